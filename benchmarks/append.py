@@ -1,9 +1,11 @@
-"""What one append and one read cost the partition log, with files that swallow everything and real ones.
+"""What one append and one read cost the partition log, with files that swallow everything and real
+ones.
 
     python -m benchmarks.append [--count 20000] [--profile] [--json]
 
 A 16 KB batch of 1 KB records goes into a log in memory that forgets it, so what is left is the
-log's own work; the same with real files shows the whole. Reads are of headers and bytes as they lie.
+log's own work; the same with real files shows the whole. Reads are of headers and bytes as they
+lie.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 Produce: one producer, one partition, acks=all, delivery failures counted, the log's end checked
 afterwards. Rounds alternate (ours, mock, ours, mock ...); each pair gives one ratio; the table has
 the median of the ratios and their range. Beside them: what one request costs the broker in
-processor time, how large requests were, and how busy the broker and the client were, so that one sees
-what sets the pace.
+processor time, how large requests were, and how busy the broker and the client were, so that one
+sees what sets the pace.
 
 Consume: confluent-kafka, and a loop over a bare socket that sends a Fetch and reads the answer
 without looking into it, from the same topic. (The mock keeps too little to be read from.)

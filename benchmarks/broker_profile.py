@@ -1,6 +1,7 @@
 """Where the broker's time goes: cProfile of a broker under one load from confluent-kafka.
 
-    python -m benchmarks.broker_profile [produce-16k|produce-1m|produce-idempotent|single|consume|transactions]
+    python -m benchmarks.broker_profile
+        [produce-16k|produce-1m|produce-idempotent|single|consume|transactions]
         [--durability page-cache|fsync] [--lines 40]
 
 The profiler makes calls several times as slow as they are, so this is for comparing shares; what a

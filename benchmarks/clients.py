@@ -1,12 +1,13 @@
 """Clients side by side: ours, aiokafka, kafka-python, confluent-kafka, in one run.
 
     python -m benchmarks.clients [--rounds 5] [--records 200000] [--sizes 100,1000]
-        [--only produce,consume] [--clients odradek,aiokafka] [--bootstrap HOST:PORT | --mock] [--json]
+        [--only produce,consume] [--clients odradek,aiokafka] [--bootstrap HOST:PORT | --mock]
+        [--json]
 
 The broker is ours with page-cache durability, unless another is named; `--mock` is the one inside
-librdkafka, for producing only. Clients take turns; each round gives one ratio to aiokafka, the table
-has the median and the range. Every record has its own result, which is looked at. "CPU" is the
-processor time of the client's process.
+librdkafka, for producing only. Clients take turns; each round gives one ratio to aiokafka, the
+table has the median and the range. Every record has its own result, which is looked at. "CPU" is
+the processor time of the client's process.
 """
 
 from __future__ import annotations

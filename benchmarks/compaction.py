@@ -2,13 +2,15 @@
 
     python -m benchmarks.compaction [--gigabytes 5] [--rounds 1] [--no-kafka] [--json]
 
-A topic of one partition is filled with records of 1 KB, two for each key on average, in segments of 64 MB; until
-then it is not due. Then it is, and the time counts until `cleaner-offset-checkpoint` says that all closed segments
-are clean, with up to a second in which nobody looks. Before that, and meanwhile, a client of its own asks for
-Metadata, and another one produces single records to another topic with acks=all, each 200 times a second.
+A topic of one partition is filled with records of 1 KB, two for each key on average, in segments of
+64 MB; until then it is not due. Then it is, and the time counts until `cleaner-offset-checkpoint`
+says that all closed segments are clean, with up to a second in which nobody looks. Before that, and
+meanwhile, a client of its own asks for Metadata, and another one produces single records to another
+topic with acks=all, each 200 times a second.
 
-The sides take turns: ours in both durabilities, and Kafka from its jars, if Java and jars (or Maven) are there.
-The last table is of a run of ours on asyncio's own loop, and names the callbacks that held it up longest.
+The sides take turns: ours in both durabilities, and Kafka from its jars, if Java and jars (or
+Maven) are there. The last table is of a run of ours on asyncio's own loop, and names the callbacks
+that held it up longest.
 """
 
 from __future__ import annotations
@@ -183,7 +185,8 @@ def fill(bootstrap: str, size_bytes: int) -> None:
 
 
 async def _ask(bootstrap: str, make: Callable[[], Message], version: int, out: list[float]) -> None:
-    """One request after the other, each at its time, or as soon as the one before it is answered."""
+    """One request after the other, each at its time, or as soon as the one before it is
+    answered."""
     host, _, port = bootstrap.rpartition(":")
     client = RawClient(*await asyncio.open_connection(host, int(port)))
     due_s = time.perf_counter()

@@ -1,10 +1,12 @@
-"""What TLS and SASL cost: librdkafka produces and consumes, in plaintext and encrypted, at our broker and at Apache Kafka.
+"""What TLS and SASL cost: librdkafka produces and consumes, in plaintext and encrypted, at our
+broker and at Apache Kafka.
 
     python -m benchmarks.encryption [--megabytes 200] [--rounds 3] [--no-kafka] [--json]
 
-Records of 1 KB in batches of 1 MB and of 16 KB, acks=all, no compression, one partition; the topic is then read from its
-beginning. Brokers and listeners take turns; ours keeps its log in the page cache, as Kafka does. The ratio is to the same broker's
-plaintext in the same round. "CPU" is processor time of the broker for a megabyte, produced and consumed.
+Records of 1 KB in batches of 1 MB and of 16 KB, acks=all, no compression, one partition; the topic
+is then read from its beginning. Brokers and listeners take turns; ours keeps its log in the page
+cache, as Kafka does. The ratio is to the same broker's plaintext in the same round. "CPU" is
+processor time of the broker for a megabyte, produced and consumed.
 """
 
 from __future__ import annotations

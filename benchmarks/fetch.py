@@ -1,10 +1,11 @@
-"""What a Fetch costs the broker: reads, waits at the end of a log, sessions with many partitions, idle consumers.
+"""What a Fetch costs the broker: reads, waits at the end of a log, sessions with many partitions,
+idle consumers.
 
     python -m benchmarks.fetch [--rounds 5] [--scale 1.0] [--only read,tail,sessions,idle] [--json]
 
-All clients are bare sockets of one thread, whose work is the same whatever the broker does. Processor time is
-that of the broker's process, user and system, and that of an append is told beside it where one belongs to
-each fetch.
+All clients are bare sockets of one thread, whose work is the same whatever the broker does.
+Processor time is that of the broker's process, user and system, and that of an append is told
+beside it where one belongs to each fetch.
 """
 
 from __future__ import annotations
@@ -143,8 +144,9 @@ def read_us(target: Target, at_most_bytes: int, count: int) -> float:
 def tail(
     target: Target, partitions: int, count: int, *, session: bool
 ) -> tuple[float, list[float]]:
-    """A consumer of so many partitions waits at their ends while batches arrive, one after the other: broker
-    CPU of an append and the fetch that it wakes, and the milliseconds from the one to the other."""
+    """A consumer of so many partitions waits at their ends while batches arrive, one after the
+    other: broker CPU of an append and the fetch that it wakes, and the milliseconds from the one to
+    the other."""
     topic = create_topic(target.bootstrap, partitions)
     took: list[float] = []
     with _client(target) as producer, _client(target) as consumer:

@@ -2,9 +2,10 @@
 
     python -m benchmarks.files [--rounds 3] [--records 1000000] [--size 100] [--json]
 
-A file of lines, against one broker of ours with page-cache durability. Programs take turns, each in a process of its
-own; what counts is the processor time of that process (user and system), starting included. What came back is compared
-with the file. kcat is in Debian's packages (`apt-get install kcat`); without it there is no ratio.
+A file of lines, against one broker of ours with page-cache durability. Programs take turns, each in
+a process of its own; what counts is the processor time of that process (user and system), starting
+included. What came back is compared with the file. kcat is in Debian's packages (`apt-get install
+kcat`); without it there is no ratio.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""What making appends durable costs when many partitions are written to, without clients and network.
+"""What making appends durable costs when many partitions are written to, without clients and
+network.
 
     python -m benchmarks.group_flush [--partitions 1,10,100,1000] [--seconds 2] [--json]
 
 A round appends a 16 KB batch of 1 KB records to each of N partitions, asks for their flush as a
-request does, and waits until all are durable. `append`: the same round without a flush. `bare`:
-the same bytes appended and fdatasynced by four threads that do nothing else, which is what the disk needs.
+request does, and waits until all are durable. `append`: the same round without a flush. `bare`: the
+same bytes appended and fdatasynced by four threads that do nothing else, which is what the disk
+needs.
 """
 
 from __future__ import annotations

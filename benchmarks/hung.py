@@ -2,13 +2,13 @@
 
     python -m benchmarks.hung [--rounds 3] [--json]
 
-Starts three nodes of Apache Kafka (Java needed), stops one with SIGSTOP, and wakes it up after half a
-minute. Before and meanwhile our producer and confluent-kafka's (librdkafka), both with their defaults,
-send a record to each of three partitions every 50 ms, each of which another node leads. What is shown is
-the longest time from a record to its acknowledgement: for the partition of the node that hangs, and for
-the worse one of the others, where nothing can be acknowledged either before Kafka has found out (its
-broker.session.timeout.ms is 9 s) and elected leaders. The second number is Kafka's own; the difference
-is the client's.
+Starts three nodes of Apache Kafka (Java needed), stops one with SIGSTOP, and wakes it up after half
+a minute. Before and meanwhile our producer and confluent-kafka's (librdkafka), both with their
+defaults, send a record to each of three partitions every 50 ms, each of which another node leads.
+What is shown is the longest time from a record to its acknowledgement: for the partition of the
+node that hangs, and for the worse one of the others, where nothing can be acknowledged either
+before Kafka has found out (its broker.session.timeout.ms is 9 s) and elected leaders. The second
+number is Kafka's own; the difference is the client's.
 """
 
 from __future__ import annotations

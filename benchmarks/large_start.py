@@ -1,13 +1,14 @@
 """Start of a broker on much data: after a clean stop, and after a kill.
 
-    python -m benchmarks.large_start [--gigabytes 1] [--partitions 10000] [--rounds 3] [--settle 130] [--json]
+    python -m benchmarks.large_start [--gigabytes 1] [--partitions 10000] [--rounds 3] [--settle
+        130] [--json]
 
-The bytes are in one topic of a few partitions, in segments of 256 MB. Before the kill they were flushed and the
-recovery points written, as they are every minute, but for the last records: `--settle` is how many seconds that is given.
-"Killed at once" is so early that no recovery points were written. "Read" is what the process
-had the kernel read until it was ready (rchar of /proc), code included; an empty directory is the floor. The
-many partitions are made by one request and hold a record each; "worst wait" is that of a small request of another
-client meanwhile.
+The bytes are in one topic of a few partitions, in segments of 256 MB. Before the kill they were
+flushed and the recovery points written, as they are every minute, but for the last records:
+`--settle` is how many seconds that is given. "Killed at once" is so early that no recovery points
+were written. "Read" is what the process had the kernel read until it was ready (rchar of /proc),
+code included; an empty directory is the floor. The many partitions are made by one request and hold
+a record each; "worst wait" is that of a small request of another client meanwhile.
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ def fill(data_dir: Path, size_bytes: int) -> None:
 def start_once(
     data_dir: Path, topic: str, *, settle_s: float | None = None
 ) -> tuple[float, float | None, float | None, float]:
-    """(ms until ready, ms of processor time, MB read, MB of memory). It is stopped again; or with `settle_s` a little is
-    written, it has so many seconds to write its recovery points, a little more is written, and it is killed."""
+    """(ms until ready, ms of processor time, MB read, MB of memory). It is stopped again; or with
+    `settle_s` a little is written, it has so many seconds to write its recovery points, a little
+    more is written, and it is killed."""
     broker = _broker(data_dir)
     started = time.perf_counter()
     with broker:
@@ -143,7 +145,8 @@ def measure_stopped(report: Report, title: str, data_dir: Path, rounds: int) -> 
 
 
 def measure_killed(report: Report, title: str, data_dir: Path, topic: str, settle_s: float) -> None:
-    """A row of one start after a kill; it is killed again at once, which the next start may measure."""
+    """A row of one start after a kill; it is killed again at once, which the next start may
+    measure."""
     say(title)
     start_once(data_dir, topic, settle_s=settle_s)
     _row(report, title, [start_once(data_dir, topic, settle_s=0)])

@@ -1,6 +1,7 @@
 """A broker of ours that notes how long each callback holds up its event loop.
 
-It runs on asyncio's own loop, whose callbacks can be watched, and not on uvloop; what is called is the same.
+It runs on asyncio's own loop, whose callbacks can be watched, and not on uvloop; what is called is
+the same.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class Held:
 
 
 class LoopWatch:
-    """Times every callback of asyncio's loops in this process, by the name of what is called; what Python
-    collects as garbage meanwhile has a name of its own, and is not counted for the callback."""
+    """Times every callback of asyncio's loops in this process, by the name of what is called; what
+    Python collects as garbage meanwhile has a name of its own, and is not counted for the callback.
+    """
 
     def __init__(self) -> None:
         self.held: dict[str, Held] = {}

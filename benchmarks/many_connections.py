@@ -1,11 +1,14 @@
-"""A broker with many idle connections, and with a reader that is slow beside a producer that is fast.
+"""A broker with many idle connections, and with a reader that is slow beside a producer that is
+fast.
 
-    python -m benchmarks.many_connections [--connections 5000] [--seconds 10] [--reader-mb 1] [--json]
+    python -m benchmarks.many_connections [--connections 5000] [--seconds 10] [--reader-mb 1]
+        [--json]
 
-Idle connections have asked once and are silent since. "Wait" is that of a small request of another client, every
-two milliseconds. The slow reader asks for 50 MB and takes so many megabytes a second of what it is sent; the
-producer sends 16 KB records in batches of 1 MB as fast as it can, and all is on disk before it is acknowledged.
-Both ends of each connection are files of this machine: the benchmark needs as many as there are connections.
+Idle connections have asked once and are silent since. "Wait" is that of a small request of another
+client, every two milliseconds. The slow reader asks for 50 MB and takes so many megabytes a second
+of what it is sent; the producer sends 16 KB records in batches of 1 MB as fast as it can, and all
+is on disk before it is acknowledged. Both ends of each connection are files of this machine: the
+benchmark needs as many as there are connections.
 """
 
 from __future__ import annotations
@@ -110,7 +113,8 @@ def measure_idle(report: Report, count: int, seconds: float) -> None:
 
 
 class SlowReader:
-    """Fetches from the beginning on, and takes `bytes_per_s` of what it is sent; a thread of its own."""
+    """Fetches from the beginning on, and takes `bytes_per_s` of what it is sent; a thread of its
+    own."""
 
     def __init__(self, bootstrap: str, bytes_per_s: float) -> None:
         self._address = address_of(bootstrap)

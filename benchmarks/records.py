@@ -2,13 +2,14 @@
 
     python -m benchmarks.records [--compare] [--json]
 
-With both twins of the record codec, if the compiled one is in use; "Arrow" is the way of a batch into
-the columns of one Arrow batch. With --compare beside aiokafka's Cython codec and kafka-python's.
+With both twins of the record codec, if the compiled one is in use; "Arrow" is the way of a batch
+into the columns of one Arrow batch. With --compare beside aiokafka's Cython codec and
+kafka-python's.
 
 "uniform" batches have values of one length, "mixed" ones of 0.5 to 1.5 times that length, "keyed"
-ones a key of 10 to 20 bytes and increasing timestamps as well; "headers" adds one header to
-those, "events" gives them timestamps from anywhere in a day.
-Each number is the best of several rounds, for one batch of 16 KiB (or ten records, if that is more).
+ones a key of 10 to 20 bytes and increasing timestamps as well; "headers" adds one header to those,
+"events" gives them timestamps from anywhere in a day. Each number is the best of several rounds,
+for one batch of 16 KiB (or ten records, if that is more).
 """
 
 from __future__ import annotations

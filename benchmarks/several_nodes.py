@@ -1,15 +1,18 @@
-"""What a second broker process would bring: one node that leads all partitions beside two that lead half each.
+"""What a second broker process would bring: one node that leads all partitions beside two that lead
+half each.
 
     python -m benchmarks.several_nodes [--rounds 5] [--scale 1.0] [--durability page-cache] [--json]
 
-A sketch, and no cluster: the two nodes know nothing of each other, and the clients know which partition is where,
-as they would from Metadata. Both sides are given the same by the same clients: two, each with half of the partitions.
+A sketch, and no cluster: the two nodes know nothing of each other, and the clients know which
+partition is where, as they would from Metadata. Both sides are given the same by the same clients:
+two, each with half of the partitions.
 
-"librdkafka" is confluent-kafka in one process, whose own work takes more than a core. "raw" sends one Produce of
-16 KB over and over, encoded beforehand, with a window of requests on the way: next to no client, so that what
-the brokers can do shows. All share the cores of this machine: the last column says what the processor time of
-clients and nodes leaves room for, however busy the machine is with something else. An idempotent librdkafka spins while
-it waits, so nothing follows from its processor time.
+"librdkafka" is confluent-kafka in one process, whose own work takes more than a core. "raw" sends
+one Produce of 16 KB over and over, encoded beforehand, with a window of requests on the way: next
+to no client, so that what the brokers can do shows. All share the cores of this machine: the last
+column says what the processor time of clients and nodes leaves room for, however busy the machine
+is with something else. An idempotent librdkafka spins while it waits, so nothing follows from its
+processor time.
 """
 
 from __future__ import annotations
@@ -57,7 +60,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: MB/s, and milliseconds of processor time for each MB, of the client and of all nodes."""
+    """One run: MB/s, and milliseconds of processor time for each MB, of the client and of all
+    nodes."""
 
     mb_per_s: float
     client_ms: float

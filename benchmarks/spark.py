@@ -1,14 +1,17 @@
-"""The Spark connector: rows per second in and out, and what a micro-batch costs beyond Spark itself.
+"""The Spark connector: rows per second in and out, and what a micro-batch costs beyond Spark
+itself.
 
-    python -m benchmarks.spark [--rounds 5] [--records 2000000] [--only read,write,write-kafka,batch]
+    python -m benchmarks.spark [--rounds 5] [--records 2000000] [--only
+        read,write,write-kafka,batch]
         [--kafka-jars DIR] [--json]
 
-Warm: the first round of everything is not counted. Rows are 100 B. "write" goes to our broker, "write-kafka" to Apache
-Kafka, where there are Java and Maven for it; both count what has arrived after every turn. "batch" runs a stream over 100
-partitions with one row each: our source and sink, and beside them a source and a sink in Python that do
-nothing with as many tasks (`spark_nothing`), once as they are, and in turns with what our connector does in
-each of Spark's workers to spare it collecting the garbage of imports. Spark's own `kafka`
-format is measured in the same turns, from the JARs that Maven fetches or that are in the directory of `--kafka-jars`.
+Warm: the first round of everything is not counted. Rows are 100 B. "write" goes to our broker,
+"write-kafka" to Apache Kafka, where there are Java and Maven for it; both count what has arrived
+after every turn. "batch" runs a stream over 100 partitions with one row each: our source and sink,
+and beside them a source and a sink in Python that do nothing with as many tasks (`spark_nothing`),
+once as they are, and in turns with what our connector does in each of Spark's workers to spare it
+collecting the garbage of imports. Spark's own `kafka` format is measured in the same turns, from
+the JARs that Maven fetches or that are in the directory of `--kafka-jars`.
 """
 
 from __future__ import annotations

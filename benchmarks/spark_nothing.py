@@ -1,7 +1,7 @@
 """Data sources in Python that do nothing, for `benchmarks.spark`: what Spark itself costs.
 
-Spark's Python workers import this module, so it must lie on their PYTHONPATH; it imports nothing of ours,
-which would cost too.
+Spark's Python workers import this module, so it must lie on their PYTHONPATH; it imports nothing of
+ours, which would cost too.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class NothingWriter(DataSourceStreamArrowWriter):
 
 
 class NothingSource(DataSource):
-    """`format("odradek-nothing")`. `sparesImports`: without imports in garbage collections, as ours."""
+    """`format("odradek-nothing")`. `sparesImports`: without imports in garbage collections, as
+    ours."""
 
     @classmethod
     def name(cls) -> str:

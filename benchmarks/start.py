@@ -4,8 +4,8 @@
 
 From the start of the process to its ready line: with an empty data directory, and with many
 partitions on disk after a clean stop, each of which holds a record. "CPU" is the processor time
-until then, which a busy machine does not lengthen much. Memory is what is resident one second later.
-Byte code counts as compiled: one start goes before those that are measured.
+until then, which a busy machine does not lengthen much. Memory is what is resident one second
+later. Byte code counts as compiled: one start goes before those that are measured.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     python -m benchmarks.strangers [--attempts 200] [--held 500] [--json]
 
-One broker with a listener of SASL_SSL, as it would stand on a shared network, but for the limits of one address, which are raised: the
-peers all come from here. First attempts, one after the other as fast as they are answered; then peers that stay, as long as they
-may. Wrong passwords are answered late on purpose, so a few hundred of them are under way at a time.
+One broker with a listener of SASL_SSL, as it would stand on a shared network, but for the limits of
+one address, which are raised: the peers all come from here. First attempts, one after the other as
+fast as they are answered; then peers that stay, as long as they may. Wrong passwords are answered
+late on purpose, so a few hundred of them are under way at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What the benchmarks share: brokers to measure, the cost of a process, rounds that alternate, tables.
+"""What the benchmarks share: brokers to measure, the cost of a process, rounds that alternate,
+tables.
 
-Every benchmark is `python -m benchmarks.NAME [--json]` from the root of the checkout, prints Markdown
-on stdout (JSON Lines with --json) and tells what it is doing on stderr.
+Every benchmark is `python -m benchmarks.NAME [--json]` from the root of the checkout, prints
+Markdown on stdout (JSON Lines with --json) and tells what it is doing on stderr.
 """
 
 from __future__ import annotations
@@ -231,7 +232,8 @@ def odradek_broker(
     metrics: bool = True,
     data_dir: Path | None = None,
 ) -> Iterator[Target]:
-    """Our broker as a process of its own; data in a temporary directory (TMPDIR says where) unless given."""
+    """Our broker as a process of its own; data in a temporary directory (TMPDIR says where) unless
+    given."""
     port = _free_port() if metrics else None
     given: dict[str, object] = {"log.durability": durability, "log.segment.delete.delay.ms": 0}
     if port is not None:

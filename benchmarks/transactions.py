@@ -3,12 +3,13 @@
     python -m benchmarks.transactions [--rounds 5] [--transactions 100] [--ids 100000]
         [--only cost,latency,memory] [--json]
 
-Cost: transactions of 1,000 records of 100 B, one after the other, and the same records from a producer
-that is only idempotent and waits for every 1,000; both take turns in every round. Latency: a
-transaction of one record that was flushed; only the commit is timed. Ours speaks transactions v2,
-confluent-kafka v1. Memory: what a broker grows by for each producer id that wrote one batch, and for
-each transactional id that was initialised, when all of them are idle. librdkafka's own mock broker is there to
-tell what librdkafka itself spends: it announces partitions a millisecond or two after they are first used.
+Cost: transactions of 1,000 records of 100 B, one after the other, and the same records from a
+producer that is only idempotent and waits for every 1,000; both take turns in every round. Latency:
+a transaction of one record that was flushed; only the commit is timed. Ours speaks transactions v2,
+confluent-kafka v1. Memory: what a broker grows by for each producer id that wrote one batch, and
+for each transactional id that was initialised, when all of them are idle. librdkafka's own mock
+broker is there to tell what librdkafka itself spends: it announces partitions a millisecond or two
+after they are first used.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
     python -m benchmarks.validation [--rounds 7] [--count 3000] [--json]
 
-First the check alone, in this process: a batch made ready for its log (structure, checksum, records), with and without
-the records. Then three brokers of ours take turns at the same Produce requests, one batch of 16 KB each, sent as ready frames: one that
-believes headers (`record.validation=header`), one that checks records, and one that does so without the compiled codec
-(ODRADEK_PURE). Counted is their processor time per request, so that others on the machine matter little; the share is
-of the whole request as the first broker serves it.
+First the check alone, in this process: a batch made ready for its log (structure, checksum,
+records), with and without the records. Then three brokers of ours take turns at the same Produce
+requests, one batch of 16 KB each, sent as ready frames: one that believes headers
+(`record.validation=header`), one that checks records, and one that does so without the compiled
+codec (ODRADEK_PURE). Counted is their processor time per request, so that others on the machine
+matter little; the share is of the whole request as the first broker serves it.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
     for item in items:
-        # Fixtures of modules are made once; one Java serves all of Spark's tests of a process, which
-        # begin and end its sessions in the order in which they stand.
+        # Fixtures of modules are made once; one Java serves all of Spark's tests of a process,
+        # which begin and end its sessions in the order in which they stand.
         in_java = item.path.parent.name == "spark" or "spark_session" in getattr(
             item, "fixturenames", ()
         )
@@ -86,7 +86,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def live_bootstrap(request: pytest.FixtureRequest) -> str:
-    """A broker to talk to: ours with the settings of a user's tests, or what `--bootstrap` names."""
+    """A broker to talk to: ours with the settings of a user's tests, or what `--bootstrap`
+    names."""
     named = live_brokers.elsewhere(request.config)
     if named is not None:
         return named.bootstrap

@@ -4,15 +4,17 @@
         [--minutes 55] [--only-ours] [--list] [--json]
 
 Ours with `log.durability` page-cache and fsync; Kafka from its jars as it is shipped, and with
-`log.flush.interval.messages=1`, which flushes before it acknowledges; the mock, which is C, in memory, and checks
-next to nothing. Each broker is started once and warmed with 400 MB. In every round each takes its turn, a
-different one first; between two turns all brokers come to rest. What one run wrote is checked to be there, and
-deleted. After `--minutes` no other row begins, and the row that is being measured has the rounds that it has by then.
+`log.flush.interval.messages=1`, which flushes before it acknowledges; the mock, which is C, in
+memory, and checks next to nothing. Each broker is started once and warmed with 400 MB. In every
+round each takes its turn, a different one first; between two turns all brokers come to rest. What
+one run wrote is checked to be there, and deleted. After `--minutes` no other row begins, and the
+row that is being measured has the rounds that it has by then.
 
-The table has a line for each row: the median and the range of each broker's figures, and of the ratios of the
-rounds, above 1 where ours is ahead, for rates and for milliseconds. Rows in which the median is below 1 beside
-Kafka are marked **behind**. A row that a broker cannot serve has a dash there, and a note says why. Without Java, or
-without Kafka's jars and Maven to fetch them, it does without Kafka, and says so.
+The table has a line for each row: the median and the range of each broker's figures, and of the
+ratios of the rounds, above 1 where ours is ahead, for rates and for milliseconds. Rows in which the
+median is below 1 beside Kafka are marked **behind**. A row that a broker cannot serve has a dash
+there, and a note says why. Without Java, or without Kafka's jars and Maven to fetch them, it does
+without Kafka, and says so.
 """
 
 from __future__ import annotations
@@ -71,7 +73,8 @@ class Race:
         return self.seconds > self._minutes * 60
 
     def run(self, trial: Trial, rows: Sequence[Row]) -> None:
-        """All rounds of one trial, or one if the time is over. A broker that fails is left out of the rest."""
+        """All rounds of one trial, or one if the time is over. A broker that fails is left out of
+        the rest."""
         results = [Result(row) for row in trial.rows]
         self.results += [result for result in results if result.row in rows]
         with contextlib.ExitStack() as held:

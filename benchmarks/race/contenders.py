@@ -111,7 +111,8 @@ def topic_at(target: Target, partitions: int = 1) -> Iterator[str]:
 
 
 def rest(targets: Sequence[Target]) -> None:
-    """Until no broker has anything to do, so that none pays for another's deletions; a few seconds at most."""
+    """Until no broker has anything to do, so that none pays for another's deletions; a few seconds
+    at most."""
     end_s = time.monotonic() + _REST_S
     while time.monotonic() < end_s:
         before = [target.cpu_s() or 0.0 for target in targets]

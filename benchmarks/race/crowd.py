@@ -1,4 +1,5 @@
-"""The rows with many connections: one producer, and single records, beside others that write slowly."""
+"""The rows with many connections: one producer, and single records, beside others that write
+slowly."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def _beside(connections: int, target: Target, scale: float) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def crowd(target: Target, connections: int) -> Iterator[None]:
-    """So many connections of a process of its own, each of which sends a record every `PERIOD_S`."""
+    """So many connections of a process of its own, each of which sends a record every
+    `PERIOD_S`."""
     context = multiprocessing.get_context("spawn")
     with topic_at(target) as topic:
         ours, theirs = context.Pipe()
@@ -85,7 +87,8 @@ def _be_many(pipe: Connection, bootstrap: str, topic: str, connections: int) -> 
             other = held.enter_context(
                 socket.create_connection(address_of(bootstrap), timeout=_PATIENCE_S)
             )
-            # Answered one after the other: more than fit into the queue of a listener wait for a second.
+            # Answered one after the other: more than fit into the queue of a listener wait for a
+            # second.
             ask(other)
             others.append(other)
             if len(others) == 1:

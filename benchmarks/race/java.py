@@ -20,7 +20,8 @@ _PATIENCE_S = 300.0
 _RECORDS = 400_000
 _RECORD_BYTES = 1_000
 _SUMMARY = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .*99\.9th", re.MULTILINE)
-#: ConsumerPerformance: records a second of the time in which it fetched; joining the group is not in it.
+#: ConsumerPerformance: records a second of the time in which it fetched; joining the group is not
+#: in it.
 _FETCHED = "fetch.nMsg.sec"
 
 

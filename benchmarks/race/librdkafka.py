@@ -31,7 +31,8 @@ _START_S = 20.0
 _TRANSACTION_QUEUE = 4_000
 _SINGLE_RECORDS = 1_000
 _SINGLE_WARMING = 50
-#: About half of what the slowest of the brokers takes; the same for all, so that their load is the same.
+#: About half of what the slowest of the brokers takes; the same for all, so that their load is the
+#: same.
 LOAD_MB_PER_S = 40
 _LOAD_TICK_S = 0.002
 _VALUE = bytes(range(250)) * 4
@@ -182,7 +183,8 @@ def single_ms(target: Target, scale: float) -> list[float]:
 
 @contextlib.contextmanager
 def _load_on(target: Target) -> Iterator[None]:
-    """Another producer, in a process of its own, writes `LOAD_MB_PER_S` to another topic meanwhile."""
+    """Another producer, in a process of its own, writes `LOAD_MB_PER_S` to another topic
+    meanwhile."""
     context = multiprocessing.get_context("spawn")
     with topic_at(target) as topic:
         ours, theirs = context.Pipe()

@@ -34,8 +34,8 @@ class Row:
 class Trial:
     """What gives the figures of one row, or of several at once.
 
-    `at` is given a broker and the scale, and holds what all rounds there share: topics that are only
-    read, clients.
+    `at` is given a broker and the scale, and holds what all rounds there share: topics that are
+    only read, clients.
     """
 
     rows: tuple[Row, ...]

@@ -1,8 +1,8 @@
 """Deferred: an answer that is not there yet, without an event loop.
 
-A core that cannot answer at once returns a `Deferred`; the code that finishes the work resolves it; the
-session that holds the connection sends what it was given. It is deliberately less than a future:
-one value, callbacks run at once, no cancellation.
+A core that cannot answer at once returns a `Deferred`; the code that finishes the work resolves it;
+the session that holds the connection sends what it was given. It is deliberately less than a
+future: one value, callbacks run at once, no cancellation.
 """
 
 from __future__ import annotations

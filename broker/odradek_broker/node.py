@@ -100,8 +100,8 @@ class Node:
         cleaner: CleanerRunner | None = None,
         log_levels: LogLevels | None = None,
     ) -> None:
-        """`cleaner`: where logs are compacted; None: in the background of `logs`. `log_levels`: those
-        of the broker's own log lines; None: another program writes them."""
+        """`cleaner`: where logs are compacted; None: in the background of `logs`. `log_levels`:
+        those of the broker's own log lines; None: another program writes them."""
         self.log_levels = log_levels or OthersLogLevels()
         self.config = config
         self.faults = faults
@@ -156,8 +156,8 @@ class Node:
             self.transactions,
             verifies=lambda: self.metadata.config.transaction_partition_verification_enable,
         )
-        #: Bytes of responses that may still be held for peers that are slow to take them. Fetches keep
-        #: to it, but for the first batch, without which no consumer would get on (D11).
+        #: Bytes of responses that may still be held for peers that are slow to take them. Fetches
+        #: keep to it, but for the first batch, without which no consumer would get on (D11).
         self.answer_room_bytes: Callable[[], int] = lambda: config.fetch_max_bytes
         self._scheduler = scheduler
         #: Of requests that wait for the disk or a coordinator.
@@ -276,12 +276,13 @@ class Node:
             self._on_fatal(f"all data directories have failed, the last one was {directory.path}")
 
     def set_advertised(self, addresses: Mapping[str, tuple[str, int]]) -> None:
-        """The (host, port) that clients are given, by the listener that they ask; known once the sockets are
-        bound (rule N-12)."""
+        """The (host, port) that clients are given, by the listener that they ask; known once the
+        sockets are bound (rule N-12)."""
         self._advertised = dict(addresses)
 
     def advertised_addresses(self) -> dict[str, tuple[str, int]]:
-        """The addresses that clients are told: (host, port) by the name of the listener; empty before listeners are open."""
+        """The addresses that clients are told: (host, port) by the name of the listener; empty
+        before listeners are open."""
         return dict(self._advertised)
 
     def advertised(self, listener: str = "") -> tuple[str, int]:
@@ -308,7 +309,8 @@ class Node:
         )
 
     def keep_house(self) -> MaintenanceReport:
-        """Do what is due of retention, compaction, deletion and expiry. Called about once a second."""
+        """Do what is due of retention, compaction, deletion and expiry. Called about once a
+        second."""
         now_ms = self.clock.monotonic_ms()
         wall_ms = self.clock.wall_ms()
         problems = self._replicas.open_missing()
@@ -349,8 +351,8 @@ class Node:
     # --- Partitions ---
 
     def internal_partition(self, topic: str, index: int) -> Partition | None:
-        """A partition of the broker's own topics; None before the topic is made, or if the directory
-        that it is in has failed: then nobody leads it."""
+        """A partition of the broker's own topics; None before the topic is made, or if the
+        directory that it is in has failed: then nobody leads it."""
         partition = self.partition(topic, index)
         if partition is None or self.logs.directory_of(partition.log).failure:
             return None
@@ -409,7 +411,8 @@ class Node:
         return complete
 
     def _replayed_features(self) -> FinalizedFeatures:
-        """The levels as they are replayed, durable or not; as in Kafka, the end of the metadata log is their epoch."""
+        """The levels as they are replayed, durable or not; as in Kafka, the end of the metadata log
+        is their epoch."""
         return FinalizedFeatures(
             self._metadata_log.state().log_end_offset, dict(self.metadata.feature_levels)
         )

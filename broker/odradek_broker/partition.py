@@ -1,4 +1,5 @@
-"""A partition as its leader sees it: its log, and the requests that wait for durability or for data."""
+"""A partition as its leader sees it: its log, and the requests that wait for durability or for
+data."""
 
 from __future__ import annotations
 
@@ -28,11 +29,12 @@ Waiter = Callable[[], None]
 
 
 class Settled(Protocol):
-    """Somebody who knows all that there is to know of a partition, and watches it for who waits for more."""
+    """Somebody who knows all that there is to know of a partition, and watches it for who waits for
+    more."""
 
     def moved(self) -> None:
-        """There is more to know: the partition has moved, failed or gone. Who waits is among its `data_waiters`
-        from now on, and is called in a moment."""
+        """There is more to know: the partition has moved, failed or gone. Who waits is among its
+        `data_waiters` from now on, and is called in a moment."""
         ...
 
 
@@ -74,7 +76,8 @@ class Partition:
         #: Whether the record that creates this partition is durable.
         self.recorded = True
         self._durable_waiters: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
-        #: Called in this order when more may be readable, or nothing ever will be; see `fetch/parked.py`.
+        #: Called in this order when more may be readable, or nothing ever will be; see
+        #: `fetch/parked.py`.
         self.data_waiters: dict[Waiter, None] = {}
         #: Told once, and forgotten, when the log has moved in any way; see `fetch/sessions.py`.
         self.settled: dict[Settled, None] = {}
@@ -130,7 +133,8 @@ class Partition:
     ) -> Deferred[ErrorCode]:
         """Append records of the broker's own topics as one batch.
 
-        They are appended when this returns. The answer, NONE or the error, comes when they are durable.
+        They are appended when this returns. The answer, NONE or the error, comes when they are
+        durable.
         """
         return self._append_own(simple_batch(records, now_ms), now_ms)
 
@@ -193,8 +197,8 @@ class Partition:
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch <= `epoch`, its end offset); (-1, -1) for an unknown epoch (F-13).
 
-        An epoch before the log's first ends where that one begins, as in Kafka: its records are deleted.
-        StorageError.
+        An epoch before the log's first ends where that one begins, as in Kafka: its records are
+        deleted. StorageError.
         """
         log = self.log
         entries = log.leader_epochs.entries
@@ -207,8 +211,8 @@ class Partition:
         return log.end_offset_for_epoch(epoch)
 
     def read_stored(self, first_offset: int = 0) -> Iterator[StoredRecord]:
-        """Every record in the log from an offset on, control records included. StorageError, also for a
-        batch that cannot be read; an offline log is not empty, it cannot be read."""
+        """Every record in the log from an offset on, control records included. StorageError, also
+        for a batch that cannot be read; an offline log is not empty, it cannot be read."""
         log = self.log
         log.load(0)
         offset = max(first_offset, log.log_start_offset)

@@ -27,8 +27,8 @@ from odradek_protocol.stored.cluster_metadata import (
 
 #: How long a partition that could not be opened waits for the next attempt.
 REOPEN_INTERVAL_MS = 5_000
-#: So many partitions of a request have their files made or renamed at once, the others in slices: each takes
-#: the disk about a millisecond, in which nobody else is answered.
+#: So many partitions of a request have their files made or renamed at once, the others in slices:
+#: each takes the disk about a millisecond, in which nobody else is answered.
 _AT_ONCE_MAX = 8
 _SLICE_MAX = 4
 #: So many partitions that could not be opened are tried again at a time.
@@ -39,9 +39,9 @@ _REOPENED_MAX = 20
 class MetadataDelta:
     """Changes of partitions by metadata records; the first two take effect when those are durable.
 
-    `retired`: logs whose files are deleted; `created`: partitions that may be used. `waiting`: (topic, its
-    id, index) of partitions that are not made yet. `durable`: the records are. `done` resolves when they
-    are and nothing is left to do.
+    `retired`: logs whose files are deleted; `created`: partitions that may be used. `waiting`:
+    (topic, its id, index) of partitions that are not made yet. `durable`: the records are. `done`
+    resolves when they are and nothing is left to do.
     """
 
     retired: deque[PartitionLog] = field(default_factory=deque)
@@ -60,8 +60,8 @@ class MetadataDelta:
 class ReplicaManager:
     """Partitions by topic and index.
 
-    `watch` observes producer ids; `request_flush` is asked to make a log durable. What a request with many
-    partitions brings is done in slices, in turns with those of other requests (L-45).
+    `watch` observes producer ids; `request_flush` is asked to make a log durable. What a request
+    with many partitions brings is done in slices, in turns with those of other requests (L-45).
     """
 
     def __init__(
@@ -81,10 +81,12 @@ class ReplicaManager:
         self._partitions: dict[str, dict[int, Partition]] = {}
         #: When to try again to open a partition (monotonic milliseconds).
         self._reopen_at_ms: dict[tuple[str, int], int] = {}
-        #: What was told of those that could not be opened: once is enough, until it is another problem.
+        #: What was told of those that could not be opened: once is enough, until it is another
+        #: problem.
         self._told: dict[tuple[str, int], str] = {}
         self._call_later = call_later
-        #: That are not done with, in the order of their turns; and whether the next turn is asked for.
+        #: That are not done with, in the order of their turns; and whether the next turn is asked
+        #: for.
         self._deltas: deque[MetadataDelta] = deque()
         self._scheduled = False
         self._closed = False
@@ -136,7 +138,8 @@ class ReplicaManager:
             report.problems.append(not_found)
 
     def _set_strays_aside(self, report: StartReport) -> None:
-        """Rename the logs of no topic, or delete empty ones: they must not be taken for a topic of their name.
+        """Rename the logs of no topic, or delete empty ones: they must not be taken for a topic of
+        their name.
 
         A crash may have undone the creation of their topic, or they come from elsewhere.
         """
@@ -164,7 +167,8 @@ class ReplicaManager:
         index: int,
         open_log: Callable[[str, int, bytes, LogConfig], PartitionLog],
     ) -> None:
-        """Lead a partition, making its log if it is missing; only a new epoch if it is led already."""
+        """Lead a partition, making its log if it is missing; only a new epoch if it is led
+        already."""
         held = self._partitions.setdefault(topic_name, {})
         topic = self._metadata.topics[topic_name]
         if index in held:
@@ -177,8 +181,8 @@ class ReplicaManager:
         held[index] = self.lead(log, topic.partitions[index].leader_epoch)
 
     def _try_to_open(self, topic_name: str, index: int) -> str:
-        """Open a partition; the problem, or "". Its topic is recorded and exists all the same, so the
-        partition has no leader until `open_missing` succeeds."""
+        """Open a partition; the problem, or "". Its topic is recorded and exists all the same, so
+        the partition has no leader until `open_missing` succeeds."""
         try:
             self._open(topic_name, index, self._logs.create)
         except (StorageError, DataDirectoryError) as problem:
@@ -194,7 +198,8 @@ class ReplicaManager:
         self._reopen_at_ms[topic_name, index] = due_ms
 
     def open_missing(self) -> list[str]:
-        """Try again to open the partitions that could not be opened; problems that nobody was told of yet."""
+        """Try again to open the partitions that could not be opened; problems that nobody was told
+        of yet."""
         problems = []
         now_ms = self._clock.monotonic_ms()
         # The order of the entries is that of the attempts.
@@ -221,7 +226,8 @@ class ReplicaManager:
         return delta
 
     def complete(self, delta: MetadataDelta) -> Deferred[None]:
-        """The records of a delta are durable; resolves when all of it is done, as far as the disk lets it."""
+        """The records of a delta are durable; resolves when all of it is done, as far as the disk
+        lets it."""
         delta.durable = True
         for partition in delta.created:
             partition.recorded = True

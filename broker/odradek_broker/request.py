@@ -46,10 +46,10 @@ class Authentication(Protocol):
 class RequestContext:
     """`host` is the peer's address; `connection_id` is unique while the broker runs.
 
-    `user`: who sent it, as the connection's session has found out. `listener`: the name of the listener
-    that it came to. `authentication`: the one that this request belongs to, if it does. `api_name`: what it asks, like
-    Fetch. `size_bytes`: of the request's body. `throttle_ms`: how long the connection has to wait because of
-    the quota `throttled_by`; 0 if it has not.
+    `user`: who sent it, as the connection's session has found out. `listener`: the name of the
+    listener that it came to. `authentication`: the one that this request belongs to, if it does.
+    `api_name`: what it asks, like Fetch. `size_bytes`: of the request's body. `throttle_ms`: how
+    long the connection has to wait because of the quota `throttled_by`; 0 if it has not.
     """
 
     api_version: int

@@ -3,7 +3,7 @@
     async with Broker() as broker:                  # on this event loop
         Producer(bootstrap_servers=broker.bootstrap)
 
-    with Broker.subprocess(data_dir="data") as broker:   # a process of its own, no event loop needed
+    with Broker.subprocess(data_dir="data") as broker:   # a process of its own, no event loop
         ...
 
 Without `data_dir` everything is kept in a temporary directory, and gone at the end.
@@ -46,10 +46,10 @@ class Broker:
     """One broker for as long as an `async with` lasts.
 
     `mode`: "in-process" runs on the loop of the caller and shares its fate; "subprocess" has a
-    process of its own, which may be killed (`kill`) as tests of recovery want it. `settings` are the
-    broker's, with Kafka's names. `listen`: "HOST:PORT"; port 0 takes a free one, which `restart`
-    keeps. With `testing` it takes orders for `faults`. BrokerFailed if it does not start within
-    `timeout_s`.
+    process of its own, which may be killed (`kill`) as tests of recovery want it. `settings` are
+    the broker's, with Kafka's names. `listen`: "HOST:PORT"; port 0 takes a free one, which
+    `restart` keeps. With `testing` it takes orders for `faults`. BrokerFailed if it does not start
+    within `timeout_s`.
     """
 
     def __init__(
@@ -105,7 +105,8 @@ class Broker:
 
     @property
     def faults(self) -> Faults:
-        """Takes orders for faults. IllegalState unless it runs, and was made with `testing=True`."""
+        """Takes orders for faults. IllegalState unless it runs, and was made with
+        `testing=True`."""
         if self.mode == "subprocess":
             return self._process.faults
         if self._faults is None:
@@ -218,8 +219,8 @@ class Broker:
 class SubprocessBroker:
     """`odradek serve` in a process of its own, for as long as a `with` lasts.
 
-    It ends with the program that started it, also where that forgot it, or was killed; its temporary
-    directory goes with it.
+    It ends with the program that started it, also where that forgot it, or was killed; its
+    temporary directory goes with it.
     """
 
     def __init__(
@@ -262,7 +263,8 @@ class SubprocessBroker:
 
     @property
     def faults(self) -> Faults:
-        """Takes orders for faults. IllegalState unless it runs, and was made with `testing=True`."""
+        """Takes orders for faults. IllegalState unless it runs, and was made with
+        `testing=True`."""
         if self._faults is None or self._child is None:
             raise _not_testing(self.testing)
         return self._faults
@@ -345,7 +347,8 @@ class SubprocessBroker:
         return self._errors.read_bytes()[-_ERROR_TAIL_BYTES:].decode("utf-8", "replace").strip()
 
     def stop(self) -> None:
-        """SIGTERM, and wait until it has drained; after `timeout_s` SIGKILL. May be called again."""
+        """SIGTERM, and wait until it has drained; after `timeout_s` SIGKILL. May be called
+        again."""
         child = self._child
         if child is None:
             return

@@ -1,11 +1,12 @@
-"""Faults that are ordered of a broker under test: `broker.faults` of `Broker` and `SubprocessBroker`.
+"""Faults that are ordered of a broker under test: `broker.faults` of `Broker` and
+`SubprocessBroker`.
 
     with Broker.subprocess(testing=True) as broker:
         broker.faults.fail("Produce", "NOT_ENOUGH_REPLICAS", times=2)
         broker.faults.delay("Fetch", 300, times=None)         # until `clear`
 
-`Faults.at("127.0.0.1:PORT")` gives orders to any broker that was started with `--testing`, by the address
-of its HTTP endpoint.
+`Faults.at("127.0.0.1:PORT")` gives orders to any broker that was started with `--testing`, by the
+address of its HTTP endpoint.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ class FaultRefused(OdradekError):
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault that was ordered. `met`: how many requests (writes or flushes, of the disk) have met it so far.
+    """One fault that was ordered. `met`: how many requests (writes or flushes, of the disk) have
+    met it so far.
 
-    `left`: how many more will; None for all of them. `over`: whether it has run out. `order`: as it was
-    sent to the broker.
+    `left`: how many more will; None for all of them. `over`: whether it has run out. `order`: as it
+    was sent to the broker.
     """
 
     id: int
@@ -79,8 +81,8 @@ class Faults:
     def fail(self, api: Apis, code: str | int, **match: Any) -> Fault:
         """Answer an error instead of handling the request. `code`: Kafka's name or number of it.
 
-        With a topic, what the request asks of other topics is done. Fetch and Metadata are handled, and
-        have the error in the place of what they found.
+        With a topic, what the request asks of other topics is done. Fetch and Metadata are handled,
+        and have the error in the place of what they found.
         """
         return self._rule("fail", {"api": _apis(api), "code": code, **match})
 
@@ -89,18 +91,20 @@ class Faults:
         return self._rule("delay", {"api": _apis(api), "ms": ms, **match})
 
     def drop_reply(self, api: Apis, **match: Any) -> Fault:
-        """Handle the request, and never answer it, nor anything behind it on its connection: the client
-        waits for its request timeout. `clear` closes such connections."""
+        """Handle the request, and never answer it, nor anything behind it on its connection: the
+        client waits for its request timeout. `clear` closes such connections."""
         return self._rule("drop_reply", {"api": _apis(api), **match})
 
     def cut(self, api: Apis, *, handled: bool = False, **match: Any) -> Fault:
-        """Close the connection instead of answering; with `handled` after the request was handled."""
+        """Close the connection instead of answering; with `handled` after the request was
+        handled."""
         return self._rule("cut", {"api": _apis(api), "handled": handled, **match})
 
     def slow_disk(
         self, ms: int, *, times: int | None = None, skip: int = 0, for_ms: int | None = None
     ) -> Fault:
-        """Flushes to disk take so many milliseconds longer: so many of them, or all until `clear`."""
+        """Flushes to disk take so many milliseconds longer: so many of them, or all until
+        `clear`."""
         return self._rule("slow_disk", {"ms": ms, "times": times, "skip": skip, "for_ms": for_ms})
 
     def full_disk(
@@ -110,7 +114,8 @@ class Faults:
         return self._rule("full_disk", {"times": times, "skip": skip, "for_ms": for_ms})
 
     def lose_leader(self, topic: str, partition: int | None = None, **match: Any) -> Fault:
-        """NOT_LEADER_OR_FOLLOWER to whoever wants something of the partition, or of all of the topic."""
+        """NOT_LEADER_OR_FOLLOWER to whoever wants something of the partition, or of all of the
+        topic."""
         return self._rule("lose_leader", {"topic": topic, "partition": partition, **match})
 
     def move_coordinator(
@@ -129,7 +134,8 @@ class Faults:
         return expired
 
     def abort_transaction(self, transactional_id: str) -> None:
-        """Abort the open transaction at once, as if its timeout had passed: the producer is fenced."""
+        """Abort the open transaction at once, as if its timeout had passed: the producer is
+        fenced."""
         self.order("abort_transaction", transactional_id=transactional_id)
 
     def list(self) -> list[Fault]:

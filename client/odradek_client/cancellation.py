@@ -1,7 +1,7 @@
 """Cancelled calls without the frames of this client.
 
-Ctrl+C ends an asyncio program with a traceback that has two or three lines for each frame that waited. To its author those
-of this client say nothing.
+Ctrl+C ends an asyncio program with a traceback that has two or three lines for each frame that
+waited. To its author those of this client say nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ C = TypeVar("C")
 
 
 def short_cancellations(*, but: str = "") -> Callable[[type[C]], type[C]]:
-    """Decorate a class: its public coroutine methods raise CancelledError without the frames below their own.
+    """Decorate a class: its public coroutine methods raise CancelledError without the frames below
+    their own.
 
     `but` names a method that is called too often to be wrapped, and does it by itself.
     """

@@ -25,10 +25,10 @@
     └── LocalError                   decided here, no broker was asked
         ├── ConfigError              a setting (also a ValueError)
         ├── BufferFull               `send_nowait` found no room
-        ├── BufferTimeout            no room in buffer_memory within max_block_ms (also a TimeoutError)
+        ├── BufferTimeout            no room in buffer_memory within max_block_ms (a TimeoutError)
         ├── MetadataTimeout          a topic or a broker was not found in time (also a TimeoutError)
         ├── DeliveryTimeout          delivery_timeout_ms ran out for a record (also a TimeoutError)
-        ├── TransactionTimeout       a step of a transaction takes longer than max_block_ms (likewise)
+        ├── TransactionTimeout       a step of a transaction took longer than max_block_ms (too)
         ├── RecordTooLarge           a record above max_request_size or buffer_memory
         ├── Closed                   the client is closed, or not started yet
         ├── IllegalState             a call that the state of the client does not allow
@@ -83,8 +83,8 @@ class ConnectionLost(Retriable):
 
 
 class TlsFailed(ConnectionLost):
-    """No connection, for a reason that trying again does not remove: a certificate that one side does not
-    take, or TLS on one side only."""
+    """No connection, for a reason that trying again does not remove: a certificate that one side
+    does not take, or TLS on one side only."""
 
     retriable = False
 
@@ -142,8 +142,8 @@ class ConcurrentTransactions(Retriable):
 
 
 class InvalidProducerEpoch(Abortable):
-    """The epoch of this producer id was raised, by a newer producer or by the coordinator, which ends
-    transactions that are open for too long."""
+    """The epoch of this producer id was raised, by a newer producer or by the coordinator, which
+    ends transactions that are open for too long."""
 
 
 class TransactionAborted(Abortable):
@@ -155,13 +155,14 @@ class GroupMovedOn(Abortable):
 
 
 class ProducerFenced(Fatal):
-    """The epoch of this producer is over: a newer producer owns its transactional id, or the coordinator
-    ended a transaction that was open for longer than transaction_timeout_ms."""
+    """The epoch of this producer is over: a newer producer owns its transactional id, or the
+    coordinator ended a transaction that was open for longer than transaction_timeout_ms."""
 
 
 class AuthenticationFailed(Fatal):
-    """The broker refused the authentication, there is nothing to authenticate with, or one side wants SASL and
-    the other does not. Raised at once: trying again does not help until somebody puts it right."""
+    """The broker refused the authentication, there is nothing to authenticate with, or one side
+    wants SASL and the other does not. Raised at once: trying again does not help until somebody
+    puts it right."""
 
 
 class ClusterAuthorizationFailed(Fatal):
@@ -374,8 +375,9 @@ def error_for(
     """The exception for a code that is not NONE.
 
     `message`: the broker's own words, if it sent some. `about`: what the code was answered for,
-    e.g. "topic 'orders', partition 3"; it is put in front, unless the broker's words name it. A code
-    that we do not know becomes UNKNOWN_SERVER_ERROR, which is not retried; its number stays in the text.
+    e.g. "topic 'orders', partition 3"; it is put in front, unless the broker's words name it. A
+    code that we do not know becomes UNKNOWN_SERVER_ERROR, which is not retried; its number stays in
+    the text.
     """
     known = ErrorCode.of(code)
     if known is ErrorCode.NONE:

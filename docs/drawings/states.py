@@ -34,7 +34,8 @@ _LARGE = 5
 
 @dataclass(frozen=True)
 class Machine:
-    """A table of steps. `steps`: from each state, those that may follow; `start`: where it begins."""
+    """A table of steps. `steps`: from each state, those that may follow; `start`: where it
+    begins."""
 
     title: str
     table: str

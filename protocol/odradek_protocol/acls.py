@@ -1,4 +1,5 @@
-"""What ACLs are made of, by Kafka's numbers (KIP-11, KIP-290, KIP-140): in requests, in the metadata log, in both clients."""
+"""What ACLs are made of, by Kafka's numbers (KIP-11, KIP-290, KIP-140): in requests, in the
+metadata log, in both clients."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ Buffer = bytes | bytearray | memoryview
 def _implementation() -> Callable[[Buffer, int], int]:
     """`crc32c.crc32c`, from the extension module alone.
 
-    Importing the package looks up its version among all that is installed and defines a command line, for
-    which it imports email, zipfile and argparse: 20 ms of every start. Where the extension is not a file
-    beside it, the package is imported.
+    Importing the package looks up its version among all that is installed and defines a command
+    line, for which it imports email, zipfile and argparse: 20 ms of every start. Where the
+    extension is not a file beside it, the package is imported.
     """
     package = PathFinder.find_spec("crc32c")
     places = None if package is None else package.submodule_search_locations

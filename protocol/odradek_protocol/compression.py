@@ -1,16 +1,18 @@
 """The four codecs of record batches, with a limit on what decompression may produce.
 
 Compressed bytes come from outside, and one megabyte of them can claim gigabytes (R-12). So nothing
-here is decompressed into a buffer that grows by itself. The frame's structure is walked first, which
-is cheap because a frame is a few headers that each say where the next one is; the walk gives an upper
-bound of the output; a buffer of at most `max_bytes` is filled, and what does not fit is an error.
+here is decompressed into a buffer that grows by itself. The frame's structure is walked first,
+which is cheap because a frame is a few headers that each say where the next one is; the walk gives
+an upper bound of the output; a buffer of at most `max_bytes` is filled, and what does not fit is an
+error.
 
-| codec  | written                                              | read                              |
-|--------|------------------------------------------------------|-----------------------------------|
-| gzip   | one member                                           | members one after another (R-11)  |
-| snappy | xerial blocks of 32 KiB, as Java does (R-10)         | xerial, and raw as other clients do |
-| lz4    | one frame, independent 64 KiB blocks (Java refuses linked ones) | frames of any flags    |
-| zstd   | one frame with the content size                      | frames, with or without a size    |
+| codec  | written                                    | read                                |
+|--------|--------------------------------------------|-------------------------------------|
+| gzip   | one member                                 | members one after another (R-11)    |
+| snappy | xerial blocks of 32 KiB, as Java's (R-10)  | xerial, and raw as other clients do |
+| lz4    | one frame, independent 64 KiB blocks: Java | frames of any flags                 |
+|        | refuses linked ones                        |                                     |
+| zstd   | one frame with the content size            | frames, with or without a size      |
 """
 
 from __future__ import annotations
@@ -350,8 +352,8 @@ def _zstd_frame(
 ) -> tuple[int, int]:
     """(position behind the frame, upper bound of its content) of the frame that starts here.
 
-    Layout: RFC 8878, section 3.1.1. Raw and run-length blocks say their size; a compressed one holds
-    at most 128 KiB, or the window if that is smaller.
+    Layout: RFC 8878, section 3.1.1. Raw and run-length blocks say their size; a compressed one
+    holds at most 128 KiB, or the window if that is smaller.
     """
     descriptor = view[position + 4]
     position += 5

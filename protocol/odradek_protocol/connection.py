@@ -19,8 +19,8 @@ from odradek_protocol.primitives import DecodeError
 _SIZE = Packer(">i")
 _SIZE_BYTES = _SIZE.size
 SCRATCH_BYTES = 128 * 1024
-#: What an unfinished frame gets, or `_AHEAD` times as much as has arrived of it, and the same again whenever
-#: that is full and more is to come: what a peer claims costs nothing until it is sent.
+#: What an unfinished frame gets, or `_AHEAD` times as much as has arrived of it, and the same again
+#: whenever that is full and more is to come: what a peer claims costs nothing until it is sent.
 FIRST_STEP_BYTES = 4 * 1024
 _AHEAD = 8
 
@@ -41,9 +41,9 @@ _TLS_VERSION = 0x03
 class FrameReceiver:
     """Splits what arrives into frames without their length prefix.
 
-    `max_frame_bytes`: the largest frame taken. Memory held is at most eight times what has arrived of one
-    frame, and `scratch` (SCRATCH_BYTES of it), which may be shared. A frame is a memoryview of its
-    own bytearray: it stays valid, and may be written to.
+    `max_frame_bytes`: the largest frame taken. Memory held is at most eight times what has arrived
+    of one frame, and `scratch` (SCRATCH_BYTES of it), which may be shared. A frame is a memoryview
+    of its own bytearray: it stays valid, and may be written to.
     """
 
     __slots__ = (
@@ -120,7 +120,8 @@ class FrameReceiver:
         return frames
 
     def _begin(self, size: int, arrived: memoryview) -> None:
-        """Keep the first bytes of a frame, and take no memory for the others before somebody asks where they go."""
+        """Keep the first bytes of a frame, and take no memory for the others before somebody asks
+        where they go."""
         self._frame = memoryview(bytearray(arrived))
         self._frame_bytes = size
         self._frame_filled = len(arrived)

@@ -1,7 +1,7 @@
 """Numbers in messages and logs that are no quantities: what -1 and its like stand for.
 
-A field that may hold one of them has it as a default, or its API says so; the names are Kafka's where
-Kafka has one.
+A field that may hold one of them has it as a default, or its API says so; the names are Kafka's
+where Kafka has one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The common Fetch request, read and answered without its codecs: one partition, or none of an incremental session.
+"""The common Fetch request, read and answered without its codecs: one partition, or none of an
+incremental session.
 
-Nearly all requests of consumers are of this shape. `read_one_fetch` reads it straight from the frame, and
-`fetch_answer` packs an answer without errors. Everything else (more partitions, forgotten ones, tags, damage) is left to
-the codecs of `schemas/fetch.py`, which are the law: tests hold both equal.
+Nearly all requests of consumers are of this shape. `read_one_fetch` reads it straight from the
+frame, and `fetch_answer` packs an answer without errors. Everything else (more partitions,
+forgotten ones, tags, damage) is left to the codecs of `schemas/fetch.py`, which are the law: tests
+hold both equal.
 """
 
 from __future__ import annotations
@@ -50,8 +52,8 @@ _PARTITION_5 = Struct(">iqqi")
 _PARTITION_9 = Struct(">iiqqi")
 _PARTITION_12 = Struct(">iiqiqi")
 
-# Of an answer: throttle time, error, session; then the fields of a partition in front of its aborted transactions:
-# index, error, high watermark, last stable offset, log start offset.
+# Of an answer: throttle time, error, session; then the fields of a partition in front of its
+# aborted transactions: index, error, high watermark, last stable offset, log start offset.
 _HEAD = Struct(">ihi")
 _ANSWER_4 = Struct(">ihqq")
 _ANSWER_5 = Struct(">ihqqq")
@@ -63,9 +65,11 @@ _BYTES = tuple(bytes([value]) for value in range(_ONE_BYTE))
 
 
 class OneFetch(NamedTuple):
-    """A Fetch request with at most one partition, of a consumer. Where it has none, `topic` is empty.
+    """A Fetch request with at most one partition, of a consumer. Where it has none, `topic` is
+    empty.
 
-    `topic` is the name, or from version 13 on the 16 bytes of the id. Where a version lacks a field, it has its default.
+    `topic` is the name, or from version 13 on the 16 bytes of the id. Where a version lacks a
+    field, it has its default.
     """
 
     version: int
@@ -85,8 +89,8 @@ class OneFetch(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """What is answered for a partition without an error. `topic` is a name or 16 bytes of an id; `aborted` has (producer
-    id, first offset), or is None with read_uncommitted."""
+    """What is answered for a partition without an error. `topic` is a name or 16 bytes of an id;
+    `aborted` has (producer id, first offset), or is None with read_uncommitted."""
 
     topic: str | bytes
     partition: int
@@ -223,7 +227,8 @@ _NOTHING: tuple[str | bytes, int, int, int, int, int] = "", -1, -1, -1, -1, 0
 def fetch_answer(
     version: int, correlation_id: int, session_id: int, fetched: Sequence[FetchedPartition]
 ) -> list[Buffer]:
-    """The whole frame of an answer, length in front, as buffers. Neighbours of the same topic share its entry."""
+    """The whole frame of an answer, length in front, as buffers. Neighbours of the same topic share
+    its entry."""
     flexible = version >= _FLEXIBLE_SINCE
     runs = _runs(fetched)
     head = _HEAD.pack(0, 0, session_id) if version >= TOP_LEVEL_ERROR_SINCE else _INT32.pack(0)

@@ -100,8 +100,8 @@ class ResponseTooLarge(EncodeError):
 def encode_response(
     api: Api, version: int, correlation_id: int, response: Message, bytes_max: int = INT32_MAX
 ) -> list[Buffer]:
-    """A whole response frame as buffers, length in front. ResponseTooLarge above `bytes_max`, before
-    its parts are put together."""
+    """A whole response frame as buffers, length in front. ResponseTooLarge above `bytes_max`,
+    before its parts are put together."""
     header = _CORRELATION.pack(correlation_id)
     if api.response_header_version(version) == 1:
         header += b"\0"

@@ -17,7 +17,8 @@ from odradek_protocol.message import Message, Versions
 
 
 class ApiKey(IntEnum):
-    """Request types by the number on the wire: all those of Kafka 4.2, served or not, and our own."""
+    """Request types by the number on the wire: all those of Kafka 4.2, served or not, and our
+    own."""
 
     PRODUCE = 0
     FETCH = 1
@@ -108,8 +109,8 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
-    #: Ours, not Kafka's, in numbers that Kafka is far from. It is advertised like all others: clients
-    #: pass over keys that they do not know (docs/compatibility.md).
+    #: Ours, not Kafka's, in numbers that Kafka is far from. It is advertised like all others:
+    #: clients pass over keys that they do not know (docs/compatibility.md).
     DESCRIBE_HISTORY = 10_000
 
 

@@ -71,7 +71,8 @@ FieldType = WireType | ArrayOf | type["Struct"]
 
 @dataclasses.dataclass(frozen=True)
 class FieldSpec:
-    """One field of one declaration. `name` is Kafka's, in snake case. `secret`: its value is never shown."""
+    """One field of one declaration. `name` is Kafka's, in snake case. `secret`: its value is never
+    shown."""
 
     name: str
     type: FieldType
@@ -207,8 +208,8 @@ def _declare(cls: Any) -> Any:
 def _init_later(cls: Any) -> Callable[..., None]:
     """An `__init__` that gives way to the real one when it is first called.
 
-    To compile one for each class takes as long as all the rest of declaring them, and most programs use
-    few of them.
+    To compile one for each class takes as long as all the rest of declaring them, and most programs
+    use few of them.
     """
 
     def __init__(self: Any, **values: Any) -> None:

@@ -1,9 +1,9 @@
 """Kafka's primitive wire types, declared with construct.
 
 Each `WireType` knows its construct for every encoding it may take: plain or nullable, classic or
-flexible (KIP-482: compact lengths as unsigned varints of length + 1, 0 for null). These declarations
-are the reference; `odradek_protocol.codec` derives straight-line code with the same meaning from
-them, and a test holds the two equal.
+flexible (KIP-482: compact lengths as unsigned varints of length + 1, 0 for null). These
+declarations are the reference; `odradek_protocol.codec` derives straight-line code with the same
+meaning from them, and a test holds the two equal.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The common Produce request, read and answered without its codecs: one topic, one partition, one batch.
+"""The common Produce request, read and answered without its codecs: one topic, one partition, one
+batch.
 
-Nearly all requests of producers are of this shape. `read_one_batch` reads it straight from the frame, and
-`one_batch_answer` packs the answer to one that was appended. Everything else (more partitions, tags, no records,
-old batches, damage) is left to the codecs of `schemas/produce.py`, which are the law: tests hold both equal. The
-compiled twin of the reader is in `records/_native.c`.
+Nearly all requests of producers are of this shape. `read_one_batch` reads it straight from the
+frame, and `one_batch_answer` packs the answer to one that was appended. Everything else (more
+partitions, tags, no records, old batches, damage) is left to the codecs of `schemas/produce.py`,
+which are the law: tests hold both equal. The compiled twin of the reader is in `records/_native.c`.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ _FLEXIBLE_TAIL = Struct(">BihqqqBBBBiB")
 class OneBatch(NamedTuple):
     """A Produce request with one batch of magic 2.
 
-    `topic` is the name, or from version 13 on the 16 bytes of the id; `topic_field` is that as it stands in the
-    frame, which is how it stands in the answer too. `records` has at least the bytes of a batch's header, of which
-    `attributes` is one field; nothing else of it is checked.
+    `topic` is the name, or from version 13 on the 16 bytes of the id; `topic_field` is that as it
+    stands in the frame, which is how it stands in the answer too. `records` has at least the bytes
+    of a batch's header, of which `attributes` is one field; nothing else of it is checked.
     """
 
     version: int
@@ -185,8 +186,8 @@ def _read_flexible(
 
 
 def _size(frame: memoryview, position: int) -> tuple[int, int]:
-    """(a compact length, position behind it), -1 for null. IndexError for one that is written longer than it needs
-    be, or has more than the 28 bits of four bytes."""
+    """(a compact length, position behind it), -1 for null. IndexError for one that is written
+    longer than it needs be, or has more than the 28 bits of four bytes."""
     value = shift = 0
     while True:
         byte = frame[position]
@@ -205,7 +206,8 @@ def _size(frame: memoryview, position: int) -> tuple[int, int]:
 def one_batch_answer(
     request: OneBatch, base_offset: int, log_append_time_ms: int, log_start_offset: int
 ) -> bytes:
-    """The whole frame of the answer, length in front, to a request whose batch lies at an offset."""
+    """The whole frame of the answer, length in front, to a request whose batch lies at an
+    offset."""
     version, topic = request.version, request.topic_field
     if version >= _FLEXIBLE_SINCE:
         size = _FLEXIBLE_HEAD.size + len(topic) + _FLEXIBLE_TAIL.size - 4

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """`DefaultSource`, which PySpark asks for; what else is in this package does without PySpark."""
+    """`DefaultSource`, which PySpark asks for; what else is in this package does without
+    PySpark."""
     if name == "DefaultSource":
         from pyspark_odradek.source import DefaultSource
 

@@ -1,9 +1,9 @@
 """How much of what is waiting one micro-batch takes.
 
-Spark's own limits (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger` with `maxTriggerDelay`), and one in bytes.
-A limit is split over the partitions in proportion to what waits in each; none that has something waiting
-is left out, however small, so that a limit below the number of partitions is exceeded rather than a
-partition starved.
+Spark's own limits (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger` with `maxTriggerDelay`), and one
+in bytes. A limit is split over the partitions in proportion to what waits in each; none that has
+something waiting is left out, however small, so that a limit below the number of partitions is
+exceeded rather than a partition starved.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def grant(
 
 
 def split(backlog: Mapping[Partition, int], limit: int) -> dict[Partition, int]:
-    """`limit` offsets in proportion to the backlog: rounded down, the rest to the largest fractions."""
+    """`limit` offsets in proportion to the backlog: rounded down, the rest to the largest
+    fractions."""
     total = sum(backlog.values())
     if total <= limit:
         return dict(backlog)

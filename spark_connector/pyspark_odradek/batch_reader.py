@@ -82,7 +82,8 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(BatchReader):
-    """For Spark with `spark.sql.python.filterPushdown.enabled`, which refuses this method without."""
+    """For Spark with `spark.sql.python.filterPushdown.enabled`, which refuses this method
+    without."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Remembers what need not be read; Spark applies all filters itself, too."""
@@ -129,7 +130,8 @@ def read_range(
 async def _next(
     network: NetworkClient, partition: RangePartition, state: RangeReader, options: SourceOptions
 ) -> Fetched | None:
-    """The next answer that has batches; `state` has moved behind them. None at the end of the range."""
+    """The next answer that has batches; `state` has moved behind them. None at the end of the
+    range."""
     while not state.done:
         position = state.position
         try:

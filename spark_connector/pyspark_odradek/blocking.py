@@ -1,7 +1,8 @@
 """Runs the asyncio client from Spark's synchronous calls.
 
-One thread with one event loop per Python process, and the clients on it, kept for the next task: Spark
-reuses its Python workers, and connecting costs more than a small read. Nothing here survives a fork.
+One thread with one event loop per Python process, and the clients on it, kept for the next task:
+Spark reuses its Python workers, and connecting costs more than a small read. Nothing here survives
+a fork.
 """
 
 from __future__ import annotations
@@ -131,9 +132,9 @@ class Shared:
 class Imports:
     """Keeps modules out of the garbage collections of Spark's workers.
 
-    A worker collects all garbage after every task (`pyspark.daemon`) and walks whatever was imported, by
-    Spark, pandas, us and the user: tens of milliseconds, where a small task takes one. In no other
-    process: how it collects is its owner's business.
+    A worker collects all garbage after every task (`pyspark.daemon`) and walks whatever was
+    imported, by Spark, pandas, us and the user: tens of milliseconds, where a small task takes one.
+    In no other process: how it collects is its owner's business.
     """
 
     def __init__(self, is_worker: bool) -> None:

@@ -1,7 +1,7 @@
 """Questions to the cluster: which partitions, from where to where, and their bytes.
 
-Asynchronous; decisions are made in `offsets.py`, `fetching.py`. Nothing here waits without a limit, and
-nothing creates a topic.
+Asynchronous; decisions are made in `offsets.py`, `fetching.py`. Nothing here waits without a limit,
+and nothing creates a topic.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ async def find_partitions(
 ) -> list[Partition]:
     """The partitions of the subscription, in order.
 
-    SourceError names what is not there, 1 + `fetchOffset.numRetries` answers long; with `missing_ok`
-    it is left out. What passes by itself is waited for.
+    SourceError names what is not there, 1 + `fetchOffset.numRetries` answers long; with
+    `missing_ok` it is left out. What passes by itself is waited for.
     """
     subscription = options.subscription
     patience = Patience(network, options)
@@ -269,8 +269,9 @@ async def list_offsets(
 ) -> dict[Partition, int | None]:
     """The offset at each time (EARLIEST and LATEST too), None where no record is that young.
 
-    LATEST is the last stable offset with `read_committed` (None: as the settings say), else the high watermark.
-    SourceError names a partition that does not answer in time, or is not there (`Patience`).
+    LATEST is the last stable offset with `read_committed` (None: as the settings say), else the
+    high watermark. SourceError names a partition that does not answer in time, or is not there
+    (`Patience`).
     """
     wanted = {TopicPartition(*partition): time for partition, time in times.items()}
     found: dict[Partition, int | None] = {}
@@ -352,7 +353,8 @@ async def survey(
     """The present partitions. `known`: the next offset to read of those that are read already;
     `topic_ids`: those seen last, which are brought up to date.
 
-    A partition whose leader does not answer fails the survey (SourceError) after the usual attempts.
+    A partition whose leader does not answer fails the survey (SourceError) after the usual
+    attempts.
     """
     partitions = await find_partitions(network, options, missing_ok=not options.fail_on_data_loss)
     recreated = set()
@@ -379,10 +381,11 @@ async def _read_past_stable(
     behind: Iterable[Partition],
     known: Mapping[Partition, int],
 ) -> dict[Partition, int]:
-    """Of partitions that end before what was read of them, those with nothing lost, at what was read.
+    """Of partitions that end before what was read of them, those with nothing lost, at what was
+    read.
 
-    A stream that has read uncommitted records, and is restarted as read_committed, is ahead of the last
-    stable offset while transactions are open: it waits for them.
+    A stream that has read uncommitted records, and is restarted as read_committed, is ahead of the
+    last stable offset while transactions are open: it waits for them.
     """
     if not is_read_committed(network):
         return {}

@@ -1,4 +1,5 @@
-"""Fetched bytes to Arrow: the records between two offsets as batches of the columns that are wanted."""
+"""Fetched bytes to Arrow: the records between two offsets as batches of the columns that are
+wanted."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class DecodeSettings:
 
 
 def next_offset(data: Buffer, offset: int) -> int:
-    """Where to fetch next: behind the last whole batch, by its header (R-19); `offset` if there is none.
+    """Where to fetch next: behind the last whole batch, by its header (R-19); `offset` if there is
+    none.
 
     Raises BatchError.
     """
@@ -43,7 +45,8 @@ def decode(
     aborted: Sequence[AbortedTransaction] | None,
     settings: DecodeSettings,
 ) -> Iterator[Any]:
-    """The records of `data` within `wanted`; control records, and aborted ones if so set, are left out.
+    """The records of `data` within `wanted`; control records, and aborted ones if so set, are left
+    out.
 
     Gives pyarrow.RecordBatch. Raises BatchError, ControlMarkerError.
     """

@@ -5,7 +5,7 @@
     nothing                             ask again, until `poll_timeout_ms` have brought no progress
     another leader, loading, lost       new metadata, ask again, within the same limit
     offset out of range                 data loss, judged against the log's start
-    no such topic or partition          a few times more, then data loss: it was deleted, or made anew
+    no such topic or partition          a few times more, then data loss: it was deleted
     anything else                       fail
 
 With `fail_on_data_loss` off, data loss ends in a warning and reading goes on with what is there.

@@ -1,8 +1,8 @@
 """The lag of a stream behind the ends of its logs, from the progress that Spark reports of it.
 
-Spark (4.3) gives sources in Python no place for metrics or a description: `sources[].metrics` stays empty, and the
-description is that of a Java object. The offsets are there, so what Spark's own `kafka` format reports is
-computed from them, by the same names.
+Spark (4.3) gives sources in Python no place for metrics or a description: `sources[].metrics` stays
+empty, and the description is that of a Java object. The offsets are there, so what Spark's own
+`kafka` format reports is computed from them, by the same names.
 
     from pyspark_odradek.lag import LagListener, lag_of
 
@@ -37,7 +37,8 @@ _TOPICS_SHOWN = 5
 
 @dataclass(frozen=True)
 class SourceLag:
-    """A source of a query. `behind`: how many offsets of each partition its last batch has not reached."""
+    """A source of a query. `behind`: how many offsets of each partition its last batch has not
+    reached."""
 
     behind: Mapping[Partition, int]
 
@@ -50,7 +51,8 @@ class SourceLag:
 
     @property
     def metrics(self) -> dict[str, str]:
-        """`minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, as texts."""
+        """`minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, as
+        texts."""
         counts = self.behind.values()
         return {
             "minOffsetsBehindLatest": str(min(counts)),
@@ -62,9 +64,9 @@ class SourceLag:
 def lag_of(progress: Mapping[str, Any] | None) -> list[SourceLag]:
     """The lag of each source that reads Kafka's topics, in the order of `progress`.
 
-    `progress`: a StreamingQueryProgress, or its JSON as a dict; None, which a query has before its first batch, gives
-    []. The ends of the logs are those that were seen when the batch was planned. Gaps that transactions and
-    compaction leave count.
+    `progress`: a StreamingQueryProgress, or its JSON as a dict; None, which a query has before its
+    first batch, gives []. The ends of the logs are those that were seen when the batch was planned.
+    Gaps that transactions and compaction leave count.
     """
     if progress is None:
         return []
@@ -93,9 +95,11 @@ def log_lag(progress: StreamingQueryProgress, lags: Sequence[SourceLag]) -> None
 
 
 class LagListener(StreamingQueryListener):
-    """Calls `report` with the progress of each batch and its lag, for queries that read Kafka's topics.
+    """Calls `report` with the progress of each batch and its lag, for queries that read Kafka's
+    topics.
 
-    Runs where the program runs, in a thread of Spark's: an exception in `report` is logged by Spark and ends nothing.
+    Runs where the program runs, in a thread of Spark's: an exception in `report` is logged by Spark
+    and ends nothing.
     """
 
     def __init__(self, report: Report = log_lag) -> None:

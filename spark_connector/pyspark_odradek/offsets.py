@@ -1,10 +1,11 @@
 """Where to begin and where to end: Spark's ways to say it, and what they come to.
 
-Offsets are said as "earliest", "latest" or JSON, times in milliseconds since 1970 for all partitions or
-as JSON. JSON has one shape throughout, {"topic": {"partition": number}}, and names every partition.
+Offsets are said as "earliest", "latest" or JSON, times in milliseconds since 1970 for all
+partitions or as JSON. JSON has one shape throughout, {"topic": {"partition": number}}, and names
+every partition.
 
-From words to numbers in three steps, so that only the middle one needs a cluster: parse (a `Bound`),
-ask for offsets (`times_to_ask`), `resolve` what was answered.
+From words to numbers in three steps, so that only the middle one needs a cluster: parse (a
+`Bound`), ask for offsets (`times_to_ask`), `resolve` what was answered.
 """
 
 from __future__ import annotations
@@ -205,9 +206,10 @@ class Resolution:
 def resolve(case: Resolution) -> tuple[list[OffsetRange], list[str]]:
     """(one range per partition in order, warnings). Ranges may be empty.
 
-    Raises DataLoss if an offset that was asked for lies outside of the log, judged by the log's start
-    and end and never by gaps (transactions and compaction leave those); with `fail_on_data_loss` off
-    the range is cut to what is there. Raises OptionsError for a time that no record has reached, and for a start behind the end.
+    Raises DataLoss if an offset that was asked for lies outside of the log, judged by the log's
+    start and end and never by gaps (transactions and compaction leave those); with
+    `fail_on_data_loss` off the range is cut to what is there. Raises OptionsError for a time that
+    no record has reached, and for a start behind the end.
     """
     ranges: list[OffsetRange] = []
     lost: list[str] = []

@@ -1,8 +1,8 @@
 """The options of `format("odradek")`: parsed once, into one frozen object, all errors at once.
 
 Names, meanings and defaults are those of Spark's own `kafka` format. Spark hands options over with
-names in lower case; values keep theirs. What is not an option at all is refused with the nearest that
-is, because a mistyped option that is silently ignored reads the wrong data.
+names in lower case; values keep theirs. What is not an option at all is refused with the nearest
+that is, because a mistyped option that is silently ignored reads the wrong data.
 """
 
 from __future__ import annotations
@@ -145,8 +145,9 @@ class SourceOptions:
 class SinkOptions:
     """A write. `topic`: None if a column tells it.
 
-    `query_id`: what a stream is called in the decision log in place of Spark's id. `commit_id`, with
-    `commit_version`: what makes a repeated batch job write once. `lenient`: `failOnDataLoss=false`.
+    `query_id`: what a stream is called in the decision log in place of Spark's id. `commit_id`,
+    with `commit_version`: what makes a repeated batch job write once. `lenient`:
+    `failOnDataLoss=false`.
     """
 
     topic: str | None

@@ -1,7 +1,7 @@
 """From offset ranges to Spark's input partitions.
 
-The splits are those of Spark's own `kafka` format: first no range above `maxRecordsPerPartition`, then,
-if there are fewer than `minPartitions`, large ranges are divided in proportion to their size.
+The splits are those of Spark's own `kafka` format: first no range above `maxRecordsPerPartition`,
+then, if there are fewer than `minPartitions`, large ranges are divided in proportion to their size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ class Partition(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """The offsets from `start` up to, not including, `end`. Not every one needs to hold a record."""
+    """The offsets from `start` up to, not including, `end`. Not every one needs to hold a
+    record."""
 
     partition: Partition
     start: int
@@ -63,7 +64,8 @@ def divide(whole: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def _spread(parts: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
-    """Small ranges stay whole; they are left out of the proportions, or the large would get too few."""
+    """Small ranges stay whole; they are left out of the proportions, or the large would get too
+    few."""
     total = sum(each.size for each in parts)
     is_small = [_share(each.size, total, min_partitions) == 1 for each in parts]
     large_total = sum(each.size for each, small in zip(parts, is_small, strict=True) if not small)

@@ -1,10 +1,11 @@
 """The offsets of a stream: as Spark keeps them in its checkpoint, and what the next batch ends
 with.
 
-The JSON is that of Spark's own `kafka` format, {"topic": {"0": 23}}: the next offset to read. A partition
-that turns up while the query runs gets into the log of offsets with its first offset and no rows, and
-is read from the next batch on. So both ends of every range that is read are in the checkpoint, and a batch that is
-run again reads the same records, whatever retention does meanwhile to the log's start.
+The JSON is that of Spark's own `kafka` format, {"topic": {"0": 23}}: the next offset to read. A
+partition that turns up while the query runs gets into the log of offsets with its first offset and
+no rows, and is read from the next batch on. So both ends of every range that is read are in the
+checkpoint, and a batch that is run again reads the same records, whatever retention does meanwhile
+to the log's start.
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ def held_back(
 ) -> bool:
     """True if the batch waits for more records (`minOffsetsPerTrigger`).
 
-    A loss never waits: a later survey may not show it any more, since the topic's new id is known by
-    then, and a log that was cut has grown again.
+    A loss never waits: a later survey may not show it any more, since the topic's new id is known
+    by then, and a log that was cut has grown again.
     """
     if next_step(start, survey, Limits()).lost:
         return False

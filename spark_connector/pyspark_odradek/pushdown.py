@@ -1,9 +1,9 @@
 """Filters that Spark hands down, as far as they say which offsets need not be read.
 
-`topic` and `partition` leave out partitions, `offset` cuts ranges at both ends, `timestamp` cuts their
-beginning: no record before the first one at or behind a time is that young, but one behind it may well be
-older, so an upper limit cuts nothing. Spark still applies every filter to the rows: what is said
-here only saves reading.
+`topic` and `partition` leave out partitions, `offset` cuts ranges at both ends, `timestamp` cuts
+their beginning: no record before the first one at or behind a time is that young, but one behind it
+may well be older, so an upper limit cuts nothing. Spark still applies every filter to the rows:
+what is said here only saves reading.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ _INT64_MAX = 2**63 - 1
 def is_offered() -> bool:
     """Whether Spark will hand down filters here (`spark.sql.python.filterPushdown.enabled`).
 
-    A reader that could take them while it is off is refused by Spark; the setting cannot be seen from a
-    planning process, but which program runs there can. Where it cannot, nothing is pushed down.
+    A reader that could take them while it is off is refused by Spark; the setting cannot be seen
+    from a planning process, but which program runs there can. Where it cannot, nothing is pushed
+    down.
     """
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _WORKER in sys.modules or getattr(main, "name", "") == _WORKER

@@ -45,7 +45,8 @@ class Sending:
             await _check(self._chunks.popleft())
 
     async def _find(self, topics: Iterable[str]) -> None:
-        """Know the partitions of these topics, by one question for all of them and not one for each."""
+        """Know the partitions of these topics, by one question for all of them and not one for
+        each."""
         new = [topic for topic in topics if topic not in self._found]
         if len(new) > 1:
             find = self._producer.partitions_for

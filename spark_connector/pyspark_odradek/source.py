@@ -1,8 +1,8 @@
 """The format itself: its name, its rows, its readers and writers.
 
 PySpark asks every importable top-level module `pyspark_*` for a `DefaultSource`, so that
-`format("odradek")` needs no `register`. An instance is made anew for each step of a query, some of them
-on executors: options are parsed where they are needed and nothing is kept here.
+`format("odradek")` needs no `register`. An instance is made anew for each step of a query, some of
+them on executors: options are parsed where they are needed and nothing is kept here.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class DefaultSource(DataSource):
         from pyspark_odradek.transactional_writer import TransactionalStreamWriter
         from pyspark_odradek.writer import StreamWriter
 
-        # `overwrite` is outputMode("complete"): the whole result is written each time, as Spark's does.
+        # `overwrite` is outputMode("complete"): the whole result is written each time, as Spark's
+        # does.
         options = parse_sink(self.options, streaming=True)
         kind = TransactionalStreamWriter if options.exactly_once else StreamWriter
         return kind(options, schema)

@@ -1,12 +1,13 @@
 """A stream: Spark asks again and again how far it may read, and plans each micro-batch as a batch
 read.
 
-`initialOffset`, `latestOffset` and `partitions` run on the driver, in one Python process per run of the
-query; `read` on executors, with a pickled copy that knows nothing of what happened here.
+`initialOffset`, `latestOffset` and `partitions` run on the driver, in one Python process per run of
+the query; `read` on executors, with a pickled copy that knows nothing of what happened here.
 
-Progress is committed for a consumer group, if one is named, when Spark asks for the next batch: what that
-one begins with has been processed, and Spark's own commit log says so already. Spark asks once more
-before a run with `availableNow` ends, so its last batch is committed too; `once` ends without asking.
+Progress is committed for a consumer group, if one is named, when Spark asks for the next batch:
+what that one begins with has been processed, and Spark's own commit log says so already. Spark asks
+once more before a run with `availableNow` ends, so its last batch is committed too; `once` ends
+without asking.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topic_ids: dict[str, bytes] = {}
         self._committed: Offsets = {}
 
-    # --- What to read ---------------------------------------------------------------------------------
+    # --- What to read -----------------------------------------------------------------------------
 
     def initialOffset(self) -> OffsetJson:
         """Where a query without a checkpoint begins; Spark asks twice, and gets the same."""
@@ -137,7 +138,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         network = self._network()
         new = [each for each in until if each not in begin]
         if new:
-            # Of our own batches such a range is empty; Spark's `kafka` format reads from the first offset.
+            # Of our own batches such a range is empty; Spark's `kafka` format reads from the first
+            # offset.
             begin |= self._run(cluster.first_offsets(network, self.options, new))
         ranges = planning.split(
             progress.ranges(begin, until),
@@ -154,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return iter(())
         return read_range(blocking.network(self.options.client), partition, self.options)
 
-    # --- Inside ---------------------------------------------------------------------------------------
+    # --- Inside -----------------------------------------------------------------------------------
 
     def _network(self) -> NetworkClient:
         return blocking.network(self.options.client)

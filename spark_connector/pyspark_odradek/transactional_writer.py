@@ -1,8 +1,8 @@
 """Exactly-once writes: each task has a transaction of its own, the driver ends them together.
 
 What is done in which order, and why, is in `exactly_once.protocol` and docs/rules/spark.md. Spark
-makes a writer on the driver, sends copies to the tasks, and for a stream commits with yet another one in
-another process: what the driver must know comes in the messages.
+makes a writer on the driver, sends copies to the tasks, and for a stream commits with yet another
+one in another process: what the driver must know comes in the messages.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ _RECORD_COLUMNS = ("key", "value", "headers", "partition")
 
 @dataclass
 class Written(WriterCommitMessage):
-    """The output of one task: rows that were acknowledged, the bytes of their keys and values, and a
-    number of `exactly_once.targets`."""
+    """The output of one task: rows that were acknowledged, the bytes of their keys and values, and
+    a number of `exactly_once.targets`."""
 
     rows: int = 0
     value_bytes: int = 0

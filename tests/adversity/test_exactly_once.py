@@ -1,10 +1,10 @@
 """Consume, transform, produce in transactions, while workers and the broker are killed at random.
 
 What is asked of it: the input equals the committed output, each record once, in order per partition
-and key. Once with librdkafka (transactions v1), once with our own client (v2); with partitions dealt
-by hand, and as a group that rebalances (`subscribe`, KIP-447). There, one of the three workers is a
-static member, and some workers do not die but stand still until the group has given their
-partitions away: what they had in hand must not be committed.
+and key. Once with librdkafka (transactions v1), once with our own client (v2); with partitions
+dealt by hand, and as a group that rebalances (`subscribe`, KIP-447). There, one of the three
+workers is a static member, and some workers do not die but stand still until the group has given
+their partitions away: what they had in hand must not be committed.
 
 ODRADEK_LONG=1 runs the long form, 200,000 records and two minutes of killing; ODRADEK_SEED another
 sequence of deaths.

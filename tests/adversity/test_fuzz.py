@@ -1,4 +1,5 @@
-"""The fuzzer's targets without coverage guidance: what it found once, seeds, and a short run of mutations.
+"""The fuzzer's targets without coverage guidance: what it found once, seeds, and a short run of
+mutations.
 
 The mutations are the same on every run. `python -m tests.adversity.fuzz` looks for more.
 """

@@ -1,7 +1,8 @@
-"""Peers that begin TLS handshakes and never finish them: others are served meanwhile, and afterwards.
+"""Peers that begin TLS handshakes and never finish them: others are served meanwhile, and
+afterwards.
 
-They are a process of its own, at many addresses of this machine where the system has them, so that it is not
-the limit of one address (`max.ssl.handshakes.per.ip`) that saves the broker.
+They are a process of its own, at many addresses of this machine where the system has them, so that
+it is not the limit of one address (`max.ssl.handshakes.per.ip`) that saves the broker.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _MEGABYTE = 1024 * 1024
 #: ApiVersions, version 0, without a client id.
 _ASK = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
-#: The peers. Every other one has sent half of its first message. What the broker closes is left lying.
+#: The peers. Every other one has sent half of its first message. What the broker closes is left
+#: lying.
 _PEERS = """
 import socket, sys
 port, count, per_address = map(int, sys.argv[1:])

@@ -160,8 +160,8 @@ def _hung_up_on(broker: BrokerProcess) -> int:
 
 @pytest.fixture
 def hung_up_on(broker: BrokerProcess) -> Callable[[int], None]:
-    """Checks that so many connections were hung up on since the test began; the log has said so, and no more
-    often than that."""
+    """Checks that so many connections were hung up on since the test began; the log has said so,
+    and no more often than that."""
     before, lines = _hung_up_on(broker), broker.log.count(_CLOSED)
 
     def check(count: int) -> None:

@@ -1,4 +1,5 @@
-"""Kill -9 while logs are compacted: of each key the newest that was acknowledged is there, and nothing twice.
+"""Kill -9 while logs are compacted: of each key the newest that was acknowledged is there, and
+nothing twice.
 
 Real processes. In both durabilities, for the page cache outlives the process; loss of what was not
 synced is the business of tests/broker/storage/cleaner and of the simulator.
@@ -81,7 +82,8 @@ class KillLoop:
         self.verify()
 
     def write_until_the_moment(self) -> None:
-        """Some writes were acknowledged, and the broker does what was chosen, or has lived long enough."""
+        """Some writes were acknowledged, and the broker does what was chosen, or has lived long
+        enough."""
         moment = self.random.choice(self.moments)
         enough = self.world.acknowledged + self.random.choice((1, 100, 300))
         end_s = time.monotonic() + _LIFE_S * (self.random.random() if moment == "any" else 1)

@@ -1,9 +1,9 @@
 """Kill -9 at any moment: what was committed for a group is there after the restart (D5, O-03).
 
-Real processes, a foreign client (librdkafka): simple commits of numbered positions to several groups,
-and a consumer that commits as a member. That a process dies leaves the page cache alone, so both
-durabilities must pass; power cuts are in `tests/broker/coordinator/groups/test_groups_crash.py`. `-m slow` runs the
-long form.
+Real processes, a foreign client (librdkafka): simple commits of numbered positions to several
+groups, and a consumer that commits as a member. That a process dies leaves the page cache alone, so
+both durabilities must pass; power cuts are in
+`tests/broker/coordinator/groups/test_groups_crash.py`. `-m slow` runs the long form.
 """
 
 from __future__ import annotations

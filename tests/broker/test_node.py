@@ -1,4 +1,5 @@
-"""The node over files in memory: metadata log and partition directories agree, whatever fails (D4)."""
+"""The node over files in memory: metadata log and partition directories agree, whatever fails
+(D4)."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def stray_directory(world: NodeWorld, name: str) -> None:
     world.files.put(f"data/{name}/partition.metadata", encode_partition_metadata(bytes(range(16))))
 
 
-# --- Deletion --------------------------------------------------------------------------------------
+# --- Deletion -------------------------------------------------------------------------------------
 
 
 def test_d4_a_deletion_that_is_not_durable_takes_nothing_away(world: NodeWorld) -> None:
@@ -123,7 +124,7 @@ def test_one_failed_removal_does_not_stop_housekeeping(world: NodeWorld) -> None
     assert not [name for name in world.files.list("data") if name.startswith("a-0")]
 
 
-# --- Creation --------------------------------------------------------------------------------------
+# --- Creation -------------------------------------------------------------------------------------
 
 
 def test_a_partition_that_cannot_be_made_is_made_later(world: NodeWorld) -> None:
@@ -252,7 +253,7 @@ def test_d4_an_internal_topic_may_be_used_once_it_is_durable(world: NodeWorld) -
     assert world.node.ensure_internal_topic(OFFSETS_TOPIC).done
 
 
-# --- The metadata log ------------------------------------------------------------------------------
+# --- The metadata log -----------------------------------------------------------------------------
 
 
 def test_d5_metadata_that_cannot_be_read_is_not_empty_metadata(world: NodeWorld) -> None:
@@ -363,7 +364,7 @@ def test_d5_metadata_that_does_not_become_durable_stops_the_broker(world: NodeWo
     assert world.node.partition("t", 0) is None
 
 
-# --- Every step ------------------------------------------------------------------------------------
+# --- Every step -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep_page_cache", [False, True])
@@ -471,7 +472,7 @@ def test_l40_a_failed_fsync_is_not_forgiven_before_a_restart(world: NodeWorld) -
     world.produce("t", 1, 0)
 
 
-# --- Features --------------------------------------------------------------------------------------
+# --- Features -------------------------------------------------------------------------------------
 
 
 def _lowered(world: NodeWorld, level: int) -> Deferred[None]:

@@ -332,7 +332,7 @@ def test_a_foreground_broker_is_seen_and_stopped_too(serve: Serve, tmp_path: Pat
     assert served.process.wait(PATIENCE_S) == 0
 
 
-# --- SIGHUP, and who may look into the directory ----------------------------------------------------
+# --- SIGHUP, and who may look into the directory --------------------------------------------------
 
 
 def wait_for_event(log_file: Path, event: str) -> None:

@@ -1,4 +1,5 @@
-"""Commands that need something written, where a broker's disk is full: they end soon, and say why."""
+"""Commands that need something written, where a broker's disk is full: they end soon, and say
+why."""
 
 from __future__ import annotations
 

@@ -415,8 +415,8 @@ def _damage_at_random(data: Path, chance: random.Random) -> str:
 def test_whatever_happens_to_a_file_the_verdict_holds(
     seed: int, written_data: WrittenData, tmp_path: Path
 ) -> None:
-    """Sound: a start changes no record. Recoverable: after it everything is sound, but for snapshots
-    that nobody needs."""
+    """Sound: a start changes no record. Recoverable: after it everything is sound, but for
+    snapshots that nobody needs."""
     chance = random.Random(seed)
     left = chance.choice(written_data)
     data = tmp_path / "data"

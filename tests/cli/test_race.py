@@ -1,4 +1,5 @@
-"""The race: which rows it runs, how it compares, what it marks, and that it leaves nothing behind."""
+"""The race: which rows it runs, how it compares, what it marks, and that it leaves nothing
+behind."""
 
 from __future__ import annotations
 

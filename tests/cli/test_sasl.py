@@ -1,4 +1,5 @@
-"""The command line at a broker that asks who its clients are: settings from files, users, refusals."""
+"""The command line at a broker that asks who its clients are: settings from files, users,
+refusals."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Each configuration in docs/operate/security.md is that of a broker, which serves the client that the page shows.
+"""Each configuration in docs/operate/security.md is that of a broker, which serves the client that
+the page shows.
 
-Ports, folders and the address of the identity provider are others than on the page. The name `broker` is this machine for
-the commands and programs that run here.
+Ports, folders and the address of the identity provider are others than on the page. The name
+`broker` is this machine for the commands and programs that run here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Every command and every program that README.md and docs show is run as it stands there.
 
-Only the address of the broker is another one. A block that cannot be run says so in a comment above it, with the
-reason: `<!-- not run: ... -->`. `<!-- continues ... -->` gives a block the names that those before it on
-its page have made. The blocks of a page are run in their order, with one broker for all pages.
+Only the address of the broker is another one. A block that cannot be run says so in a comment above
+it, with the reason: `<!-- not run: ... -->`. `<!-- continues ... -->` gives a block the names that
+those before it on its page have made. The blocks of a page are run in their order, with one broker
+for all pages.
 """
 
 from __future__ import annotations
@@ -152,7 +153,8 @@ def test_a_page_does_what_it_says(page: str, bootstrap: str, tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The session that the pages find. It ends with this module: other tests want settings of their own."""
+    """The session that the pages find. It ends with this module: other tests want settings of their
+    own."""
     folder = tmp_path_factory.mktemp("spark")
     try:
         made = session(

@@ -1,4 +1,5 @@
-"""`odradek user` against a broker in another process; settings of clients from files and the terminal."""
+"""`odradek user` against a broker in another process; settings of clients from files and the
+terminal."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """A data directory as an earlier broker wrote it, and what that broker answered about it.
 
-    python -m tests.golden.data_directory           writes both anew, with the broker of this checkout
+    python -m tests.golden.data_directory           writes both anew, with this checkout's broker
 
-`data_directory.tar.gz` has it twice: `killed` as a SIGKILL left it, and `stopped`, after another start
-and a clean stop. `data_directory.json` are the answers. Write it anew only for a release, and keep the
-old one under another name: it is the proof that later versions read what earlier ones wrote.
+`data_directory.tar.gz` has it twice: `killed` as a SIGKILL left it, and `stopped`, after another
+start and a clean stop. `data_directory.json` are the answers. Write it anew only for a release, and
+keep the old one under another name: it is the proof that later versions read what earlier ones
+wrote.
 """
 
 from __future__ import annotations

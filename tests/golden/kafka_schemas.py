@@ -2,9 +2,9 @@
 
     python -m tests.golden.kafka_schemas FOLDER     writes it anew from a release's jars in FOLDER
 
-The first line names the release. Each line behind it is one message, as Kafka defines it: requests and
-responses, both headers, and what is kept in logs. Only what bytes depend on is taken over: names, types, versions,
-defaults, tags. Kafka's descriptions and comments are not.
+The first line names the release. Each line behind it is one message, as Kafka defines it: requests
+and responses, both headers, and what is kept in logs. Only what bytes depend on is taken over:
+names, types, versions, defaults, tags. Kafka's descriptions and comments are not.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Makes the golden bytes of this folder, never through Odradek's own codec.
 
-    python tests/golden/make.py            <api>.jsonl of every API, from kafka-python, judged by kio
+    python tests/golden/make.py            <api>.jsonl of every API: by kafka-python, judged by kio
     python tests/golden/make.py NAME...    of these only: ListOffsets
     python tests/golden/make.py capture    captured.jsonl, from the traffic of real clients
 
-The table of `odradek_protocol.keys` says which APIs and versions there are. A line of <api>.jsonl is one
-message body: which way it goes, its version, its bytes, and what they mean. kafka-python encodes it
-from Kafka's own definitions; kio, which was generated from the same
-definitions by other people, must read those bytes and write the same ones again, or nothing is
-kept. What kafka-python does not define, kio encodes alone, and what is not Kafka's (`PRIVATE`) is
-encoded here, by hand. Byte strings, record sets and UUIDs are hexadecimal.
+The table of `odradek_protocol.keys` says which APIs and versions there are. A line of <api>.jsonl
+is one message body: which way it goes, its version, its bytes, and what they mean. kafka-python
+encodes it from Kafka's own definitions; kio, which was generated from the same definitions by other
+people, must read those bytes and write the same ones again, or nothing is kept. What kafka-python
+does not define, kio encodes alone, and what is not Kafka's (`PRIVATE`) is encoded here, by hand.
+Byte strings, record sets and UUIDs are hexadecimal.
 
 Wants kafka-python >= 3 and kio. Kafka's field names are in snake case, as in kafka-python.
 """
@@ -395,7 +395,8 @@ def lines_of(name: str) -> tuple[list[str], list[str]]:
 
 
 def make(names: list[str]) -> None:
-    """Write the files of these APIs, or of all; none of an API that the two encoders disagree on."""
+    """Write the files of these APIs, or of all; none of an API that the two encoders disagree
+    on."""
     failed = False
     for name in names or VERSIONS:
         lines, troubles = lines_of(name)

@@ -27,8 +27,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "zeroed": lambda path: path.write_bytes(bytes(path.stat().st_size)),
 }
-#: The snapshots of that broker do not say how much these files had, so that fewer whole entries look right.
-#: `test_lost_files.py` has the snapshots of this one.
+#: The snapshots of that broker do not say how much these files had, so that fewer whole entries
+#: look right. `test_lost_files.py` has the snapshots of this one.
 UNNOTICED = {("*.txnindex", "emptied"), ("*.txnindex", "cut"), ("*.timeindex", "cut")}
 
 

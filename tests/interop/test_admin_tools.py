@@ -1,6 +1,8 @@
-"""The administration of others' clients and of Kafka's own tools, the same programs against Apache Kafka and our broker.
+"""The administration of others' clients and of Kafka's own tools, the same programs against Apache
+Kafka and our broker.
 
-The programs print a line for each call without what differs between any two brokers: ids, times and the words of errors.
+The programs print a line for each call without what differs between any two brokers: ids, times and
+the words of errors.
 """
 
 from __future__ import annotations
@@ -98,7 +100,8 @@ def test_go_clients(
     assert lines <= set(printed["ours"])
 
 
-#: Output that no two brokers have in common, and its placeholder. Our quorum has no listener for controllers.
+#: Output that no two brokers have in common, and its placeholder. Our quorum has no listener for
+#: controllers.
 OWN = (
     (r"TopicId: \S{22}", "TopicId: ID"),
     (r"(ClusterId:\s+)\S{22}", r"\1ID"),
@@ -110,7 +113,8 @@ OWN = (
 
 
 def comparable(printed: str, address: str) -> list[str]:
-    """Printed lines without ids, addresses, times and places; settings of a topic in the order of their names."""
+    """Printed lines without ids, addresses, times and places; settings of a topic in the order of
+    their names."""
     text = printed.replace(address, "HOST:PORT").replace(address.rpartition(":")[2], "PORT")
     for pattern, stands in OWN:
         text = re.sub(pattern, stands, text)
@@ -121,7 +125,8 @@ def comparable(printed: str, address: str) -> list[str]:
 
 
 def test_kafkas_command_line_tools(brokers: Mapping[str, str], tmp_path: Path) -> None:
-    """kafka-topics, -leader-election, -reassign-partitions, -client-metrics, -configs, -cluster, -metadata-quorum, -features."""
+    """kafka-topics, -leader-election, -reassign-partitions, -client-metrics, -configs, -cluster,
+    -metadata-quorum, -features."""
     printed = {
         name: comparable(
             run(

@@ -1,8 +1,10 @@
-"""librdkafka with room for one record in its queue: each fetch of records that are there is answered at once.
+"""librdkafka with room for one record in its queue: each fetch of records that are there is
+answered at once.
 
-Its own test 0127 wants each record within 30 ms of `fetch.queue.backoff.ms`, by a clock, which a busy machine
-fails with any broker. What it needs of the broker can be counted: with a wait that is longer than any patience,
-a fetch that the broker holds back stops the reader, and an answer with less than there is makes one more of them.
+Its own test 0127 wants each record within 30 ms of `fetch.queue.backoff.ms`, by a clock, which a
+busy machine fails with any broker. What it needs of the broker can be counted: with a wait that is
+longer than any patience, a fetch that the broker holds back stops the reader, and an answer with
+less than there is makes one more of them.
 """
 
 from __future__ import annotations

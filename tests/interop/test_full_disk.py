@@ -1,4 +1,5 @@
-"""librdkafka's consumer at a broker whose disk is full: a commit says so soon, and the consumer stays a member."""
+"""librdkafka's consumer at a broker whose disk is full: a commit says so soon, and the consumer
+stays a member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""franz-go and kafkajs at our listener of SASL. Go and Node have to be there, and their registries."""
+"""franz-go and kafkajs at our listener of SASL. Go and Node have to be there, and their
+registries."""
 
 from __future__ import annotations
 

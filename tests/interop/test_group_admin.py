@@ -1,4 +1,5 @@
-"""The group calls of foreign admin clients (rules O-14, A-16; KIP-496, KIP-518), and delete_records."""
+"""The group calls of foreign admin clients (rules O-14, A-16; KIP-496, KIP-518), and
+delete_records."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ import pytest
 
 from churn import PARTITIONS, Churn
 
-#: By strategy, who knows it: aiokafka has no cooperative rebalancing, and librdkafka alone has KIP-848.
+#: By strategy, who knows it: aiokafka has no cooperative rebalancing, and librdkafka alone has
+#: KIP-848.
 KINDS = {
     "range": ["odradek", "confluent", "aiokafka", "kafka-python"],
     "cooperative-sticky": ["odradek", "confluent", "kafka-python"],
@@ -45,6 +46,6 @@ def test_k52_k53_some_members_come_leave_and_are_killed(
 def test_k52_k53_a_thousand_members_come_leave_and_are_killed(
     address: str, new_topic: Callable[..., str], strategy: str
 ) -> None:
-    """As above, a thousand times: pytest -m slow tests/interop/test_group_churn.py. Takes some minutes per
-    strategy."""
+    """As above, a thousand times: pytest -m slow tests/interop/test_group_churn.py. Takes some
+    minutes per strategy."""
     churn(address, new_topic(PARTITIONS), strategy, operations=1_000, pause_max_s=1.0, seed=2)

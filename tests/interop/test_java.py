@@ -1,6 +1,7 @@
 """Kafka's own Java clients, Streams and Connect, against our broker and against Kafka's.
 
-The programs are single files in `java/`; each says in its last line how many of how many it found good.
+The programs are single files in `java/`; each says in its last line how many of how many it found
+good.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Apache Kafka's cleaner over directories that our broker has written, beside ours: the files must be the
-same, byte by byte (L-23 to L-26)."""
+"""Apache Kafka's cleaner over directories that our broker has written, beside ours: the files must
+be the same, byte by byte (L-23 to L-26)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _INDEX_INTERVAL_BYTES = 100
 
 
 class Rounds:
-    """A history that is cleaned several times, with what the log was before each time, and after."""
+    """A history that is cleaned several times, with what the log was before each time, and
+    after."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.history = CompactedHistory(

@@ -133,7 +133,8 @@ async def test_a_group_shares_and_resumes(nodes: KafkaCluster, topic: str, proto
 
 
 async def test_transactions(nodes: KafkaCluster, topic: str) -> None:
-    """Version 2 (KIP-890): what is committed is read once, what is aborted never; offsets go along."""
+    """Version 2 (KIP-890): what is committed is read once, what is aborted never; offsets go
+    along."""
     bootstrap, group = nodes.bootstrap, f"g-{topic}"
     async with Producer(bootstrap_servers=bootstrap, transactional_id=topic) as producer:
         await producer.init_transactions()

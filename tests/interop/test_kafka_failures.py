@@ -1,4 +1,5 @@
-"""Our client against Apache Kafka in trouble: a node that hangs, rebalances, listeners that commit."""
+"""Our client against Apache Kafka in trouble: a node that hangs, rebalances, listeners that
+commit."""
 
 from __future__ import annotations
 
@@ -227,7 +228,8 @@ async def test_committed_offsets_never_go_back(nodes: KafkaCluster, protocol: st
                 await asyncio.sleep(0.02)
             stop.set()
         commits = await commits_of(nodes.bootstrap, group_id)
-    # With KIP-848 a member may be gone again before its first partition has come (5 s between heartbeats).
+    # With KIP-848 a member may be gone again before its first partition has come (5 s between
+    # heartbeats).
     assert set(commits) <= {TopicPartition(topic, n) for n in range(PARTITIONS)}
     for where, offsets in commits.items():
         back = [pair for pair in itertools.pairwise(offsets) if pair[1] < pair[0]]

@@ -1,4 +1,5 @@
-"""Features that go down and up again, on Apache Kafka and on our broker: the answers must be the same (N-53).
+"""Features that go down and up again, on Apache Kafka and on our broker: the answers must be the
+same (N-53).
 
 Each has a broker of its own, for the levels are everybody's.
 """

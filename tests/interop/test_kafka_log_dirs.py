@@ -1,4 +1,5 @@
-"""Two data directories, one of which goes away: what clients are told by Apache Kafka, and by us (L-41, L-42, L-44)."""
+"""Two data directories, one of which goes away: what clients are told by Apache Kafka, and by us
+(L-41, L-42, L-44)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Files of one broker under the eyes of the other: Apache Kafka's own tool on what ours wrote, and
 partitions that are handed over, both ways.
 
-Whole directories are not exchanged: the metadata of a KRaft quorum has records that mean nothing here.
+Whole directories are not exchanged: the metadata of a KRaft quorum has records that mean nothing
+here.
 """
 
 from __future__ import annotations

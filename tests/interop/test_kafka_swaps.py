@@ -1,4 +1,5 @@
-"""Apache Kafka's own start over directories as it leaves them when it is killed while it compacts, beside ours."""
+"""Apache Kafka's own start over directories as it leaves them when it is killed while it compacts,
+beside ours."""
 
 from __future__ import annotations
 

@@ -132,7 +132,8 @@ def test_n19_kafkas_tools_at_our_broker(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="no keytool")
 def test_n19_stores_that_keytool_makes(folder: Path, tmp_path: Path) -> None:
-    """PKCS12 is read whatever its file is called; for JKS the error has the line that converts it."""
+    """PKCS12 is read whatever its file is called; for JKS the error has the line that converts
+    it."""
 
     def make(name: str, kind: str) -> str:
         command = ["keytool", "-genkeypair", "-alias", "broker", "-keyalg", "EC"]

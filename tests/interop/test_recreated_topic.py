@@ -27,8 +27,8 @@ def odradek_broker_settings() -> dict[str, object]:
 
 
 class Writer:
-    """Writes numbers, one after the other; `acknowledged`: (value, partition, offset) of those that were
-    sent since the topic was made last."""
+    """Writes numbers, one after the other; `acknowledged`: (value, partition, offset) of those that
+    were sent since the topic was made last."""
 
     def __init__(self, name: str, bootstrap: str) -> None:
         self._name = name
@@ -82,8 +82,8 @@ def directories(broker: SubprocessBroker) -> list[str]:
 async def test_l38_a_topic_is_made_again_while_producers_write(
     odradek_broker: SubprocessBroker,
 ) -> None:
-    """What is acknowledged after it was made again is in it, once and where it was said to be; nothing
-    of its predecessors is, not after a kill either."""
+    """What is acknowledged after it was made again is in it, once and where it was said to be;
+    nothing of its predecessors is, not after a kill either."""
     bootstrap = odradek_broker.bootstrap
     topic = NewTopic(TOPIC, PARTITIONS, configs={"file.delete.delay.ms": "0"})
     writers = [Writer(name, bootstrap) for name in "abc"]

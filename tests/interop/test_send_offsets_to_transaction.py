@@ -1,9 +1,10 @@
-"""librdkafka's `send_offsets_to_transaction`, with each of its requests lost or refused once (T-23, T-24).
+"""librdkafka's `send_offsets_to_transaction`, with each of its requests lost or refused once (T-23,
+T-24).
 
-librdkafka 2.16 may wait for ever in that call after a connection was lost, whatever its timeout says and
-whosesoever the broker is (confluentinc/librdkafka#5456, #5511). What the broker owes it then: an answer
-to every request, and to the same request again; and the next producer of the id finds everything as it
-was, so that the offsets are committed once, with the records.
+librdkafka 2.16 may wait for ever in that call after a connection was lost, whatever its timeout
+says and whosesoever the broker is (confluentinc/librdkafka#5456, #5511). What the broker owes it
+then: an answer to every request, and to the same request again; and the next producer of the id
+finds everything as it was, so that the offsets are committed once, with the records.
 """
 
 from __future__ import annotations
@@ -184,7 +185,8 @@ def attempt(setup: Setup, job: Job) -> Attempt:
 
 
 def assert_done_once(setup: Setup, job: Job) -> None:
-    """The record and the position are there, once; and nothing that the broker was asked is open."""
+    """The record and the position are there, once; and nothing that the broker was asked is
+    open."""
     wait_until(lambda: not setup.proxy.unanswered(OWED), "every request is answered")
     assert committed_position(setup.address, job.name, job.source) == POSITION
     client = Confluent()
@@ -196,7 +198,8 @@ def assert_done_once(setup: Setup, job: Job) -> None:
 
 
 def assert_done_sooner_or_later(setup: Setup, once: Once, job: Job) -> None:
-    """Where the first call stands still or runs out of time, the next producer of the id does its work."""
+    """Where the first call stands still or runs out of time, the next producer of the id does its
+    work."""
     tried = attempt(setup, job)
     assert once.times == 1
     if tried.is_alive() or tried.error is not None:
@@ -216,7 +219,8 @@ def may_be_repeated(error: BaseException | None) -> bool:
 
 
 def accepted(setup: Setup, key: ApiKey) -> list[Exchange]:
-    """Requests that the broker has answered without an error; of FindCoordinator, those for groups."""
+    """Requests that the broker has answered without an error; of FindCoordinator, those for
+    groups."""
     found = [each for each in setup.proxy.of(key) if each.response_frame is not None]
     if key is ApiKey.FIND_COORDINATOR:
         return [each for each in found if each.request.key_type == GROUP]

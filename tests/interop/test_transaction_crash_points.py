@@ -1,8 +1,9 @@
-"""The crash table T-50: a broker that kills itself at every point of it, with the client still there.
+"""The crash table T-50: a broker that kills itself at every point of it, with the client still
+there.
 
-Real processes. The broker dies at a named fault point (`odradek_broker/platform/fault_points.py`) and comes
-back on its port; what the rule states must hold. The same table is walked in memory, with more
-variants, in `tests/broker/coordinator/transactions/test_transactions_crash.py`.
+Real processes. The broker dies at a named fault point (`odradek_broker/platform/fault_points.py`)
+and comes back on its port; what the rule states must hold. The same table is walked in memory, with
+more variants, in `tests/broker/coordinator/transactions/test_transactions_crash.py`.
 """
 
 from __future__ import annotations
@@ -324,8 +325,8 @@ def test_t50e_a_commit_that_was_decided_is_carried_out(
 async def test_t50e_t50f_the_retry_of_the_end_is_answered_as_the_end_would_have_been(
     tmp_path: Path, version: int, commit: bool
 ) -> None:
-    """CONCURRENT_TRANSACTIONS until the markers are written, then NONE; in version 2 with the identity
-    that the lost answer had."""
+    """CONCURRENT_TRANSACTIONS until the markers are written, then NONE; in version 2 with the
+    identity that the lost answer had."""
     point = P.PREPARE_COMMIT_DURABLE if commit else P.PREPARE_ABORT_DURABLE
     async with dying(tmp_path, point) as broker:
         who = await begun(broker)

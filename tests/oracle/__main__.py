@@ -1,7 +1,7 @@
 """Record Kafka's answers, and compare with them.
 
     python -m tests.oracle record [NAME*]     start an Apache Kafka, play, keep its answers
-    python -m tests.oracle check [NAME*]      start one, play twice: nothing may differ from the recording
+    python -m tests.oracle check [NAME*]      start one, play twice: as recorded?
     python -m tests.oracle compare [NAME*]    our broker against the recording
     python -m tests.oracle list [NAME*]       the scenarios and their versions
     python -m tests.oracle page               write the sections of docs/compatibility.md

@@ -193,8 +193,8 @@ def differing(theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any
 
 
 def _says_more(path: str, theirs: Any, ours: Any) -> bool:
-    """An error message where Kafka has none: its words are ours anyway, and more help is no harm. Empty text
-    says nothing, and clients tell it from null."""
+    """An error message where Kafka has none: its words are ours anyway, and more help is no harm.
+    Empty text says nothing, and clients tell it from null."""
     has_none = theirs is None or theirs == ABSENT
     says = isinstance(ours, str) and ours not in ("", ABSENT)
     return path.endswith("error_message") and has_none and says

@@ -259,7 +259,8 @@ _COORDINATED = 400
 
 
 def _warm_up() -> Scenario:
-    """A new broker makes its coordinators' topics when it is first asked, and gives out id 0 first."""
+    """A new broker makes its coordinators' topics when it is first asked, and gives out id 0
+    first."""
     names = [f"@{number}" for number in range(_COORDINATED)]
     body = {"transactional_id": None, "transaction_timeout_ms": 60_000}
     groups = [{"group_id": name, "topics": []} for name in names]

@@ -4,7 +4,8 @@ In the values of a request:
 
 - text that begins with `@` is a name of this run alone (`@orders`): topics, groups, ids;
 - text that begins with `$` is what an earlier step saved (`$pid`; `$pid+1` adds one to it);
-- a `Batch` stands for a record batch, `Subscribed` for a consumer's metadata, `Padded` for a long name;
+- a `Batch` stands for a record batch, `Subscribed` for a consumer's metadata, `Padded` for a long
+  name;
 - a field that the version in play does not carry is left out.
 
 Answers are compared as plain values: fields at their default are left out, error codes are names,
@@ -26,8 +27,8 @@ THEN_MS = 1_700_000_000_000
 NO_SUCH_ID = b"\1" * 16
 
 APIS_BY_NAME: Mapping[str, Api] = {api.name: api for api in APIS.values()}
-#: For requests that only prepare the ground: the newest version that a Kafka serves with its shipped
-#: settings, where that is not our newest.
+#: For requests that only prepare the ground: the newest version that a Kafka serves with its
+#: shipped settings, where that is not our newest.
 _STEADY_VERSIONS = {"InitProducerId": 5, "Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4}
 _STEADY_VERSIONS |= {"AddPartitionsToTxn": 3, "Fetch": 12}
 
@@ -71,14 +72,14 @@ class Padded:
 class Ask:
     """Send a request and wait for its answer.
 
-    `version`: of an API that the scenario is not about. `on`: the connection; a new name opens one. `save`:
-    name to path in the answer (`topics.0.topic_id`). `until`: path to value; the request is
-    repeated until the answer has it, and only that answer counts. `either`: path to values (as
-    they are shown) that Kafka itself gives in turns. `ignore`: paths that say nothing. `mine`: elements of lists
-    that name something of another run are left out. `edit`: the frame's body, as it is sent;
-    `edit_frame`: the whole frame, length in front.
-    `answered`: False where the request has no answer. `quiet`: preparation; it is repeated while
-    the answer holds a retriable code, must succeed, and is not recorded.
+    `version`: of an API that the scenario is not about. `on`: the connection; a new name opens one.
+    `save`: name to path in the answer (`topics.0.topic_id`). `until`: path to value; the request is
+    repeated until the answer has it, and only that answer counts. `either`: path to values (as they
+    are shown) that Kafka itself gives in turns. `ignore`: paths that say nothing. `mine`: elements
+    of lists that name something of another run are left out. `edit`: the frame's body, as it is
+    sent; `edit_frame`: the whole frame, length in front. `answered`: False where the request has no
+    answer. `quiet`: preparation; it is repeated while the answer holds a retriable code, must
+    succeed, and is not recorded.
     """
 
     api: str
@@ -99,7 +100,8 @@ class Ask:
 
 @dataclass(frozen=True)
 class Send:
-    """Send a request and do not wait: its answer is taken by the next `Receive` on the connection."""
+    """Send a request and do not wait: its answer is taken by the next `Receive` on the
+    connection."""
 
     ask: Ask
 

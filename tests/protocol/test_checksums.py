@@ -34,7 +34,8 @@ def test_the_known_values() -> None:
 
 
 def test_the_extension_is_taken_without_its_package() -> None:
-    """A start has no use for what the package imports; and whoever imports the package gets the same."""
+    """A start has no use for what the package imports; and whoever imports the package gets the
+    same."""
     program = (
         "import sys\n"
         "from odradek_protocol import checksums\n"

@@ -106,8 +106,8 @@ def test_every_truncation_is_an_error(codec: Codec, name: str) -> None:
     ends = {*range(min(len(packed), 2000)), *range(0, len(packed), 997)}
     for end in ends:
         if codec is Codec.SNAPPY and end in _xerial_boundaries(packed):
-            # The xerial stream has no end mark: cut between blocks it is a shorter stream, which the
-            # record count of the batch will not match.
+            # The xerial stream has no end mark: cut between blocks it is a shorter stream, which
+            # the record count of the batch will not match.
             assert SAMPLES[name].startswith(decompress(codec, packed[:end], LIMIT))
             continue
         if codec is Codec.ZSTD and not end:
@@ -359,7 +359,8 @@ def test_r12_bomb_is_refused_without_growing_beyond_the_limit(codec: Codec) -> N
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_r12_the_bombs_are_real(codec: Codec) -> None:
-    """With room for it, what was refused above is sound data (a part of it, for the time it takes)."""
+    """With room for it, what was refused above is sound data (a part of it, for the time it
+    takes)."""
     if codec is Codec.LZ4:
         bomb = _bomb(codec)
         block_bytes = 4 + struct.unpack_from("<I", bomb, 7)[0]
@@ -378,7 +379,8 @@ def test_r12_the_bombs_are_real(codec: Codec) -> None:
 
 
 def test_r12_a_tiny_input_cannot_claim_the_whole_limit() -> None:
-    """Ten bytes that claim 100 MB are damaged whatever the limit is: nothing of that size is made."""
+    """Ten bytes that claim 100 MB are damaged whatever the limit is: nothing of that size is
+    made."""
     claim = b"\x80\x84\xaf\x5f" + b"\x00" * 6
     tracemalloc.start()
     try:

@@ -40,7 +40,8 @@ STORED_NAMES = {
 NOT_DEFINED_THERE = {"CooperativeStickyUserData", "StickyUserData"}
 #: Where we read and write fewer versions than Kafka: later ones place replicas on several nodes.
 FEWER_VERSIONS = {"PartitionRecord": "0"}
-#: Tagged fields that we do not declare: nothing here needs them, and readers pass over unknown tags.
+#: Tagged fields that we do not declare: nothing here needs them, and readers pass over unknown
+#: tags.
 LEFT_OUT = {
     ("ConsumerGroupCurrentMemberAssignmentValue", "AssignmentEpochs"),
     ("ConsumerGroupMetadataValue", "MetadataHash"),

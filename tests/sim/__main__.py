@@ -1,4 +1,5 @@
-"""The simulator: `python -m tests.sim --seeds 1000 | --seed N [--trace] | --minutes M | --mutants`."""
+"""The simulator: `python -m tests.sim --seeds 1000 | --seed N [--trace] | --minutes M |
+--mutants`."""
 
 from __future__ import annotations
 

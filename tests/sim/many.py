@@ -51,7 +51,8 @@ def quietly(workload: str, seed: int, *, explain: bool = False) -> Result:
 
 
 def run_many(jobs: Iterator[Job], until_s: float = float("inf")) -> Iterator[Result]:
-    """The results, in the order of the jobs; none is begun when the monotonic clock shows `until_s`.
+    """The results, in the order of the jobs; none is begun when the monotonic clock shows
+    `until_s`.
 
     WorkerEndedError, naming what was under way, when a worker is killed from outside.
     """

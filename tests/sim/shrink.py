@@ -11,8 +11,8 @@ from odradek.simulation.faults import Fault
 
 
 def shrink(result: Result) -> Result:
-    """Leave faults out as long as one of the same checkers complains: all of them if that will do, or
-    else one at a time, until none of those left can be spared.
+    """Leave faults out as long as one of the same checkers complains: all of them if that will do,
+    or else one at a time, until none of those left can be spared.
 
     The result of the smallest run, with the sentences of the broker in its trace.
     """

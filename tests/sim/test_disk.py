@@ -18,7 +18,8 @@ def _written(files: MemoryFiles, path: str, content: bytes) -> None:
 
 
 def _replaced_directory() -> MemoryFiles:
-    """`data/t` was durable, is renamed, and another `data/t` takes its place; `data` is not synced."""
+    """`data/t` was durable, is renamed, and another `data/t` takes its place; `data` is not
+    synced."""
     files = MemoryFiles()
     files.make_dirs("data/t")
     _written(files, "data/t/log", b"old")
@@ -89,7 +90,8 @@ def test_a_removed_directory_comes_back_until_its_parent_is_synced() -> None:
 
 
 def test_a_new_file_has_content_and_name_or_neither() -> None:
-    """Both are durable by syncs of their own: a cache that nobody syncs may be there without its bytes."""
+    """Both are durable by syncs of their own: a cache that nobody syncs may be there without its
+    bytes."""
 
     def written() -> MemoryFiles:
         files = MemoryFiles()

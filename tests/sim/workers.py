@@ -68,8 +68,8 @@ def in_workers(
 ) -> Iterator[tuple[Task, Outcome]]:
     """Each task with what `work` makes of it, in the order of the tasks.
 
-    Raises what `work` raises; WorkerEndedError when a worker is killed from outside. Workers hear no
-    Ctrl+C, and do not outlive this.
+    Raises what `work` raises; WorkerEndedError when a worker is killed from outside. Workers hear
+    no Ctrl+C, and do not outlive this.
     """
     workers: list[_Worker[Task]] = []
     try:

@@ -1,4 +1,5 @@
-"""Adaptive execution: Spark changes the number of tasks while a query runs, before its sink and behind its source."""
+"""Adaptive execution: Spark changes the number of tasks while a query runs, before its sink and
+behind its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The assertion of odradek.testing: it holds for what writes exactly once, and fails for what does not."""
+"""The assertion of odradek.testing: it holds for what writes exactly once, and fails for what does
+not."""
 
 from __future__ import annotations
 

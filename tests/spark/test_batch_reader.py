@@ -1,4 +1,5 @@
-"""A task's read of one range while its broker and topic go through things; without Spark around it."""
+"""A task's read of one range while its broker and topic go through things; without Spark around
+it."""
 
 from __future__ import annotations
 

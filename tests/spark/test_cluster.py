@@ -1,4 +1,5 @@
-"""A Spark standalone cluster of real processes: what docs/spark/connector.md says of running on one.
+"""A Spark standalone cluster of real processes: what docs/spark/connector.md says of running on
+one.
 
 pytest tests/spark/test_cluster.py -m slow
 """

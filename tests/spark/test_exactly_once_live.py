@@ -101,7 +101,8 @@ def test_s06_the_older_of_two_runs_fails_and_names_the_newer(query: Query) -> No
 def test_s04_a_worker_that_outlives_its_broker_makes_the_log_of_the_next_one_rightly(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The broker would create the log when the worker looks at it, and delete decisions for their age."""
+    """The broker would create the log when the worker looks at it, and delete decisions for their
+    age."""
     name, policy = "__odradek_spark_commits", "cleanup.policy"
     with SubprocessBroker(data_dir=tmp_path / "first") as broker:
         address = broker.bootstrap
@@ -399,7 +400,8 @@ def test_s14_s16_rows_that_come_after_their_driver_gave_up_open_no_transaction(
     if kind == "job with a commitId":
         job.options = {**job.options, "commitId": job.query}
     before = _ongoing(query.address)
-    # Without a message of any task the driver of a stream does not know its run; the next one cleans up.
+    # Without a message of any task the driver of a stream does not know its run; the next one
+    # cleans up.
     known = writing.task(0, 1, "a")
     _in_between(writing, lambda: writing.abort(0, [known, None]))
     with pytest.raises(SinkError, match="rows could not be written"):

@@ -1,4 +1,5 @@
-"""The protocol of the exactly-once sink, explored; and what the exploration finds when a rule is left out.
+"""The protocol of the exactly-once sink, explored; and what the exploration finds when a rule is
+left out.
 
 The large explorations are slow: ``pytest tests/spark/test_exactly_once_model.py -m slow``.
 """

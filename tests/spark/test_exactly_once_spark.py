@@ -1,4 +1,5 @@
-"""Exactly-once through a real Spark: streams that are restarted, several at once, jobs that fail."""
+"""Exactly-once through a real Spark: streams that are restarted, several at once, jobs that
+fail."""
 
 from __future__ import annotations
 

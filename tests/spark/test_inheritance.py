@@ -1,4 +1,5 @@
-"""Names of transactions pass from a worker that has ended to the next one, and never before (S-02)."""
+"""Names of transactions pass from a worker that has ended to the next one, and never before
+(S-02)."""
 
 from __future__ import annotations
 
@@ -159,7 +160,8 @@ def test_a_process_without_a_folder_for_temporary_files_inherits_nothing(
 def test_files_that_cannot_be_locked_or_written_are_closed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    """Not every network file system has locks; and a worker may live through thousands of batches."""
+    """Not every network file system has locks; and a worker may live through thousands of
+    batches."""
 
     def refuse(*arguments: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -183,8 +185,8 @@ def test_files_that_cannot_be_locked_or_written_are_closed_again(
 
 
 def test_s02_names_are_those_of_one_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Containers of one machine may each have mounted the same network storage. Where its locks are the
-    kernel's alone, those of one mount say nothing in another one."""
+    """Containers of one machine may each have mounted the same network storage. Where its locks are
+    the kernel's alone, those of one mount say nothing in another one."""
     monkeypatch.setattr("fcntl.flock", lambda *_: None)
     used = []
     for batch, device in ((1, 7), (2, 8)):

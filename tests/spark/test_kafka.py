@@ -112,8 +112,8 @@ def test_a_stream_that_is_restarted_is_written_once(
 def started(writer: Any) -> Any:
     """The query, behind its first batch.
 
-    Spark gives the process of a Python source ten seconds to start, which a busy machine may not: such
-    a start is made again, as it says nothing about Kafka.
+    Spark gives the process of a Python source ten seconds to start, which a busy machine may not:
+    such a start is made again, as it says nothing about Kafka.
     """
     for _ in range(5):
         query = writer.start()
@@ -135,7 +135,8 @@ def assert_alive(query: Any) -> None:
 def test_a_query_lives_while_nodes_are_killed(
     spark: SparkSession, kafka_cluster: KafkaCluster, tmp_path: Path, semantics: str
 ) -> None:
-    """Each of the three once, and with it its partitions' leaders, its coordinators, the controller."""
+    """Each of the three once, and with it its partitions' leaders, its coordinators, the
+    controller."""
     bootstrap = kafka_cluster.bootstrap
     source, sink = make_topic(bootstrap), make_topic(bootstrap)
     writer = Writer(bootstrap, source)

@@ -1,7 +1,7 @@
 """Batches as Spark would have them, one after the other, while nodes of an Apache Kafka are killed.
 
-What Spark asks of the connector, without Spark: in the driver where a batch begins and ends, a task for
-each partition. Nobody tries anything again here, so the first error is the end of the query.
+What Spark asks of the connector, without Spark: in the driver where a batch begins and ends, a task
+for each partition. Nobody tries anything again here, so the first error is the end of the query.
 """
 
 from __future__ import annotations

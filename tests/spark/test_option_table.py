@@ -1,4 +1,5 @@
-"""The table of options in docs/spark/connector.md, row by row: every option is in it, and every row has its test."""
+"""The table of options in docs/spark/connector.md, row by row: every option is in it, and every row
+has its test."""
 
 from __future__ import annotations
 

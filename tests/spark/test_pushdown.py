@@ -1,4 +1,5 @@
-"""Filters that cut what is read: never too much, and Spark's answer is the same with and without."""
+"""Filters that cut what is read: never too much, and Spark's answer is the same with and
+without."""
 
 from __future__ import annotations
 

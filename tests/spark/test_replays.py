@@ -1,4 +1,5 @@
-"""Replays of decided batches and repeated jobs, and other writes that look like one (S-07, S-16)."""
+"""Replays of decided batches and repeated jobs, and other writes that look like one (S-07,
+S-16)."""
 
 from __future__ import annotations
 

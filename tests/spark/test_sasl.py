@@ -1,4 +1,5 @@
-"""Spark reads and writes by a user's password, also in streams and exactly once, and shows it nowhere."""
+"""Spark reads and writes by a user's password, also in streams and exactly once, and shows it
+nowhere."""
 
 from __future__ import annotations
 

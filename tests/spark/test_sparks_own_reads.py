@@ -75,7 +75,8 @@ def _fill(bootstrap: str) -> None:
     send_records(bootstrap, TRIMMED, numbered(0, 20))
     delete_records(bootstrap, TRIMMED, 0, 8)
     make_topic(bootstrap, TRANSACTIONS)
-    # Offsets 0 to 2, 4 to 6 (aborted), 8 to 10, markers behind each; 12 and 13 stay open, 14 and 15 are behind.
+    # Offsets 0 to 2, 4 to 6 (aborted), 8 to 10, markers behind each; 12 and 13 stay open, 14 and 15
+    # are behind.
     for count, end in ((3, "commit"), (3, "abort"), (3, "commit"), (2, ""), (2, "commit")):
         producer = open_transaction(bootstrap, TRANSACTIONS, count)
         if end:

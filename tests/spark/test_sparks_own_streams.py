@@ -188,7 +188,8 @@ def test_a_topic_made_anew_while_the_query_runs(trial: NewStream, fails: str) ->
             query.stop()
 
     theirs, ours = of_both(run)
-    # Theirs misses the first ten, unless it looks while the topic is away, or has fewer than before.
+    # Theirs misses the first ten, unless it looks while the topic is away, or has fewer than
+    # before.
     assert theirs in (5, 15, REFUSED)
     assert ours == (REFUSED if fails == "true" else 15)
 
@@ -289,7 +290,8 @@ def test_committed_records_only(trial: NewStream, limit: dict[str, str]) -> None
 
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_read_committed_after_uncommitted(trial: NewStream, fails: str) -> None:
-    """Ours waits for open transactions. Theirs calls that a loss, at each start from then on, or reads records once more."""
+    """Ours waits for open transactions. Theirs calls that a loss, at each start from then on, or
+    reads records once more."""
 
     def run(kind: str) -> Any:
         one = trial(kind, failOnDataLoss=fails)

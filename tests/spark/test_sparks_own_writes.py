@@ -157,7 +157,8 @@ def test_a_job_that_fails_and_is_run_again(
 
     def run(kind: str) -> Any:
         topic = new_topic()
-        # Spark gives Python 10,000 rows at a time: the first of them are with the sink before the failure.
+        # Spark gives Python 10,000 rows at a time: the first of them are with the sink before the
+        # failure.
         frame = spark.range(0, ROWS, 1, 1).selectExpr("id", f"'{tmp_path / kind}' mark")
         rows = frame.select(fragile("id", "mark").alias("value"))
         first = outcome(lambda: save(rows, kind, either_broker, topic=topic))

@@ -1,4 +1,5 @@
-"""Speculation on a cluster: two attempts of one task write at the same time, and one of them counts.
+"""Speculation on a cluster: two attempts of one task write at the same time, and one of them
+counts.
 
 pytest tests/spark/test_speculation.py -m slow
 """

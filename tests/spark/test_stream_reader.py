@@ -55,7 +55,8 @@ def at(topic: str, offset: int) -> dict[str, dict[str, int]]:
 def test_available_now_does_not_hide_that_a_topic_was_made_anew(
     spark_broker: str, topic: str, produce: Produce, left: int
 ) -> None:
-    """Between the first offset and the run's end; by its records alone the new topic cannot be told."""
+    """Between the first offset and the run's end; by its records alone the new topic cannot be
+    told."""
     put(produce, topic, 5)
     stream = reader(spark_broker, topic, startingOffsets="latest")
     assert stream.initialOffset() == at(topic, 5)

@@ -1,4 +1,5 @@
-"""The table "When something goes wrong" in docs/spark/connector.md, row by row: the usual traps, and what is said."""
+"""The table "When something goes wrong" in docs/spark/connector.md, row by row: the usual traps,
+and what is said."""
 
 from __future__ import annotations
 
@@ -92,7 +93,7 @@ def test_every_row_of_the_table_has_its_tests() -> None:
     assert {name for names in TESTS.values() for name in names} <= defined
 
 
-# --- What other files do not show -------------------------------------------------------------------
+# --- What other files do not show -----------------------------------------------------------------
 
 
 def write(spark: SparkSession, mode: str = "append", **options: str) -> None:

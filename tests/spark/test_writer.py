@@ -168,7 +168,8 @@ def test_the_topics_of_a_batch_are_asked_for_together(
     monkeypatch.setattr(MetadataUpdater, "_ask_metadata", counted)
     rows = pa.record_batch({"topic": names, "value": [name.encode() for name in names]})
     assert made.write(iter([rows, rows])).rows == 200
-    # At the start, for the topics, and perhaps once more for those that a first answer did not have.
+    # At the start, for the topics, and perhaps once more for those that a first answer did not
+    # have.
     assert asked <= 4
 
 

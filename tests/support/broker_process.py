@@ -90,7 +90,8 @@ class BrokerProcess:
         assert self._process.wait(DEADLINE_S) == -signal.SIGKILL, self.log
 
     def clean_up(self) -> None:
-        """SIGKILL if it is running, also in the middle of its start: for the end of a test that failed."""
+        """SIGKILL if it is running, also in the middle of its start: for the end of a test that
+        failed."""
         if hasattr(self, "_process") and self._process.poll() is None:
             self._process.kill()
             self._process.wait(DEADLINE_S)

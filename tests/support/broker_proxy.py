@@ -1,4 +1,5 @@
-"""A broker behind a proxy that knows the frames: connections are cut, and answers changed, at a named request."""
+"""A broker behind a proxy that knows the frames: connections are cut, and answers changed, at a
+named request."""
 
 from __future__ import annotations
 
@@ -60,9 +61,9 @@ def deliver(_: Exchange) -> bool:
 class BrokerProxy:
     """Listens at `address`, which the broker has to advertise, and forwards to `port` on 127.0.0.1.
 
-    `asked` is called with each request and returns the answer to give in the broker's place, or None;
-    `answered` with each answer and returns whether the client gets it. Both may raise `Cut`, and both
-    run on the proxy's threads.
+    `asked` is called with each request and returns the answer to give in the broker's place, or
+    None; `answered` with each answer and returns whether the client gets it. Both may raise `Cut`,
+    and both run on the proxy's threads.
     """
 
     def __init__(self) -> None:
@@ -86,7 +87,8 @@ class BrokerProxy:
         return [each for each in list(self.exchanges) if each.key is key]
 
     def unanswered(self, keys: Collection[ApiKey]) -> list[Exchange]:
-        """What the broker was asked and has not answered, on connections that the proxy has left alone."""
+        """What the broker was asked and has not answered, on connections that the proxy has left
+        alone."""
         return [
             each
             for each in list(self.exchanges)

@@ -1,4 +1,5 @@
-"""Certificates for tests: an authority, and what it signs. Keys are of an elliptic curve, which is fast."""
+"""Certificates for tests: an authority, and what it signs. Keys are of an elliptic curve, which is
+fast."""
 
 from __future__ import annotations
 

@@ -170,9 +170,9 @@ class Churn:
     # --- what must hold ---------------------------------------------------------------------------
 
     def violations(self) -> list[tuple[Ownership, Ownership]]:
-        """Two owners of a partition at one time. A member that was put out of the group may learn it
-        late: it is told that it has lost its partitions, or, by a library that does not know that
-        word, goes on from an older generation."""
+        """Two owners of a partition at one time. A member that was put out of the group may learn
+        it late: it is told that it has lost its partitions, or, by a library that does not know
+        that word, goes on from an older generation."""
         everything = sorted(
             (each for member in self.gone for each in member.past),
             key=lambda each: (each.partition, each.start),

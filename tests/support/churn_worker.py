@@ -4,7 +4,8 @@
 
 STRATEGY is range, cooperative-sticky or consumer (KIP-848). Writes a line for everything that
 happens: A (assigned), R (revoked), L (lost), each with the time, the generation (-1 if unknown) and
-partitions; V and the values of records that were processed, before they are committed. SIGTERM: leave.
+partitions; V and the values of records that were processed, before they are committed. SIGTERM:
+leave.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Clients that write keys again and again into a compacted topic while its broker is killed, and what they know.
+"""Clients that write keys again and again into a compacted topic while its broker is killed, and
+what they know.
 
 Each key has one writer, which numbers its writes in a header: see `tests.sim.checkers.latest`.
 """
@@ -40,7 +41,8 @@ _GROUP_PLACE = TopicPartition("source", 0)
 
 
 class Writer:
-    """Writes in a thread of its own until it is told to pause, and then knows the fate of all it wrote."""
+    """Writes in a thread of its own until it is told to pause, and then knows the fate of all it
+    wrote."""
 
     name: ClassVar[str]
 
@@ -168,7 +170,8 @@ class IdempotentWriter(Writer):
 
 
 class TransactionalWriter(Writer):
-    """Our transactional producer; each transaction also commits its own number as the offset of a group."""
+    """Our transactional producer; each transaction also commits its own number as the offset of a
+    group."""
 
     name = "transactional"
 

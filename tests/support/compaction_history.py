@@ -1,4 +1,5 @@
-"""Random histories of a compacted log and its model side by side: keys, tombstones, transactions, codecs."""
+"""Random histories of a compacted log and its model side by side: keys, tombstones, transactions,
+codecs."""
 
 from __future__ import annotations
 

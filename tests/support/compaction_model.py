@@ -1,8 +1,8 @@
-"""Kafka's rules of compaction as one looks back on a whole log: a model for tests, written apart from the
-cleaner.
+"""Kafka's rules of compaction as one looks back on a whole log: a model for tests, written apart
+from the cleaner.
 
-It knows what happened to each transaction from the history that a test made, and not from markers or
-indexes.
+It knows what happened to each transaction from the history that a test made, and not from markers
+or indexes.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class LogModel:
         retention_ms: int,
         last_of_producers: dict[int, tuple[int, int]],
     ) -> None:
-        """Clean everything below `upper`, where a segment begins. `last_of_producers`: the offset of a
-        living producer's last data, or -1, and its epoch."""
+        """Clean everything below `upper`, where a segment begins. `last_of_producers`: the offset
+        of a living producer's last data, or -1, and its epoch."""
         before = [batch for batch in self.batches if batch.last < upper]
         newest: dict[bytes, int] = {}
         for batch in before:

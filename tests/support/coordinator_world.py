@@ -1,4 +1,5 @@
-"""What a broker's node gives to one coordinator: virtual time, metadata, internal partitions in memory."""
+"""What a broker's node gives to one coordinator: virtual time, metadata, internal partitions in
+memory."""
 
 from __future__ import annotations
 

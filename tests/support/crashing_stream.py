@@ -1,10 +1,11 @@
-"""A Spark application of its own, for tests that kill it: text files to a topic, a batch for each file.
+"""A Spark application of its own, for tests that kill it: text files to a topic, a batch for each
+file.
 
     python -m crashing_stream FOLDER BROKER TOPIC SEMANTICS
 
-The checkpoint, `in/` and `faults/` are in FOLDER; the JVM's pid goes to `jvm.pid`. It writes the files
-that are there in two queries: the first file, then, with the fault points armed, the others. The exit
-code is 0 if the query ended well.
+The checkpoint, `in/` and `faults/` are in FOLDER; the JVM's pid goes to `jvm.pid`. It writes the
+files that are there in two queries: the first file, then, with the fault points armed, the others.
+The exit code is 0 if the query ended well.
 """
 
 from __future__ import annotations

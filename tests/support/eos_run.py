@@ -1,7 +1,7 @@
 """Consume, transform, produce in transactions, while workers and the broker are killed: the parts.
 
-`run` is the whole: a broker, an input that is written meanwhile, workers (`eos_worker`), deaths by a
-seed. What it gives back is judged by the tests.
+`run` is the whole: a broker, an input that is written meanwhile, workers (`eos_worker`), deaths by
+a seed. What it gives back is judged by the tests.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from waiting import wait_until
 PARTITIONS = 4
 #: How long everything may take after the last kill.
 REST_S = 120.0
-#: librdkafka 2.16 now and then waits for itself for ever, in `send_offsets_to_transaction` (confluentinc/
-#: librdkafka#5456; against Apache Kafka as well) or while it is destroyed, whatever its timeouts say. A worker of its that stands still for so long after
-#: the last kill is killed once more, which is no more than what happened to it all the time.
+#: librdkafka 2.16 now and then waits for itself for ever, in `send_offsets_to_transaction`
+#: (confluentinc/ librdkafka#5456; against Apache Kafka as well) or while it is destroyed, whatever
+#: its timeouts say. A worker of its that stands still for so long after the last kill is killed
+#: once more, which is no more than what happened to it all the time.
 FOREIGN_PATIENCE_S = 30.0
 NAMES = ("worker-0", "worker-1", "worker-2")
 KEYS = 25

@@ -3,10 +3,10 @@
     python -m eos_worker LIBRARY ADDRESS NAME COUNT [static] [cooperative | next] | PARTITION...
 
 Reads `source` as group `workers`: the partitions that are named, assigned by hand; or whatever the
-group deals it (`static`: as a static member; `cooperative`: in cooperative rebalances; `next`:
-by KIP-848; else eager). Writes each value to the same partition of `target`.
-Ends with 0 when every partition's position is COUNT, of a group everybody's. It gives up at whatever
-goes wrong, and is made to be started again; now and then it aborts on purpose.
+group deals it (`static`: as a static member; `cooperative`: in cooperative rebalances; `next`: by
+KIP-848; else eager). Writes each value to the same partition of `target`. Ends with 0 when every
+partition's position is COUNT, of a group everybody's. It gives up at whatever goes wrong, and is
+made to be started again; now and then it aborts on purpose.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A world for the protocol of the exactly-once sink: brokers, Spark, crashes, zombies, lost answers.
+"""A world for the protocol of the exactly-once sink: brokers, Spark, crashes, zombies, lost
+answers.
 
-The procedures are the connector's own (`exactly_once.protocol`, `ledger`); this is everything around
-them, small enough to be explored completely. A `World` is a value; `moves` gives all worlds that may
-come next:
+The procedures are the connector's own (`exactly_once.protocol`, `ledger`); this is everything
+around them, small enough to be explored completely. A `World` is a value; `moves` gives all worlds
+that may come next:
 
 - a process makes its next step (every action of a procedure is one step, every single end of a
   transaction too), or is never heard of again: nobody is obliged to move;
@@ -10,12 +11,13 @@ come next:
 - an end of a transaction is carried out and not answered, so that it is asked for again;
 - Spark takes a task for lost and runs it again, or runs it twice at once, while the first goes on;
 - the driver hears nothing of its commit process and aborts, while that goes on;
-- the driver is killed, or is thought dead: another run starts from the checkpoint, with other tasks;
+- the driver is killed, or is thought dead: another run starts from the checkpoint, with other
+  tasks;
 - a broker without KIP-939 aborts an open transaction because of its age;
 - the log is compacted as soon as that is allowed.
 
-`violation` says what is wrong with a world; `recover` starts one more run, undisturbed, and says what is
-wrong with its end.
+`violation` says what is wrong with a world; `recover` starts one more run, undisturbed, and says
+what is wrong with its end.
 """
 
 from __future__ import annotations
@@ -455,9 +457,9 @@ class Explorer:
     def at_random(self, seed: int, walks: int, steps: int = 150) -> str:
         """Random walks; as `everything`.
 
-        Whoever has the highest priority moves; a few times in a walk, the one that would be next goes
-        to the end of the line. So a process is left standing at any place while others go far, which
-        steps chosen evenly would hardly ever bring about (Burckhardt et al., ASPLOS 2010).
+        Whoever has the highest priority moves; a few times in a walk, the one that would be next
+        goes to the end of the line. So a process is left standing at any place while others go far,
+        which steps chosen evenly would hardly ever bring about (Burckhardt et al., ASPLOS 2010).
         """
         rng = random.Random(seed)
         for _ in range(walks):
@@ -618,7 +620,8 @@ def write(world: World, action: Write) -> tuple[bool, World]:
 
 
 def end(world: World, run: str, part: Participant, commit: bool) -> tuple[bool, World]:
-    """EndTxn 5: the next epoch with every end, the same answer to the same question (T-65, T-66)."""
+    """EndTxn 5: the next epoch with every end, the same answer to the same question (T-65,
+    T-66)."""
     txn = world.txn(run, part.name)
     target = "committed" if commit else "aborted"
     if txn.status == "open" and txn.epoch == part.epoch:

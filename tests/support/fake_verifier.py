@@ -1,4 +1,5 @@
-"""A transaction coordinator that partitions ask, which knows what the test tells it and answers when the test says so."""
+"""A transaction coordinator that partitions ask, which knows what the test tells it and answers
+when the test says so."""
 
 from __future__ import annotations
 

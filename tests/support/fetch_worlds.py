@@ -1,4 +1,5 @@
-"""The same requests to two brokers over files in memory, of which one takes no short cuts, and their answers compared."""
+"""The same requests to two brokers over files in memory, of which one takes no short cuts, and
+their answers compared."""
 
 from __future__ import annotations
 
@@ -206,7 +207,8 @@ class FetchWorld(NodeWorld):
         }
 
     def check_settled(self) -> None:
-        """Partitions know exactly the sessions that are settled at them, and those are still there."""
+        """Partitions know exactly the sessions that are settled at them, and those are still
+        there."""
         kept = {
             requested
             for session in self.node.fetch_sessions._sessions.values()

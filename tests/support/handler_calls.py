@@ -1,4 +1,5 @@
-"""Handlers of the broker called without a socket, over the bytes that a client would send and receive."""
+"""Handlers of the broker called without a socket, over the bytes that a client would send and
+receive."""
 
 from __future__ import annotations
 

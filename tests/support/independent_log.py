@@ -1,8 +1,8 @@
 """Reads every file of a data directory, written from the descriptions of the formats alone.
 
 Shares no code with the product, so that it can disagree: docs/rules/log.md, docs/rules/protocol.md,
-docs/rules/producer.md, and Kafka's documentation of record batches. It reads whole files into memory,
-and fails (AssertionError, ValueError, struct.error) on whatever is not as described.
+docs/rules/producer.md, and Kafka's documentation of record batches. It reads whole files into
+memory, and fails (AssertionError, ValueError, struct.error) on whatever is not as described.
 """
 
 from __future__ import annotations

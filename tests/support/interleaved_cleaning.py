@@ -1,7 +1,9 @@
-"""A node whose cleaner takes one step after the other while its log is written, and the machine may go down.
+"""A node whose cleaner takes one step after the other while its log is written, and the machine may
+go down.
 
-The log is that of a real node, with its cleaner, retention of producers, checkpoints and recovery; what runs in
-the background is queued, so that appends, flushes and crashes come between any two steps.
+The log is that of a real node, with its cleaner, retention of producers, checkpoints and recovery;
+what runs in the background is queued, so that appends, flushes and crashes come between any two
+steps.
 """
 
 from __future__ import annotations
@@ -90,8 +92,8 @@ class InterleavedHistory(CompactedHistory):
         self._watch()
 
     def _keep_recovery_points(self) -> None:
-        """As the cleaner does. Before it ever has, every gap is taken for one of compaction: it may have been
-        that of Apache Kafka."""
+        """As the cleaner does. Before it ever has, every gap is taken for one of compaction: it may
+        have been that of Apache Kafka."""
         directory = self.world.logs.directories[0]
         write, use = directory.recovery_points_for_cleaning()
         write()
@@ -112,8 +114,8 @@ class InterleavedHistory(CompactedHistory):
     # ---- what may happen
 
     def run(self, steps: int, crash_within: int) -> None:
-        """So many events; the machine, or the process alone, goes down at one of the next operations of
-        the disk, and comes back."""
+        """So many events; the machine, or the process alone, goes down at one of the next
+        operations of the disk, and comes back."""
         self.files.crash_at = self.files.operations + self.random.randrange(crash_within)
         try:
             for _ in range(steps):
@@ -152,7 +154,8 @@ class InterleavedHistory(CompactedHistory):
         durable = self.log.durable_offset
         self.crashes += 1
         process_only = self.random.random() < 0.3
-        # Nothing unsynced is left, or some of it, torn anywhere; or, where the process alone died, all.
+        # Nothing unsynced is left, or some of it, torn anywhere; or, where the process alone died,
+        # all.
         chance = random.Random(self.random.random()) if self.random.random() < 0.7 else None
         self.world.crash(keep_page_cache=process_only, rng=chance)
         self.log = self._own_log()

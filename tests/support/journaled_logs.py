@@ -1,4 +1,5 @@
-"""Partition logs with a commit journal (L-50): a directory on a disk in memory, with a real group commit."""
+"""Partition logs with a commit journal (L-50): a directory on a disk in memory, with a real group
+commit."""
 
 from __future__ import annotations
 

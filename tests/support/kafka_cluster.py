@@ -201,7 +201,8 @@ class KafkaNode:
         return self._process.pid
 
     def add_listener(self, name: str, port: int, protocol: str = "") -> None:
-        """One on this machine, beside PLAINTEXT, whose name is its protocol unless that is given; before the start."""
+        """One on this machine, beside PLAINTEXT, whose name is its protocol unless that is given;
+        before the start."""
         properties = self._properties.read_text("utf-8")
         for key in ("listeners", "advertised.listeners"):
             before = re.search(rf"^{re.escape(key)}=.*$", properties, re.MULTILINE)

@@ -1,4 +1,5 @@
-"""A partition as Apache Kafka leaves it when it is killed while a cleaned segment takes the place of others."""
+"""A partition as Apache Kafka leaves it when it is killed while a cleaned segment takes the place
+of others."""
 
 from __future__ import annotations
 
@@ -77,8 +78,8 @@ class CleanedByKafka:
         return {f"{self.sources[0]:020d}.log": self.cleaned, **kept}
 
     def kills(self) -> Iterator[Kill]:
-        """One before each of Kafka's renamings, and one after the last (LogSegment.changeFileSuffixes,
-        UnifiedLog.replaceSegments)."""
+        """One before each of Kafka's renamings, and one after the last
+        (LogSegment.changeFileSuffixes, UnifiedLog.replaceSegments)."""
         base = self.sources[0]
         committed = False
         for what, source, target in self._renamings(base):

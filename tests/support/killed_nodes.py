@@ -1,4 +1,5 @@
-"""An Apache Kafka whose nodes are killed one after the other, somebody who writes to it, and what is read."""
+"""An Apache Kafka whose nodes are killed one after the other, somebody who writes to it, and what
+is read."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def committed(bootstrap: str, topic: str) -> list[int]:
 
 
 class Writer(threading.Thread):
-    """Somebody else who writes 0, 1, 2... to a topic until told to stop; nothing is lost on the way."""
+    """Somebody else who writes 0, 1, 2... to a topic until told to stop; nothing is lost on the
+    way."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)

@@ -127,7 +127,8 @@ def read_all(log: PartitionLog, *, upper_bound: int = EVERYTHING) -> bytes:
 
 
 def small_file(content: bytes) -> str:
-    """A checkpoint or a partition.metadata without the checksums of its entries, as Kafka writes it."""
+    """A checkpoint or a partition.metadata without the checksums of its entries, as Kafka writes
+    it."""
     text = re.sub(r"[ \t]+$", "", content.decode(), flags=re.MULTILINE)
     return re.sub(r"^(topic_id:)[ \t]+", r"\1 ", text, flags=re.MULTILINE)
 

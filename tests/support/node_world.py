@@ -91,7 +91,8 @@ class NodeWorld:
     def crash(
         self, *, keep_page_cache: bool = True, rng: random.Random | None = None
     ) -> StartReport:
-        """Down and up again; without `keep_page_cache` it was the power, see `MemoryFiles.crash`."""
+        """Down and up again; without `keep_page_cache` it was the power, see
+        `MemoryFiles.crash`."""
         self.files.heal()
         self.files.crash(rng, keep_page_cache=keep_page_cache)
         return self.start()

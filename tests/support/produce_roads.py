@@ -1,4 +1,5 @@
-"""Two nodes that are sent the same Produce requests: one takes the short road where it can, the other never."""
+"""Two nodes that are sent the same Produce requests: one takes the short road where it can, the
+other never."""
 
 from __future__ import annotations
 
@@ -211,7 +212,8 @@ class ProduceWorld(NodeWorld):
             waiting.abandon()
 
     def traces(self) -> dict[str, object]:
-        """All that is to be equal: files, offsets, producers, counters, what was told, what waits."""
+        """All that is to be equal: files, offsets, producers, counters, what was told, what
+        waits."""
         node, metrics = self.node, self.node.metrics
         logs = {
             log.name: (
@@ -264,8 +266,8 @@ def takes_short_road(world: ProduceWorld, frame: bytes) -> bool:
 
 
 def check_one_batch(frame: memoryview) -> OneBatch | None:
-    """What is read of a frame at once, if both twins and the codecs read the same, and answer it in the same
-    bytes."""
+    """What is read of a frame at once, if both twins and the codecs read the same, and answer it in
+    the same bytes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "CODEC", None)
         read = read_one_batch(frame)

@@ -30,8 +30,8 @@ MODULES = dict(_modules())
 
 
 def parsed(text: str) -> ast.Module:
-    """The syntax of a module. CPython 3.11 miscounts where something else is compiled meanwhile, in a thread or a
-    destructor that other tests have left, and says SystemError."""
+    """The syntax of a module. CPython 3.11 miscounts where something else is compiled meanwhile, in
+    a thread or a destructor that other tests have left, and says SystemError."""
     for _ in range(3):
         try:
             return ast.parse(text)

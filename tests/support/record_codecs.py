@@ -1,7 +1,8 @@
 """The two twins of the record codec, for tests that both must pass.
 
 The compiled one is always made from the `_native.c` of this checkout, whatever is installed. CFLAGS
-go to the compiler: `-fsanitize=address,undefined` (with LD_PRELOAD of its library) runs them checked.
+go to the compiler: `-fsanitize=address,undefined` (with LD_PRELOAD of its library) runs them
+checked.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ from typing import Any
 
 _MODULES = "org.apache.kafka.common.security"
 
-#: One listener with every mechanism. `admin` comes by PLAIN; other users are stored by whoever wants some.
+#: One listener with every mechanism. `admin` comes by PLAIN; other users are stored by whoever
+#: wants some.
 ADMIN_PASSWORD = "admin-secret"
 LISTENER = {
     "listeners": "SASL_PLAINTEXT://127.0.0.1:0",

@@ -34,7 +34,8 @@ SALT = b"some salt of sixteen"
 
 
 class SaslScript:
-    """Takes one password, for whatever name, or tokens that `takes_token`. For one connection at a time."""
+    """Takes one password, for whatever name, or tokens that `takes_token`. For one connection at a
+    time."""
 
     def __init__(
         self,

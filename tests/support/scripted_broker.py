@@ -1,7 +1,7 @@
 """A broker for tests of the client: real sockets, real bytes, and a script for what goes wrong.
 
-`PartitionLog` is an independent, small model of what a broker must do with a producer's batches (P-09
-to P-14); `ScriptedBroker` serves it over TCP, in any versions, and `on` replaces an answer.
+`PartitionLog` is an independent, small model of what a broker must do with a producer's batches
+(P-09 to P-14); `ScriptedBroker` serves it over TCP, in any versions, and `on` replaces an answer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ DEFAULT = object()
 
 @dataclass
 class ProducerEntry:
-    """What a partition knows of a producer: the epoch, and first and last sequence and offset of five batches."""
+    """What a partition knows of a producer: the epoch, and first and last sequence and offset of
+    five batches."""
 
     epoch: int
     batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=5))

@@ -26,8 +26,8 @@ START_MS = 1_000_000
 
 
 class LogBroker(ScriptedBroker):
-    """Keeps no fetch sessions. A fetch for which there is nothing waits until something is added, or
-    the client gives up; `fetched` has what each fetch asked for, in order."""
+    """Keeps no fetch sessions. A fetch for which there is nothing waits until something is added,
+    or the client gives up; `fetched` has what each fetch asked for, in order."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

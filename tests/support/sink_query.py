@@ -107,7 +107,8 @@ class Query:
         self.drive(cut(), batch)
 
     def visible(self, count: int) -> list[str]:
-        """The committed records that another client's consumer reads, sorted; waits for `count` of them."""
+        """The committed records that another client's consumer reads, sorted; waits for `count` of
+        them."""
         return visible(self.address, self.topic, count)
 
     def open_transactions(self) -> list[str]:

@@ -1,4 +1,5 @@
-"""A Spark standalone cluster of real processes on this machine, and programs that are submitted to it."""
+"""A Spark standalone cluster of real processes on this machine, and programs that are submitted to
+it."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def standalone_cluster(
     hosts: Sequence[str] = ("127.0.0.1",),
     cores: int = 2,
 ) -> Iterator[str]:
-    """A master and one worker at each of these addresses, ended by their pids. Gives the master's URL."""
+    """A master and one worker at each of these addresses, ended by their pids. Gives the master's
+    URL."""
     at_any_port = ["--port", "0", "--webui-port", "0"]
     with ExitStack() as stack:
         master = _started(

@@ -1,4 +1,5 @@
-"""Jobs and a stream on a cluster whose first task is slow, so that Spark starts a second attempt of it.
+"""Jobs and a stream on a cluster whose first task is slow, so that Spark starts a second attempt of
+it.
 
 python spark_speculation_job.py BOOTSTRAP FOLDER HOW SINK [SOURCE]
 """
@@ -19,8 +20,8 @@ _STARTS_MAX = 5
 def rows_of(how: str, folder: str) -> Any:
     """The function of `mapInArrow` that makes rows, and waits in the attempts of task 0.
 
-    "stuck": the first attempt has given rows, and never ends by itself. "together": both attempts have given
-    all their rows before one of them may end.
+    "stuck": the first attempt has given rows, and never ends by itself. "together": both attempts
+    have given all their rows before one of them may end.
     """
 
     def rows(batches: Iterator[Any]) -> Iterator[Any]:

@@ -44,7 +44,8 @@ def run_to_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
 
 @dataclass
 class Stream:
-    """A query with its checkpoint, to be run as often as wanted, with options that a test may change.
+    """A query with its checkpoint, to be run as often as wanted, with options that a test may
+    change.
 
     `batches`: (batch id, places read); `topics`: of all rows read, in the order of the batches.
     """
@@ -85,7 +86,8 @@ class Stream:
         return self.places
 
     def forget_last_commit(self) -> int:
-        """Undo the last commit, so that Spark seems to have died before it; the number of that batch."""
+        """Undo the last commit, so that Spark seems to have died before it; the number of that
+        batch."""
         commits = self.checkpoint / "commits"
         last = max(int(each.name) for each in commits.glob("[0-9]*"))
         (commits / str(last)).unlink()

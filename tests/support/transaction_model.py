@@ -1,8 +1,9 @@
 """A small model of what brokers do with transactions, independent of the broker's own code.
 
-`TransactionModel` is coordinator, partition leaders and group coordinator in one: rules T-12, T-20, T-30,
-T-63 to T-68. Markers are written `finish()` after the decision, or at once with `prompt`; until then the
-next transaction gets CONCURRENT_TRANSACTIONS. `committed` is what a read_committed consumer sees.
+`TransactionModel` is coordinator, partition leaders and group coordinator in one: rules T-12, T-20,
+T-30, T-63 to T-68. Markers are written `finish()` after the decision, or at once with `prompt`;
+until then the next transaction gets CONCURRENT_TRANSACTIONS. `committed` is what a read_committed
+consumer sees.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the tests of transactions ask of every client, foreign or our own. All waits are bounded by DEADLINE_S."""
+"""What the tests of transactions ask of every client, foreign or our own. All waits are bounded by
+DEADLINE_S."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from odradek_client.admin import ConfigResource, NewTopic
 
 START_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-#: Few partitions of the broker's own topics, small segments, and an index entry for every batch or two.
+#: Few partitions of the broker's own topics, small segments, and an index entry for every batch or
+#: two.
 SETTINGS = {
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 2,

@@ -8,7 +8,8 @@ from product_modules import MODULES, tree_of
 
 
 def test_d10_generators_without_a_seed_are_named_by_their_module() -> None:
-    """`simulated_machine` puts its own under `random.Random`: a name that was imported before keeps the old one."""
+    """`simulated_machine` puts its own under `random.Random`: a name that was imported before keeps
+    the old one."""
     hidden = [
         f"{module}:{node.lineno} makes a generator that no seed reaches"
         for module in MODULES

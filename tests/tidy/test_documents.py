@@ -1,4 +1,5 @@
-"""What documents name exists: links, anchors, files and modules. What is drawn is what the code says."""
+"""What documents name exists: links, anchors, files and modules. What is drawn is what the code
+says."""
 
 from __future__ import annotations
 

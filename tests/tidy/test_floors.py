@@ -1,8 +1,8 @@
 """Imports go down: no cycle anywhere, and the broker's packages stand on floors.
 
-Imports inside of functions and those for types count as well: what a module must know of another one
-does not depend on when it is loaded. Where the lower one needs a type of the upper one, it declares a
-Protocol.
+Imports inside of functions and those for types count as well: what a module must know of another
+one does not depend on when it is loaded. Where the lower one needs a type of the upper one, it
+declares a Protocol.
 """
 
 from __future__ import annotations

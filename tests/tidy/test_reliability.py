@@ -1,4 +1,5 @@
-"""What docs/understand/reliability.md claims to be shown by a test, or by the simulator, is there by that name."""
+"""What docs/understand/reliability.md claims to be shown by a test, or by the simulator, is there
+by that name."""
 
 from __future__ import annotations
 

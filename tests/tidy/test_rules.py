@@ -1,7 +1,8 @@
-"""docs/rules is the law: what is cited is written there, and what is written there has a test of its number.
+"""docs/rules is the law: what is cited is written there, and what is written there has a test of
+its number.
 
-A test that holds a rule says so in its name: `test_p09_...`, `test_t50e_t50f_...` for two. A citation in its
-docstring does not count, for it may only explain.
+A test that holds a rule says so in its name: `test_p09_...`, `test_t50e_t50f_...` for two. A
+citation in its docstring does not count, for it may only explain.
 """
 
 from __future__ import annotations

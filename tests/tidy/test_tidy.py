@@ -341,7 +341,8 @@ def _defers_annotations(tree: ast.Module) -> bool:
 
 
 def test_a_module_with_definitions_defers_its_annotations() -> None:
-    """`from __future__ import annotations`; a module that only hands on what others define need not."""
+    """`from __future__ import annotations`; a module that only hands on what others define need
+    not."""
     eager = [
         module
         for module in MODULES

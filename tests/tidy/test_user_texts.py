@@ -1,6 +1,7 @@
 """What users read names no rules: pages, help, settings, error messages and log lines.
 
-Numbers such as P-07 are for those who change the code; docs/rules and docs/understand/design.md explain them.
+Numbers such as P-07 are for those who change the code; docs/rules and docs/understand/design.md
+explain them.
 """
 
 from __future__ import annotations

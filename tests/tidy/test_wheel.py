@@ -13,7 +13,8 @@ import pytest
 
 @pytest.fixture(scope="module")
 def installed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a wheel of this checkout unpacks to. Without the compiled codec, which is not asked for here."""
+    """What a wheel of this checkout unpacks to. Without the compiled codec, which is not asked for
+    here."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
@@ -30,8 +31,8 @@ def installed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def run(installed: Path, folder: Path, *arguments: str) -> str:
-    """By an interpreter that finds the wheel's packages before those of the checkout, and adds no byte code
-    to them."""
+    """By an interpreter that finds the wheel's packages before those of the checkout, and adds no
+    byte code to them."""
     done = subprocess.run(
         [sys.executable, "-B", *arguments],
         cwd=folder,

@@ -1,7 +1,7 @@
 """The broker's configuration: texts in, one frozen and typed object out.
 
-The rows are in `broker_settings.py`; what topics may override is in `topic_settings.py`. Nothing here opens a
-file: the shell reads it and hands over its text.
+The rows are in `broker_settings.py`; what topics may override is in `topic_settings.py`. Nothing
+here opens a file: the shell reads it and hands over its text.
 """
 
 from __future__ import annotations
@@ -128,12 +128,14 @@ class BrokerConfig(BrokerSettings):
         return advertised_addresses(self, map_is_given=self._is_given(_PROTOCOL_MAP))
 
     def listener_text(self, listener: str, name: str, mechanism: str = "") -> str | None:
-        """The given text of a setting for one listener, or one mechanism of it, alone; None if there is none."""
+        """The given text of a setting for one listener, or one mechanism of it, alone; None if
+        there is none."""
         key = listener_key(listener, name, mechanism)
         return next((given[key] for _, given in self.layers if key in given), None)
 
     def mechanism_value(self, listener: str, mechanism: str, name: str) -> Value:
-        """The value of a setting for one mechanism of a listener; otherwise that of the listener."""
+        """The value of a setting for one mechanism of a listener; otherwise that of the
+        listener."""
         text = self.listener_text(listener, name, mechanism)
         if text is None:
             return self.listener_value(listener, name)
@@ -146,8 +148,8 @@ class BrokerConfig(BrokerSettings):
         return self.value_of(row) if text is None else row.read(row.name, text)
 
     def listener_int(self, listener: str, name: str) -> int:
-        """The value of a setting for one listener alone; otherwise its default, because the broker's own
-        counts besides."""
+        """The value of a setting for one listener alone; otherwise its default, because the
+        broker's own counts besides."""
         row = PER_LISTENER[name]
         text = self.listener_text(listener, name)
         value = row.default if text is None else row.read(row.name, text)
@@ -262,13 +264,15 @@ def with_dynamic(
 
 
 def settings_of_every_broker(config: BrokerConfig, given: Mapping[str, str]) -> dict[str, str]:
-    """The dynamic settings of all brokers: those that were `given`, and what each cluster has from its first start on."""
+    """The dynamic settings of all brokers: those that were `given`, and what each cluster has from
+    its first start on."""
     static = dict(config.layers).get(ConfigSource.STATIC_BROKER, {})
     return {**_of_every_broker(static), **given}
 
 
 def _of_every_broker(static: Mapping[str, str]) -> dict[str, str]:
-    """Kafka makes `min.insync.replicas` a setting of all brokers where eligible leader replicas are (KIP-966)."""
+    """Kafka makes `min.insync.replicas` a setting of all brokers where eligible leader replicas are
+    (KIP-966)."""
     row = SETTING_OF_KEY[MIN_INSYNC_REPLICAS]
     return {MIN_INSYNC_REPLICAS: static.get(MIN_INSYNC_REPLICAS, write_value(row.default))}
 
@@ -324,7 +328,8 @@ def _has_sasl(config: BrokerConfig) -> bool:
 
 
 def _check_http(config: BrokerConfig) -> None:
-    """Other machines are served by HTTP with TLS and a token, unless it is said that they need none (N-35)."""
+    """Other machines are served by HTTP with TLS and a token, unless it is said that they need none
+    (N-35)."""
     if config.http_address is None:
         return
     protected = config.http_security_protocol == "SSL" and config.http_token

@@ -75,8 +75,8 @@ class TopicConfigs:
         return self.config.value_of(row.broker)
 
     def text(self, name: str, overrides: Mapping[str, str]) -> str:
-        """The effective value as text: the topic's own as it is stored, though it might be refused today.
-        KeyError if unknown."""
+        """The effective value as text: the topic's own as it is stored, though it might be refused
+        today. KeyError if unknown."""
         own = overrides.get(name)
         return write_value(self.value(name, overrides)) if own is None else own
 
@@ -96,8 +96,8 @@ class TopicConfigs:
     ) -> dict[str, str]:
         """The same settings, checked. ConfigError names the first bad one (INVALID_CONFIG).
 
-        `stored`: the topic's present settings. A value that stays is not checked again: a check that
-        became stricter would keep the topic's other settings from being changed.
+        `stored`: the topic's present settings. A value that stays is not checked again: a check
+        that became stricter would keep the topic's other settings from being changed.
         """
         stored = stored or {}
         checked = {}
@@ -136,8 +136,8 @@ class TopicConfigs:
         return ConfigEntry(
             name=row.name,
             value=self.text(row.name, overrides),
-            # As in Kafka, what the broker has under another name of its setting (hours, say) counts as
-            # a default here.
+            # As in Kafka, what the broker has under another name of its setting (hours, say) counts
+            # as a default here.
             source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
             read_only=False,
             sensitive=False,
@@ -157,7 +157,7 @@ def topic_setting(name: str) -> TopicSetting:
     raise UnknownSettingError(name, f"is no topic setting{hint}")
 
 
-# --- The broker's own settings ----------------------------------------------------------------------
+# --- The broker's own settings --------------------------------------------------------------------
 
 
 def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -> list[ConfigEntry]:
@@ -203,8 +203,8 @@ def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> Confi
 
 
 def broker_synonyms(config: BrokerConfig, row: Setting, key: str) -> list[SynonymEntry]:
-    """The values of a broker setting, strongest first, its default last; from the first on that stands
-    under `key`, as in Kafka."""
+    """The values of a broker setting, strongest first, its default last; from the first on that
+    stands under `key`, as in Kafka."""
     synonyms = [
         SynonymEntry(name, given[name], source)
         for source, given in config.layers

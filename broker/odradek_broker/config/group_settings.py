@@ -1,7 +1,7 @@
 """Settings of groups and of subscriptions to client metrics (KIP-848, KIP-714).
 
-Only those of consumer groups change anything: share groups, Streams groups and client metrics are not
-served, and what is set for them is kept and shown.
+Only those of consumer groups change anything: share groups, Streams groups and client metrics are
+not served, and what is set for them is kept and shown.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from odradek_broker.re2.parser import PatternError, compile_pattern
 class GroupSetting:
     """One setting of a group.
 
-    `synonym`: Kafka's name for the broker's setting. `broker`, `least` and `most`: that setting and its
-    bounds, where this broker has them.
+    `synonym`: Kafka's name for the broker's setting. `broker`, `least` and `most`: that setting and
+    its bounds, where this broker has them.
     """
 
     name: str

@@ -240,7 +240,8 @@ def listener_key(listener: str, name: str, mechanism: str = "") -> str:
 
 
 def _parts(key: str) -> tuple[str, str]:
-    """(listener, setting) of a key that is for one listener or one of its mechanisms; empty for any other."""
+    """(listener, setting) of a key that is for one listener or one of its mechanisms; empty for any
+    other."""
     if not key.startswith(PREFIX) or key != key.lower():
         return "", ""
     # Names of listeners have no dots.
@@ -253,7 +254,8 @@ def _parts(key: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1024)
 def listener_setting(key: str) -> Setting | None:
-    """The row of a key that is for one listener alone, or one of its mechanisms; None if it is none."""
+    """The row of a key that is for one listener alone, or one of its mechanisms; None if it is
+    none."""
     _, name = _parts(key)
     return replace(PER_LISTENER[name], name=key, synonyms=()) if name else None
 

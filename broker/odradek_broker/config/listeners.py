@@ -87,7 +87,8 @@ def parse_address(key: str, text: str) -> tuple[str, int]:
 
 
 def with_plaintext_address(listeners: str | None, address: str) -> str:
-    """`listeners` as text, with "HOST:PORT" as the address of PLAINTEXT; that one alone if it is not set.
+    """`listeners` as text, with "HOST:PORT" as the address of PLAINTEXT; that one alone if it is
+    not set.
 
     ConfigError if the address is none, or there is no such listener.
     """
@@ -119,8 +120,8 @@ def broker_listeners(settings: ListenerSettings, *, map_is_given: bool) -> tuple
 def advertised_addresses(
     settings: ListenerSettings, *, map_is_given: bool
 ) -> dict[str, tuple[str, int]]:
-    """(host, port) that clients are told, by the listener's name; an empty host is the machine's name,
-    port 0 the port that was bound (N-12). ConfigError.
+    """(host, port) that clients are told, by the listener's name; an empty host is the machine's
+    name, port 0 the port that was bound (N-12). ConfigError.
 
     A listener that is not named there is not in it.
     """

@@ -1,4 +1,5 @@
-"""From the name in a client's certificate to the name of its principal: ssl.principal.mapping.rules (KIP-371)."""
+"""From the name in a client's certificate to the name of its principal: ssl.principal.mapping.rules
+(KIP-371)."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class MappingRule:
 
 
 def parse_rules(text: str) -> tuple[MappingRule, ...]:
-    """The rules, in order: "DEFAULT" or "RULE:pattern/replacement/[LU]", separated by commas. ValueError."""
+    """The rules, in order: "DEFAULT" or "RULE:pattern/replacement/[LU]", separated by commas.
+    ValueError."""
     rules, position = [], 0
     text = text.strip() or _DEFAULT
     while position < len(text):

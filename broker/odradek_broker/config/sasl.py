@@ -1,6 +1,7 @@
 """What the settings of SASL say together: mechanisms, users and validation of tokens, by listener.
 
-Nothing is opened here. What is given as a reference (`${env:NAME}`) is looked up by whoever uses the settings.
+Nothing is opened here. What is given as a reference (`${env:NAME}`) is looked up by whoever uses
+the settings.
 """
 
 from __future__ import annotations

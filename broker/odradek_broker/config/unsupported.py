@@ -87,8 +87,8 @@ DYNAMIC_ONLY = frozenset(
 #: Settings that are null in Kafka unless somebody has set them.
 WITHOUT_DEFAULT = DYNAMIC_ONLY | {"sasl.kerberos.service.name"}
 
-#: Kafka's keys without meaning on one node, or in this program. They are ignored in silence, so that a
-#: server.properties can be used as it is.
+#: Kafka's keys without meaning on one node, or in this program. They are ignored in silence, so
+#: that a server.properties can be used as it is.
 _IGNORED_KEYS = """
     advertised.host.name advertised.port
     alter.config.policy.class.name alter.log.dirs.replication.quota.window.num

@@ -2,8 +2,9 @@
 
 A core decides: it looks at its state and returns an `Outcome`, the records to write and the answers
 to give. The runtime appends the records as one batch, has the core replay them at once, and lets
-answers go when everything that they may show is durable. After a restart the same `replay` runs over
-the whole partition. It is used by the group coordinator and serves any other core just as well.
+answers go when everything that they may show is durable. After a restart the same `replay` runs
+over the whole partition. It is used by the group coordinator and serves any other core just as
+well.
 
 Two kinds of refusal are told apart. An append that is refused has written nothing: nothing is
 replayed, the answers carry the error, and `Outcome.settled` lets the core step back. One that was
@@ -146,8 +147,8 @@ class Runtime(Generic[C]):
     """One core over one partition. It holds nothing but the answers on their way.
 
     `clock` gives the time at which an append turned out durable. `follow_up` is called after every
-    decision, one that was made when an append settled as well: effects that the core asked for are to
-    be carried out, and deadlines may have changed.
+    decision, one that was made when an append settled as well: effects that the core asked for are
+    to be carried out, and deadlines may have changed.
     """
 
     def __init__(
@@ -184,8 +185,8 @@ class Runtime(Generic[C]):
     def load(self, records_max: int = LOAD_SLICE_RECORDS) -> bool:
         """Replay up to so many records; True when the core is up to date and active.
 
-        DecodeError or StorageError if a record cannot be read: the coordinator must not run on half its
-        state.
+        DecodeError or StorageError if a record cannot be read: the coordinator must not run on half
+        its state.
         """
         if self.state is not RuntimeState.LOADING:
             raise RuntimeStep(f"a load in state {self.state.value}")
@@ -322,7 +323,8 @@ class Runtime(Generic[C]):
             reply.deferred.resolve(reply.response if error is _E.NONE else reply.refused(error))
 
     def _fail(self, error: ErrorCode) -> None:
-        """Records that were replayed are not on disk: nothing here may be shown to anyone any more."""
+        """Records that were replayed are not on disk: nothing here may be shown to anyone any
+        more."""
         if self.state is RuntimeState.ACTIVE:
             self._stop(RuntimeState.FAILED, error)
 

@@ -1,9 +1,9 @@
 """The shards of a coordinator: for each partition of its internal topic that this broker leads, a
 core that decides and the runtime that writes.
 
-A key (a group, a transactional id) belongs to one shard. Whoever runs a decision, what must follow it
-follows here: the effects that the core has asked for are carried out, and the timer is set to the
-earliest deadline."""
+A key (a group, a transactional id) belongs to one shard. Whoever runs a decision, what must follow
+it follows here: the effects that the core has asked for are carried out, and the timer is set to
+the earliest deadline."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ class DeadlineTimer:
                 self._timer = self._env.call_at(at_ms, self._fired)
 
     def bring_forward(self, at_ms: int | None) -> None:
-        """Fire then, if that is earlier than what it is set to: one of the deadlines has changed."""
+        """Fire then, if that is earlier than what it is set to: one of the deadlines has
+        changed."""
         if at_ms is not None and (self._at_ms is None or at_ms < self._at_ms):
             self.set(at_ms)
 
@@ -121,10 +122,10 @@ class CoordinatorEnv(DeadlineTimerEnv, Protocol):
 class Shards(Generic[C]):
     """`name` is what the shards are of, in the log; `new_core` makes the core of a partition.
 
-    `carry_out` does what the core of a runtime has asked for since the last decision. `check_key`: what
-    is wrong with a key, whatever its shard is. `is_stale`: was the partition taken over since the core was
-    made (T-57)? `on_loaded` is called when everything is replayed, and when a partition is that could not be
-    before.
+    `carry_out` does what the core of a runtime has asked for since the last decision. `check_key`:
+    what is wrong with a key, whatever its shard is. `is_stale`: was the partition taken over since
+    the core was made (T-57)? `on_loaded` is called when everything is replayed, and when a
+    partition is that could not be before.
     """
 
     def __init__(

@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 
 Name = TypeVar("Name", bound=Hashable)
 
-#: A heap may hold this many stale entries, and as many as there are deadlines, before it is rebuilt.
+#: A heap may hold this many stale entries, and as many as there are deadlines, before it is
+#: rebuilt.
 _STALE_MAX = 64
 
 

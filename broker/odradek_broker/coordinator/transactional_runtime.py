@@ -1,9 +1,9 @@
 """A runtime whose partition also takes records of transactions (rules O-17, O-18).
 
 Such records are replayed as pending. The marker that ends a producer's transaction in the partition
-is not the core's to write: the partition's leader writes it for the transaction coordinator and says
-so (`Runtime.appended`). A load finds records and markers in the log, in the same order, and replays
-the same.
+is not the core's to write: the partition's leader writes it for the transaction coordinator and
+says so (`Runtime.appended`). A load finds records and markers in the log, in the same order, and
+replays the same.
 """
 
 from __future__ import annotations

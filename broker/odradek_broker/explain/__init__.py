@@ -1,1 +1,2 @@
-"""The history of groups, transactional ids and producer ids, in words for people (`odradek explain`)."""
+"""The history of groups, transactional ids and producer ids, in words for people (`odradek
+explain`)."""

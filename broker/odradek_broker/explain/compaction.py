@@ -1,4 +1,5 @@
-"""Compaction: what was cleaned and what could not be, and why a log is not cleaned yet (`odradek explain partition`)."""
+"""Compaction: what was cleaned and what could not be, and why a log is not cleaned yet (`odradek
+explain partition`)."""
 
 from __future__ import annotations
 

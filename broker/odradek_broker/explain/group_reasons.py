@@ -17,7 +17,8 @@ from odradek_protocol.errors import ErrorCode
 
 #: A member asked for it, and why is for itself to say.
 LEAVES = {RemovalReason.LEFT, RemovalReason.LEFT_BY_HEARTBEAT}
-#: In the reasons that clients give: Java's says "consumer poll timeout has expired.", ours names the setting.
+#: In the reasons that clients give: Java's says "consumer poll timeout has expired.", ours names
+#: the setting.
 _NO_POLL = ("poll timeout", "max.poll.interval")
 
 _REMOVALS = {

@@ -349,7 +349,8 @@ def _state_of_member(group: ClassicGroup, member: Member) -> CurrentState:
 def states_of_consumer_group(
     group: ConsumerGroup, topics: Topics, offsets: int, session_ms: int
 ) -> list[CurrentState]:
-    """The group, then its members (the first of them). `session_ms`: the timeout of members that bring none."""
+    """The group, then its members (the first of them). `session_ms`: the timeout of members that
+    bring none."""
     fields: dict[str, Value | None] = {
         "state": group.state.value,
         "epoch": group.epoch,

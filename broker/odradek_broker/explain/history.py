@@ -1,8 +1,8 @@
 """A bounded ring of events by subject, kept for people (`odradek explain`).
 
-There is one for transactional ids, one for groups and one for producer ids. The recorders beside this
-module fill them; see `EventKind` in `sentences` for the kinds of events. It is soft state: a restart
-begins with an empty ring.
+There is one for transactional ids, one for groups and one for producer ids. The recorders beside
+this module fill them; see `EventKind` in `sentences` for the kinds of events. It is soft state: a
+restart begins with an empty ring.
 
 A ring is limited in events and bytes, for all subjects together and for each one, so that a busy
 subject pushes out its own past first. What is recorded is cut to sizes that a person reads.
@@ -23,7 +23,8 @@ from odradek_protocol.errors import ErrorCode
 EVENTS_MAX = 5_000
 SUBJECT_EVENTS_MAX = 500
 BYTES_MAX = 8 * 1024 * 1024
-#: Characters of one text, and how many elements of a list are kept: "and 7 more" stands for the rest.
+#: Characters of one text, and how many elements of a list are kept: "and 7 more" stands for the
+#: rest.
 TEXT_MAX = 300
 LIST_MAX = 20
 #: What an event takes apart from its texts: itself, its fields, its place in the ring.
@@ -36,8 +37,8 @@ _INT_BYTES = 32
 class Event:
     """One thing that happened, or the same thing `times` times, last at `last_ms`.
 
-    Times in milliseconds since the epoch. `partitions`: the first partitions that it is about, and how
-    many more there were in `partitions_more`.
+    Times in milliseconds since the epoch. `partitions`: the first partitions that it is about, and
+    how many more there were in `partitions_more`.
     """
 
     at_ms: int

@@ -1,4 +1,5 @@
-"""The transaction that holds a partition's last stable offset back (`odradek explain partition`)."""
+"""The transaction that holds a partition's last stable offset back (`odradek explain
+partition`)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Held(NamedTuple):
 
 
 def held_back(log: PartitionLog) -> Held | None:
-    """The transaction that holds the last stable offset back; None if there is none. StorageError."""
+    """The transaction that holds the last stable offset back; None if there is none.
+    StorageError."""
     producers = log.producers
     stable, high = log.last_stable_offset, log.high_watermark
     if stable >= high:

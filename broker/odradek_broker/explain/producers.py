@@ -1,4 +1,5 @@
-"""Producer ids: what partitions refuse and see of them, and what they know (`odradek explain producer`)."""
+"""Producer ids: what partitions refuse and see of them, and what they know (`odradek explain
+producer`)."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ def partitions_not_opened(count: int) -> CurrentState:
 def state_of_producer(
     where: TopicPartition, entry: ProducerEntry, restored_to: int, wall_ms: int
 ) -> CurrentState:
-    """The state of a producer id in a partition. State of batches below `restored_to` is not of this
-    start of the broker (P-28)."""
+    """The state of a producer id in a partition. State of batches below `restored_to` is not of
+    this start of the broker (P-28)."""
     last = entry.last_batch
     note = None
     if last is not None and last.last_offset < restored_to:
@@ -49,7 +50,8 @@ def state_of_producer(
 
 
 class ProducerRecorder:
-    """A `ProducerWatch` that records in a history. `expiration_ms`: `producer.id.expiration.ms` as it is now."""
+    """A `ProducerWatch` that records in a history. `expiration_ms`: `producer.id.expiration.ms` as
+    it is now."""
 
     def __init__(self, history: History, expiration_ms: Callable[[], int]) -> None:
         self._history = history

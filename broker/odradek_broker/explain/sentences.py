@@ -1,9 +1,9 @@
 """The kinds of events and of current states, and the sentence of each (`odradek explain`).
 
 `{field}` stands for a field; what is in square brackets is left out unless all of its fields are
-there. Fields with a meaning of their own: `partitions` (the partitions that an event is about: whoever may
-not know of their topics is not shown them), `error` (the name of a Kafka error), `client` (see
-`describe_client`).
+there. Fields with a meaning of their own: `partitions` (the partitions that an event is about:
+whoever may not know of their topics is not shown them), `error` (the name of a Kafka error),
+`client` (see `describe_client`).
 """
 
 from __future__ import annotations
@@ -184,7 +184,8 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 
 def sentence(kind: EventKind, fields: Fields) -> str:
-    """The sentence of an event or state. A field that is missing where it is not optional is shown as `?`."""
+    """The sentence of an event or state. A field that is missing where it is not optional is shown
+    as `?`."""
     filled = _OPTIONAL.sub(lambda part: _filled(part[1], fields, optional=True), kind.value)
     return _filled(filled, fields, optional=False)
 
@@ -204,7 +205,8 @@ def _text(value: Value) -> str:
 
 
 def visible(text: str) -> str:
-    """A text without line ends and escapes: clients choose their names, and people read them on terminals."""
+    """A text without line ends and escapes: clients choose their names, and people read them on
+    terminals."""
     if text.isprintable():
         return text
     return "".join(

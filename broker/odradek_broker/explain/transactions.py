@@ -1,7 +1,7 @@
 """Transactional ids: the records of their events, and their current states (`odradek explain txn`).
 
-The coordinator tells of what it decides (`TransactionEvent`); here it becomes part of the histories of
-the transactional id and of the producer ids that it is about.
+The coordinator tells of what it decides (`TransactionEvent`); here it becomes part of the histories
+of the transactional id and of the producer ids that it is about.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _MARKERS = {
 
 
 class TransactionRecorder:
-    """Records events in the history of their transactional id, and in those of the producer ids that
-    they are about."""
+    """Records events in the history of their transactional id, and in those of the producer ids
+    that they are about."""
 
     def __init__(self, transactions: History, producers: History) -> None:
         self._transactions = transactions

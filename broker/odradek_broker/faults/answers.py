@@ -211,8 +211,8 @@ class _Maker:
     ) -> tuple[list[Struct], list[Any]]:
         """(rows of the answer, elements of the request that are not refused)
 
-        `about`: the topic that the elements belong to, None in it for one that has no name; None for
-        elements that belong to no topic.
+        `about`: the topic that the elements belong to, None in it for one that has no name; None
+        for elements that belong to no topic.
         """
         row_type = _element_of(answer, part.answered)
         rows: list[Struct] = []
@@ -271,7 +271,8 @@ def _set(row: Struct, version: int, name: str, value: Any) -> bool:
 
 
 def spoil(answer: Message, code: ErrorCode, chooses: Chooses, topic_name: TopicName) -> None:
-    """Put an error into what `chooses` picks of an answer to Fetch, Metadata or DescribeTopicPartitions."""
+    """Put an error into what `chooses` picks of an answer to Fetch, Metadata or
+    DescribeTopicPartitions."""
     if isinstance(answer, FetchResponse):
         for fetched in answer.responses:
             name = topic_of(fetched, topic_name)

@@ -12,7 +12,8 @@ from odradek_broker.platform.seams import Buffer, Clock, File
 
 
 class DiskFaults:
-    """Asked before every write and every sync, from several threads. `sleep`: seconds. `lock`: of these threads."""
+    """Asked before every write and every sync, from several threads. `sleep`: seconds. `lock`: of
+    these threads."""
 
     def __init__(
         self,

@@ -160,7 +160,8 @@ def _api_names() -> str:
 
 
 def _rule(fields: _Fields, now_ms: int, action: Action, **values: Any) -> Rule:
-    """A rule, with the fields that all of them have. A request meets it once, a disk until it is cleared."""
+    """A rule, with the fields that all of them have. A request meets it once, a disk until it is
+    cleared."""
     for_ms = fields.number("for_ms", 1, MS_MAX)
     until_ms = None if for_ms is None else now_ms + for_ms
     skip = fields.number("skip", 0, TIMES_MAX) or 0

@@ -44,7 +44,8 @@ class Named(NamedTuple):
 
 @dataclass(slots=True)
 class Rule:
-    """Matches are requests, or a disk's writes or syncs. `apis` None: every API. What is None or empty below it does not matter to a match.
+    """Matches are requests, or a disk's writes or syncs. `apis` None: every API. What is None or
+    empty below it does not matter to a match.
 
     `handled` (CUT): whether the request is handled before. `skip`: so many matches pass first.
     `left`: so many matches meet the fault; None for all. `until_ms`: of the monotonic clock.

@@ -13,8 +13,8 @@ def answer_bytes(
 ) -> int:
     """Bytes of records in an answer of at most `max_bytes`, if it were given at once.
 
-    `reads`: partitions in reading order, each with its log and with the offset that it may be read up to. The first
-    batch of the first partition that has any counts whole (F-06).
+    `reads`: partitions in reading order, each with its log and with the offset that it may be read
+    up to. The first batch of the first partition that has any counts whole (F-06).
     """
     total_bytes = 0
     for requested, log, bound in reads:

@@ -1,11 +1,11 @@
 """The fetch purgatory: Fetch requests that wait for data (rules F-01, F-03, N-10, N-15).
 
-A parked fetch watches its partitions. It is answered when one of them has moved far enough or cannot
-be read any more, when its max.wait.ms is over, or when the broker stops; it is dropped when its client
-goes away. A partition calls its watchers when its high watermark or its last stable offset moves, when
-its log goes offline and when it is deleted (`Partition.data_waiters`); nobody is called for a
-partition that nobody watches. Partitions at which a session is settled are watched by the session,
-which hands them over when they move (`fetch/sessions.py`).
+A parked fetch watches its partitions. It is answered when one of them has moved far enough or
+cannot be read any more, when its max.wait.ms is over, or when the broker stops; it is dropped when
+its client goes away. A partition calls its watchers when its high watermark or its last stable
+offset moves, when its log goes offline and when it is deleted (`Partition.data_waiters`); nobody is
+called for a partition that nobody watches. Partitions at which a session is settled are watched by
+the session, which hands them over when they move (`fetch/sessions.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Fetch(Protocol[A_co]):
     """A Fetch request that may be read more than once until it is answered."""
 
     def satisfied(self) -> bool:
-        """True if there are enough bytes, or an error: waiting longer would change nothing (F-01)."""
+        """True if there are enough bytes, or an error: waiting longer would change nothing
+        (F-01)."""
         ...
 
     def read(self) -> A_co:
@@ -56,8 +57,8 @@ class ParkedFetches:
         max_wait_ms: int,
         session: Session | None = None,
     ) -> Deferred[A]:
-        """The answer of `fetch` once it is satisfied by one of `partitions` or one at which its session is
-        settled, or its time is over."""
+        """The answer of `fetch` once it is satisfied by one of `partitions` or one at which its
+        session is settled, or its time is over."""
         parked = ParkedFetch(fetch, partitions, self._parked, session, self._timeouts, max_wait_ms)
         self._timeouts.begin(parked, max_wait_ms)
         return parked

@@ -1,13 +1,13 @@
 """Fetch sessions (KIP-227): a client names its partitions once, then only changes.
 
-Every Fetch, with or without a session, gets a plan: its partitions in reading order, and the shape of
-its answer (rules F-15, F-20..F-26). Sessions are soft state: a restart forgets them, and clients begin
-new ones.
+Every Fetch, with or without a session, gets a plan: its partitions in reading order, and the shape
+of its answer (rules F-15, F-20..F-26). Sessions are soft state: a restart forgets them, and clients
+begin new ones.
 
-A session is settled at a partition when its client has read everything there and knows its offsets. An
-incremental fetch would find nothing to tell of it, so it is not looked at again until the client asks
-for something else there, the partition moves in any way (`Partition.settled`), or a topic changes. A
-fetch costs as much as has changed, whatever the session has.
+A session is settled at a partition when its client has read everything there and knows its offsets.
+An incremental fetch would find nothing to tell of it, so it is not looked at again until the client
+asks for something else there, the partition moves in any way (`Partition.settled`), or a topic
+changes. A fetch costs as much as has changed, whatever the session has.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ Key = tuple[str | bytes, int]
 
 @dataclass(slots=True, eq=False)
 class RequestedPartition:
-    """One partition of a fetch. `error`: why it cannot be read; NONE if it can. `turn`: its place in the
-    reading order of its session. `settled_at`: where the session is settled, if it is."""
+    """One partition of a fetch. `error`: why it cannot be read; NONE if it can. `turn`: its place
+    in the reading order of its session. `settled_at`: where the session is settled, if it is."""
 
     topic: str
     topic_id: bytes
@@ -112,9 +112,11 @@ class WaitingFetch(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """What a client named, and how much of it it knows. `attention`: the partitions at which it is not
-    settled. `tells_divergence`: whether its last request was of a version whose answers can. `topics_version`,
-    `isolation_level`: those that the others were found settled with. `waiting`: its one fetch that waits."""
+    """What a client named, and how much of it it knows. `attention`: the partitions at which it is
+    not settled. `tells_divergence`: whether its last request was of a version whose answers can.
+    `topics_version`, `isolation_level`: those that the others were found settled with. `waiting`:
+    its one fetch that waits.
+    """
 
     id: int
     uses_topic_ids: bool
@@ -224,8 +226,8 @@ def _by_topic(answers: Answers) -> list[FetchableTopicResponse]:
 class FetchSessions:
     """All sessions of this broker, at most `slots_max`, with `partitions_max` partitions together.
 
-    `topic_name` gives the name behind a topic id, or None; `topics_version` changes with every topic and with every
-    leader epoch.
+    `topic_name` gives the name behind a topic id, or None; `topics_version` changes with every
+    topic and with every leader epoch.
     """
 
     def __init__(
@@ -253,8 +255,8 @@ class FetchSessions:
     def plan(
         self, request: FetchRequest, version: int, *, everything: bool = False
     ) -> FetchPlan | ErrorCode:
-        """The plan of a request, or the session error that answers it (F-20, F-21). `everything`: all
-        partitions of the session are to be looked at."""
+        """The plan of a request, or the session error that answers it (F-20, F-21). `everything`:
+        all partitions of the session are to be looked at."""
         epoch = request.session_epoch
         if version < SESSIONS_SINCE or epoch <= INITIAL_SESSION_EPOCH:
             if request.session_id and version >= SESSIONS_SINCE:
@@ -280,8 +282,8 @@ class FetchSessions:
     def at_rest(
         self, session_id: int, epoch: int, isolation_level: int, version: int
     ) -> Session | None:
-        """The session of an incremental fetch, if that goes on as those before it did; None if more than what it asks
-        for, and what has moved, is to be looked at."""
+        """The session of an incremental fetch, if that goes on as those before it did; None if more
+        than what it asks for, and what has moved, is to be looked at."""
         session = self._sessions.get(session_id)
         if (
             session is None
@@ -301,8 +303,8 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
 
     def withhold(self, plan: FetchPlan) -> FetchResponse:
-        """The response of a fetch that is given nothing, because of a quota: its session stays as it
-        was, and a new one does not begin (Q-08)."""
+        """The response of a fetch that is given nothing, because of a quota: its session stays as
+        it was, and a new one does not begin (Q-08)."""
         if plan.session is None:
             return FetchResponse()
         if plan.incremental:
@@ -374,8 +376,8 @@ class FetchSessions:
         return into
 
     def _resolve(self, requested: RequestedPartition) -> None:
-        """Look the name of a topic id up: topics come and go during a session, which knows the name of one that
-        has gone, and that may have another id by then (F-14)."""
+        """Look the name of a topic id up: topics come and go during a session, which knows the name
+        of one that has gone, and that may have another id by then (F-14)."""
         name = None if requested.topic_id == ZERO_UUID else self._topic_name(requested.topic_id)
         if name:
             requested.topic, requested.error = name, ErrorCode.NONE

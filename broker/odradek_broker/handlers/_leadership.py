@@ -20,7 +20,8 @@ class Leadership(NamedTuple):
 
 
 def partition_leadership(node: Node, topic: Topic, index: int) -> Leadership:
-    """The leader of a partition that there is. A disk error takes it away (D5): nobody else has a copy."""
+    """The leader of a partition that there is. A disk error takes it away (D5): nobody else has a
+    copy."""
     state = topic.partitions[index]
     partition = node.partition(topic.name, index)
     if partition is None or partition.log.offline:

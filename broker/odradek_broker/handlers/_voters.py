@@ -1,4 +1,5 @@
-"""The refusals of AddRaftVoter and RemoveRaftVoter: the voters of the metadata quorum cannot change (A-75)."""
+"""The refusals of AddRaftVoter and RemoveRaftVoter: the voters of the metadata quorum cannot change
+(A-75)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """AddPartitionsToTxn (key 24): puts partitions into a transaction (rules T-20 to T-22, A-05).
 
-Versions: below 2 a fenced producer is told INVALID_PRODUCER_EPOCH; 4 and later are for brokers, with
-many transactions in one request, and may ask only whether the partitions are there.
+Versions: below 2 a fenced producer is told INVALID_PRODUCER_EPOCH; 4 and later are for brokers,
+with many transactions in one request, and may ask only whether the partitions are there.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def _for_broker(node: Node, asked: AddPartitionsToTxnTransaction) -> Deferred[_C
 
 
 def _fit(node: Node, context: RequestContext, part: TopicPartition) -> ErrorCode:
-    """Whether this client may write to the partition (A-05); nobody may to the broker's own topics."""
+    """Whether this client may write to the partition (A-05); nobody may to the broker's own
+    topics."""
     name = part[0]
     internal = node.metadata.is_internal(name)
     if internal or not node.authorizer.allows(context, Operation.WRITE, topic(name)):

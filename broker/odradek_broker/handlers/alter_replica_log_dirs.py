@@ -17,7 +17,8 @@ from odradek_protocol.schemas.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-#: A directory's name on disk, and what the name of a replica on the move has behind topic and index.
+#: A directory's name on disk, and what the name of a replica on the move has behind topic and
+#: index.
 _NAME_LENGTH_MAX = 255
 _FUTURE_SUFFIX_LENGTH = len(".") + 32 + len("-future")
 

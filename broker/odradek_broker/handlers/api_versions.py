@@ -30,8 +30,8 @@ _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Every API with a row in `APIS`, all of which have handlers, and the features (N-52).
 
-    The finalized `transaction.version` makes clients speak transactions v2 (T-60). Below version 4, readers
-    stumble over a supported feature whose lowest level is 0.
+    The finalized `transaction.version` makes clients speak transactions v2 (T-60). Below version 4,
+    readers stumble over a supported feature whose lowest level is 0.
     """
     if context.api_version >= CLIENT_SOFTWARE_SINCE:
         for text in (request.client_software_name, request.client_software_version):

@@ -23,7 +23,8 @@ from odradek_protocol.schemas.consumer_group_describe import (
 def handle(
     node: Node, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> Deferred[ConsumerGroupDescribeResponse]:
-    """One entry for every group in the order of the request; one named again is answered once (D11)."""
+    """One entry for every group in the order of the request; one named again is answered once
+    (D11)."""
 
     def answer(groups: list[DescribedConsumerGroup]) -> ConsumerGroupDescribeResponse:
         shown = [_shown(node, context, request, held) for held in groups]

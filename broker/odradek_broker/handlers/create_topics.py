@@ -1,6 +1,7 @@
 """CreateTopics (key 19): decide, record, answer when durable (A-17).
 
-Versions: from 5 on the answer tells the topic's settings, to those who may see them, from 7 on its id.
+Versions: from 5 on the answer tells the topic's settings, to those who may see them; from 7
+on its id.
 -1 stands for the broker's default in all of them, as in Kafka: kafkajs sends it in version 3.
 """
 

@@ -52,8 +52,9 @@ def handle(
 def _sort_out(
     node: Node, context: RequestContext, wanted: Sequence[TopicRef]
 ) -> tuple[list[TopicRef], list[DeleteResult]]:
-    """The topics that this client may delete, and the refusals of the others. A refusal names a topic
-    that was given by id only to those who may describe it, and they are told too that one does not exist."""
+    """The topics that this client may delete, and the refusals of the others. A refusal names a
+    topic that was given by id only to those who may describe it, and they are told too that one
+    does not exist."""
     allowed: list[TopicRef] = []
     refused: list[DeleteResult] = []
     for ref in wanted:

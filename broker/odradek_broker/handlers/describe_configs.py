@@ -1,4 +1,5 @@
-"""DescribeConfigs (key 32): settings of topics, brokers and groups, levels of loggers, with their sources (A-18)."""
+"""DescribeConfigs (key 32): settings of topics, brokers and groups, levels of loggers, with their
+sources (A-18)."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def _in_slices(
     resources: Sequence[DescribeConfigsResource],
     deferred: Deferred[_Answer],
 ) -> None:
-    """Describe the resources slice by slice; resolves `deferred`, as too large if it grows beyond the limit."""
+    """Describe the resources slice by slice; resolves `deferred`, as too large if it grows beyond
+    the limit."""
     slices = (resources[start : start + _SLICE] for start in range(0, len(resources), _SLICE))
     results: list[DescribeConfigsResult] = []
     size_bytes = 0

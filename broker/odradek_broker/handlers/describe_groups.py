@@ -19,7 +19,8 @@ from odradek_protocol.schemas.describe_groups import (
 def handle(
     node: Node, context: RequestContext, request: DescribeGroupsRequest
 ) -> Deferred[DescribeGroupsResponse]:
-    """One entry for every group in the order of the request; one named again is answered once (D11)."""
+    """One entry for every group in the order of the request; one named again is answered once
+    (D11)."""
     found = [_describe(node, context, name) for name in dict.fromkeys(request.groups)]
 
     def answer(groups: list[DescribedGroup]) -> DescribeGroupsResponse:

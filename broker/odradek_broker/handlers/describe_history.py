@@ -1,9 +1,10 @@
-"""DescribeHistory (key 10000, Odradek's own): what lately happened to a transactional id, a producer
-id, a group or a partition, in words, and what holds now.
+"""DescribeHistory (key 10000, Odradek's own): what lately happened to a transactional id, a
+producer id, a group or a partition, in words, and what holds now.
 
-Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic. Of a producer id whatever belongs to
-topics that one may READ and transactional ids that one may DESCRIBE, and DESCRIBE on the cluster for
-who was given it. The same holds for the transaction that holds a partition back. Partitions of topics, names of topics and groups that one may not DESCRIBE are left
+Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic. Of a producer id
+whatever belongs to topics that one may READ and transactional ids that one may DESCRIBE, and
+DESCRIBE on the cluster for who was given it. The same holds for the transaction that holds a
+partition back. Partitions of topics, names of topics and groups that one may not DESCRIBE are left
 out.
 """
 

@@ -1,5 +1,5 @@
-"""DescribeLogDirs (key 35): the data directories, and how many bytes each partition has there (A-18,
-L-42).
+"""DescribeLogDirs (key 35): the data directories, and how many bytes each partition has there
+(A-18, L-42).
 
 The metadata log is left out, and so is its directory if it is none of log.dirs, as in Kafka.
 """
@@ -33,7 +33,8 @@ Described = dict[str, list[DescribeLogDirsPartition]]
 def handle(
     node: Node, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse | Deferred[DescribeLogDirsResponse]:
-    """Partitions that do not exist or are offline are left out, as in Kafka; each is described once."""
+    """Partitions that do not exist or are offline are left out, as in Kafka; each is described
+    once."""
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = _asked(node, request)

@@ -1,4 +1,5 @@
-"""DescribeProducers (key 61): what partitions remember of the producers that wrote to them (P-01)."""
+"""DescribeProducers (key 61): what partitions remember of the producers that wrote to them
+(P-01)."""
 
 from __future__ import annotations
 

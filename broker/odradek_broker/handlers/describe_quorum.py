@@ -23,7 +23,8 @@ def handle(
 ) -> DescribeQuorumResponse:
     """The quorum of partition 0 of the metadata log.
 
-    A request that names anything else besides, or the same twice, gets an error for each partition, as in Kafka.
+    A request that names anything else besides, or the same twice, gets an error for each partition,
+    as in Kafka.
     """
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         return DescribeQuorumResponse(

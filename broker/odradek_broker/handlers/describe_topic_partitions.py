@@ -1,4 +1,5 @@
-"""DescribeTopicPartitions (key 75): topics in the order of their names, a page of partitions at a time (N-36)."""
+"""DescribeTopicPartitions (key 75): topics in the order of their names, a page of partitions at a
+time (N-36)."""
 
 from __future__ import annotations
 

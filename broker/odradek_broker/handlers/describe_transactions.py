@@ -19,7 +19,8 @@ from odradek_protocol.schemas.describe_transactions import (
 def handle(
     node: Node, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse | Deferred[DescribeTransactionsResponse]:
-    """One entry for every id in the order of the request; one named again is answered once (D11)."""
+    """One entry for every id in the order of the request; one named again is answered once
+    (D11)."""
     names = list(dict.fromkeys(request.transactional_ids))
     if not names:
         return DescribeTransactionsResponse()

@@ -31,7 +31,8 @@ _ELECTION_TYPES = (0, 1)
 def handle(
     node: Node, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse | Deferred[ElectLeadersResponse]:
-    """A result for each partition that the request names, as often as it does; of all, their topics."""
+    """A result for each partition that the request names, as often as it does; of all, their
+    topics."""
     asked = request.topic_partitions
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
         denied = denial(Operation.ALTER, CLUSTER)

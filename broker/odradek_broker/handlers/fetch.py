@@ -1,6 +1,7 @@
 """Fetch (key 1): read batches, now or when there are enough (rules F-01..F-11, F-14, F-15, A-09).
 
-The partitions of a request come from its session (`fetch/sessions.py`); waiting is in `fetch/parked.py`.
+The partitions of a request come from its session (`fetch/sessions.py`); waiting is in
+`fetch/parked.py`.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ _Resolved = tuple[Partition | None, ErrorCode]
 
 
 class Fetch:
-    """One request from its arrival to its answer. `max_bytes`: of records; `min_bytes`: to wait for."""
+    """One request from its arrival to its answer. `max_bytes`: of records; `min_bytes`: to wait
+    for."""
 
     __slots__ = (
         "_committed",
@@ -101,8 +103,8 @@ class Fetch:
         self._partitions: dict[RequestedPartition, _Resolved] = {}
 
     def look_up(self, replica_id: int, *, settles: bool) -> None:
-        """Find the partitions of the plan. `settles`: its session need not look again at those that it knows
-        all of."""
+        """Find the partitions of the plan. `settles`: its session need not look again at those that
+        it knows all of."""
         plan = self._plan
         session = plan.session if plan.incremental and settles else None
         for requested in plan.partitions:
@@ -167,7 +169,8 @@ class Fetch:
         return partition, error
 
     def partitions(self) -> list[Partition]:
-        """The partitions that exist, that the client may read and that its session is not settled at."""
+        """The partitions that exist, that the client may read and that its session is not settled
+        at."""
         return [partition for partition, _ in self._partitions.values() if partition is not None]
 
     def _bound(self, partition: Partition) -> int:
@@ -208,8 +211,8 @@ class Fetch:
             return True
 
     def read(self) -> FetchResponse:
-        """Read every partition in order, as far as the bytes go (F-05, F-06); those that do not exist, or that
-        the client may not know of, come last (F-28)."""
+        """Read every partition in order, as far as the bytes go (F-05, F-06); those that do not
+        exist, or that the client may not know of, come last (F-28)."""
         limit = remaining = min(self._max_bytes, self._node.answer_room_bytes())
         nothing_yet = True
         answers: Answers = []
@@ -247,7 +250,8 @@ class Fetch:
         return list(self._partitions)
 
     def _is_over(self, quota: RateQuota, answers: Answers) -> bool:
-        """Whether the answer would be more than the client's quota has left; it does not count then."""
+        """Whether the answer would be more than the client's quota has left; it does not count
+        then."""
         parts = codec.encode(self._plan.preview(answers), self._context.api_version)
         # With the length in front, as Kafka counts.
         size_bytes = sum(map(len, parts)) + 4
@@ -320,8 +324,8 @@ class Fetch:
 def aborted_in(
     partition: Partition, start: int, bound: int, records: bytes
 ) -> list[tuple[int, int]]:
-    """(producer id, first offset) of the aborted transactions that records, read from `start` on, belong
-    to (F-09). StorageError."""
+    """(producer id, first offset) of the aborted transactions that records, read from `start` on,
+    belong to (F-09). StorageError."""
     aborted = partition.log.aborted_transactions(start, bound)
     if not aborted:
         return []
@@ -332,7 +336,8 @@ def aborted_in(
 
 
 def divergence(requested: RequestedPartition, partition: Partition) -> EpochEndOffset | None:
-    """Where a client's log, by the epoch of its last record, parts from ours (F-12); None if it does not.
+    """Where a client's log, by the epoch of its last record, parts from ours (F-12); None if it
+    does not.
 
     OffsetOutOfRange if nothing is known of that epoch; StorageError.
     """

@@ -1,4 +1,5 @@
-"""FindCoordinator (key 10): the broker that coordinates a group or a transactional id (G-06, T-01, D8).
+"""FindCoordinator (key 10): the broker that coordinates a group or a transactional id (G-06, T-01,
+D8).
 
 Versions up to 3 ask for one key, 4 and later for many. What kinds of keys there are, and which
 internal topic spreads them, is `TOPIC_OF_KEY_TYPE`.
@@ -76,7 +77,8 @@ def _find(node: Node, context: RequestContext, topic: str, key: str) -> Coordina
     index = partition_for(key, count) if count else 0
     leader = node.metadata.leader_of(topic, index) if count else None
     if leader != node.node_id or node.internal_partition(topic, index) is None:
-        # Of other brokers this one knows no address, and where the disk has failed there is no leader.
+        # Of other brokers this one knows no address, and where the disk has failed there is no
+        # leader.
         message = f"No coordinator is available for the key {key!r}."
         return _refusal(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
     host, port = node.advertised(context.listener)

@@ -1,4 +1,5 @@
-"""Heartbeat (key 12): a member is alive, and learns whether it has to join again (G-70, G-71, A-13)."""
+"""Heartbeat (key 12): a member is alive, and learns whether it has to join again (G-70, G-71,
+A-13)."""
 
 from __future__ import annotations
 

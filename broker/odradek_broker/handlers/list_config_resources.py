@@ -1,4 +1,5 @@
-"""ListConfigResources (key 74): topics, brokers, groups and subscriptions that have settings (A-18)."""
+"""ListConfigResources (key 74): topics, brokers, groups and subscriptions that have settings
+(A-18)."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ _ALL = (
 def handle(
     node: Node, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse | Deferred[ListConfigResourcesResponse]:
-    """Answered when all that it shows is durable. Topics and brokers are all listed, others while they have settings.
+    """Answered when all that it shows is durable. Topics and brokers are all listed, others while
+    they have settings.
 
     Who may describe the settings of the cluster sees all names, those of topics too, as in Kafka.
     """

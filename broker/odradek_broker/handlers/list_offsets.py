@@ -1,4 +1,5 @@
-"""ListOffsets (key 2): the ends of a partition, and offsets by time (rules L-15, L-16, F-11, A-10)."""
+"""ListOffsets (key 2): the ends of a partition, and offsets by time (rules L-15, L-16, F-11,
+A-10)."""
 
 from __future__ import annotations
 

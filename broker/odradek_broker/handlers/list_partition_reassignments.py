@@ -20,7 +20,8 @@ from odradek_protocol.schemas.list_partition_reassignments import (
 def handle(
     node: Node, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """No partition, whatever the request names; a refusal names them all, without replicas, as in Kafka."""
+    """No partition, whatever the request names; a refusal names them all, without replicas, as in
+    Kafka."""
     if node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         return ListPartitionReassignmentsResponse(error_message=None)
     return ListPartitionReassignmentsResponse(

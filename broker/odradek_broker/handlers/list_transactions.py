@@ -3,8 +3,8 @@
 Versions: 1 filters by how long ago the last transaction began, whether it is open or not, and an id
 that never had one passes; 2 by a pattern (KIP-1152).
 
-Patterns are regular expressions in RE2's syntax that must match the whole id. Whatever they say, they
-take time that grows with their length and the id's only (`re2/`).
+Patterns are regular expressions in RE2's syntax that must match the whole id. Whatever they say,
+they take time that grows with their length and the id's only (`re2/`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Metadata (key 3): brokers, topics, leaders; creates topics that clients ask for (A-10, A-11).
 
-Versions: 0 means all topics by an empty list, later ones by null; from 4 on the client says
-whether topics may be created; from 12 on topics may be asked for by id, and where one is, names are passed over, as in
-Kafka.
+Versions: 0 means all topics by an empty list, later ones by null; from 4 on the client says whether
+topics may be created; from 12 on topics may be asked for by id, and where one is, names are passed
+over, as in Kafka.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class _Answer:
         self._create_errors: dict[str, ErrorCode] = {}
 
     def asks_by_id_too_early(self) -> bool:
-        """Whether topics are named by id in a version that has the field, but not its meaning (KIP-516)."""
+        """Whether topics are named by id in a version that has the field, but not its meaning
+        (KIP-516)."""
         return self._version < TOPIC_IDS_SINCE and any(
             topic.name is None or topic.topic_id != ZERO_UUID for topic in self._asked
         )
@@ -183,7 +184,8 @@ class _Answer:
         return failed
 
     def _operations(self, name: str) -> int:
-        """The operations that this client may do on a topic, existing or not, if it asks for them."""
+        """The operations that this client may do on a topic, existing or not, if it asks for
+        them."""
         if not self._request.include_topic_authorized_operations:
             return UNKNOWN_OPERATIONS
         resource = topic_resource(name)

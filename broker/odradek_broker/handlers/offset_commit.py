@@ -20,8 +20,8 @@ from odradek_protocol.schemas.offset_commit import (
 def handle(
     node: Node, context: RequestContext, request: OffsetCommitRequest
 ) -> Deferred[OffsetCommitResponse]:
-    """Partitions that do not exist or may not be read get their own error; the coordinator answers the
-    others."""
+    """Partitions that do not exist or may not be read get their own error; the coordinator answers
+    the others."""
     response = OffsetCommitResponse()
     fit: list[tuple[OffsetCommitResponsePartition, CommitPart]] = []
     for topic, (name, refusal) in zip(request.topics, _names(node, context, request), strict=True):
@@ -67,8 +67,8 @@ def handle(
 def _names(
     node: Node, context: RequestContext, request: OffsetCommitRequest
 ) -> list[tuple[str | None, ErrorCode]]:
-    """For each topic its name, and the error of partitions that do not exist; None and the error of all
-    its partitions where nothing may be stored (A-14)."""
+    """For each topic its name, and the error of partitions that do not exist; None and the error of
+    all its partitions where nothing may be stored (A-14)."""
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
         return [(None, ErrorCode.GROUP_AUTHORIZATION_FAILED)] * len(request.topics)
     names: list[str | None] = [topic.name for topic in request.topics]

@@ -1,8 +1,8 @@
 """OffsetFetch (key 9): a group reads its positions (O-08 to O-10, A-15).
 
-Up to version 7 a request names one group, from 8 on a list; up to 9 topics go by name, from 10 on by
-id. Each group is asked for by itself, for each may be in another partition, and the answers are put
-together when the last one is there.
+Up to version 7 a request names one group, from 8 on a list; up to 9 topics go by name, from 10 on
+by id. Each group is asked for by itself, for each may be in another partition, and the answers are
+put together when the last one is there.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _fetch(
     require_stable: bool,
     member: FetchingMember = NOT_A_MEMBER,
 ) -> Deferred[FetchedOffsets]:
-    """The offsets that this client may see (A-15): an error for topics that it names and may not see, and
-    nothing of others."""
+    """The offsets that this client may see (A-15): an error for topics that it names and may not
+    see, and nothing of others."""
 
     def denied(topics: Iterable[str]) -> frozenset[str]:
         return denied_topics(node.authorizer, context, Operation.DESCRIBE, topics)

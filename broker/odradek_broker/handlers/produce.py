@@ -1,7 +1,8 @@
 """Produce (key 0): append batches, answer when they are durable (rules P-06, P-07, P-22, P-23).
 
-Batches are checked by the log (`storage/log.py`), requests here. A transactional batch may have to wait
-until its coordinator has verified the transaction (`coordinator/transactions/verification.py`).
+Batches are checked by the log (`storage/log.py`), requests here. A transactional batch may have to
+wait until its coordinator has verified the transaction
+(`coordinator/transactions/verification.py`).
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ def _append_all(
 
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """The last batch of each partition, as in Kafka: with one answer per partition, nobody could tell what
-    became of two."""
+    """The last batch of each partition, as in Kafka: with one answer per partition, nobody could
+    tell what became of two."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     found: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
@@ -342,7 +343,8 @@ class _Produce:
         return deferred
 
     def finish_unanswered(self) -> NoResponse | Deferred[NoResponse | CloseConnection]:
-        """The reply with acks=0. It comes when the records may be read: the next request sees them."""
+        """The reply with acks=0. It comes when the records may be read: the next request sees
+        them."""
         if not self._open:
             outcome = unanswered(self.response)
             if isinstance(outcome, CloseConnection):

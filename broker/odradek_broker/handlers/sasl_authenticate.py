@@ -1,5 +1,5 @@
-"""SaslAuthenticate (key 36): a token of an authentication (N-25); ILLEGAL_SASL_STATE where there is nothing to be
-authenticated (N-24)."""
+"""SaslAuthenticate (key 36): a token of an authentication (N-25); ILLEGAL_SASL_STATE where there is
+nothing to be authenticated (N-24)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SyncGroup (key 14): a member fetches its assignment, the leader brings all (G-60 to G-65, A-13)."""
+"""SyncGroup (key 14): a member fetches its assignment, the leader brings all (G-60 to G-65,
+A-13)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """TxnOffsetCommit (key 28): store a group's positions in a transaction (rules T-24, O-05, O-17).
 
-The offsets are appended to the group's partition of `__consumer_offsets` as the producer's, and count
-once its COMMIT marker comes there. Up to version 4 that partition was added to the transaction by
-AddOffsetsToTxn and is only verified; from 5 on it is added here (T-61, T-62).
+The offsets are appended to the group's partition of `__consumer_offsets` as the producer's, and
+count once its COMMIT marker comes there. Up to version 4 that partition was added to the
+transaction by AddOffsetsToTxn and is only verified; from 5 on it is added here (T-61, T-62).
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ def _commit(
 
 
 def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
-    """The client's error for a coordinator's refusal; it retries a transient one at the same broker."""
+    """The client's error for a coordinator's refusal; it retries a transient one at the same
+    broker."""
     if error in TRANSIENT_ERRORS:
         return _E.COORDINATOR_LOAD_IN_PROGRESS
     if error is _E.PRODUCER_FENCED:

@@ -1,4 +1,5 @@
-"""UnregisterBroker (key 64): the cluster has this one broker, which cannot be unregistered while it runs (A-75)."""
+"""UnregisterBroker (key 64): the cluster has this one broker, which cannot be unregistered while it
+runs (A-75)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """UpdateFeatures (key 57): other finalized levels of the cluster's features (A-78, N-53).
 
-Versions: 0 can only raise levels, whatever it says of downgrades; 0 and 1 name each feature in the answer.
+Versions: 0 can only raise levels, whatever it says of downgrades; 0 and 1 name each feature in the
+answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """WriteTxnMarkers (key 27): write the markers that end transactions (rules T-40 to T-44).
 
-Asked by coordinators on other brokers, and by tools that end a hanging transaction. Each marker goes
-to the leaders of its partitions just as one of this broker's own coordinator does.
+Asked by coordinators on other brokers, and by tools that end a hanging transaction. Each marker
+goes to the leaders of its partitions just as one of this broker's own coordinator does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Cluster metadata: topics, partitions, settings, quotas, credentials, ACLs and producer ids, replayed from their own log.
+"""Cluster metadata: topics, partitions, settings, quotas, credentials, ACLs and producer ids,
+replayed from their own log.
 
-State changes only in `replay`, in service and at restart alike (D4). What is to be recorded is decided in `topics/`,
-`configs/`, `client_quotas/`, `acls/` and `scram.py`, which read this state and return records.
+State changes only in `replay`, in service and at restart alike (D4). What is to be recorded is
+decided in `topics/`, `configs/`, `client_quotas/`, `acls/` and `scram.py`, which read this state
+and return records.
 """
 
 from __future__ import annotations
@@ -94,10 +96,12 @@ class ClusterMetadata:
         self.config = config
         self.node_id = config.node_id
         self.topics: dict[str, Topic] = {}
-        #: Raised when a topic or a partition is created or removed, or who may know of one changes. Soft state.
+        #: Raised when a topic or a partition is created or removed, or who may know of one changes.
+        #: Soft state.
         self.topics_version = 0
         self._static = config
-        #: Told of settings before they are recorded: ConfigError if something else than their form is wrong.
+        #: Told of settings before they are recorded: ConfigError if something else than their form
+        #: is wrong.
         self.check_config: Callable[[BrokerConfig], None] = lambda _: None
         #: Why the present dynamic settings of the broker are not used; empty if they are.
         self.config_problem = ""
@@ -111,7 +115,8 @@ class ClusterMetadata:
         self.scram_credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
         #: Who may do what, where an authorizer goes by it. Changed by `replay` only.
         self.acls = AclIndex()
-        #: The finalized level of each feature; of one whose level was never changed, the highest. Changed by `replay` only.
+        #: The finalized level of each feature; of one whose level was never changed, the highest.
+        #: Changed by `replay` only.
         self.feature_levels = {name: levels.highest for name, levels in FEATURES.items()}
         self._log_configs: dict[str, LogConfig] = {}
         self._next_producer_id = 0
@@ -180,7 +185,8 @@ class ClusterMetadata:
         return self.overrides(RESOURCE_BROKER, name)
 
     def group_setting_ms(self, group_id: str, name: str) -> int | None:
-        """A group's own value of a setting in milliseconds, within the broker's bounds; None if it has none."""
+        """A group's own value of a setting in milliseconds, within the broker's bounds; None if it
+        has none."""
         text = self._configs.get(RESOURCE_GROUP, {}).get(group_id, {}).get(name)
         if text is None:
             return None
@@ -193,7 +199,8 @@ class ClusterMetadata:
 
     @property
     def consumer_groups_off(self) -> str:
-        """The reason why groups of the consumer protocol (KIP-848) are not served; empty where they are."""
+        """The reason why groups of the consumer protocol (KIP-848) are not served; empty where they
+        are."""
         if not self.config.serves_consumer_groups:
             return CONSUMER_GROUPS_OFF
         if not self.feature_levels[GROUP_VERSION]:
@@ -453,8 +460,8 @@ class ClusterMetadata:
     def _use_dynamic_settings(self) -> None:
         """Combine static and dynamic settings; they are not used if they do not fit together.
 
-        Not every change of a request may be replayed yet, and the static ones may be others than when
-        the dynamic ones were checked.
+        Not every change of a request may be replayed yet, and the static ones may be others than
+        when the dynamic ones were checked.
         """
         try:
             self.config = with_dynamic(

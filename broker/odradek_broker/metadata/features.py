@@ -1,4 +1,5 @@
-"""The features of the cluster: the levels that this broker can have, and how the finalized ones change (N-52, N-53)."""
+"""The features of the cluster: the levels that this broker can have, and how the finalized ones
+change (N-52, N-53)."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """A level that is wanted. `upgrade_type`: the number of an `UpgradeType`, or one that means nothing."""
+    """A level that is wanted. `upgrade_type`: the number of an `UpgradeType`, or one that means
+    nothing."""
 
     feature: str
     level: int
@@ -65,10 +67,12 @@ class FeatureUpdate(NamedTuple):
 def update_features(
     levels: Mapping[str, int], updates: Iterable[FeatureUpdate]
 ) -> list[MetadataRecord]:
-    """The records that bring features to the levels wanted. AdminError if one of them cannot be had: then none changes.
+    """The records that bring features to the levels wanted. AdminError if one of them cannot be
+    had: then none changes.
 
-    Of several updates of one feature the last one counts, as in Kafka. An update that names metadata.version asks for
-    a release: the features of the release that are left out are passed over then.
+    Of several updates of one feature the last one counts, as in Kafka. An update that names
+    metadata.version asks for a release: the features of the release that are left out are passed
+    over then.
     """
     wanted = {update.feature: update for update in updates}
     if METADATA_VERSION in wanted:

@@ -1,7 +1,8 @@
 """The records that make up the present cluster metadata, and no others: what a snapshot is made of.
 
-They are kept encoded, in an order in which they can be replayed. While a snapshot takes them they stay as they
-are, and what changes meanwhile is kept apart; nothing is copied, for a copy of many records would hold everybody up.
+They are kept encoded, in an order in which they can be replayed. While a snapshot takes them they
+stay as they are, and what changes meanwhile is kept apart; nothing is copied, for a copy of many
+records would hold everybody up.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from odradek_protocol.stored.cluster_metadata import (
     UserScramCredentialRecord,
 )
 
-#: One record, or those of all settings of a resource by their names. The latter are replaced, never changed.
+#: One record, or those of all settings of a resource by their names. The latter are replaced, never
+#: changed.
 _Entry = bytes | dict[str, bytes]
 _PRODUCER_IDS = "producer ids"
 #: With each record that is replayed so many changes go to where they belong.
@@ -59,15 +61,16 @@ class MetadataImage:
         _REPLAY[type(record)](self, record, value)
 
     def values(self) -> Iterator[bytes]:
-        """The encoded records as they are now, whatever is replayed before the last one is taken. One such
-        iterator at a time."""
+        """The encoded records as they are now, whatever is replayed before the last one is taken.
+        One such iterator at a time."""
         self._reader = None
         self.settle(len(self._changes))
         self._reader = _Frozen(self._entries, self._taken)
         return self._reader
 
     def settle(self, at_most: int) -> None:
-        """Bring some of the changes that came during a snapshot to where they belong, once it is over."""
+        """Bring some of the changes that came during a snapshot to where they belong, once it is
+        over."""
         if self._changes and self._reader is None:
             for key in list(islice(self._changes, at_most)):
                 entry = self._changes.pop(key)

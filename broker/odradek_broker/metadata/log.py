@@ -1,4 +1,5 @@
-"""The metadata log, `__cluster_metadata`: cluster metadata is recorded in it and replayed from it (D4)."""
+"""The metadata log, `__cluster_metadata`: cluster metadata is recorded in it and replayed from it
+(D4)."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ from odradek_protocol.stored.cluster_metadata import (
 #: Like Kafka's: the metadata topic has a fixed id, since no record can give it one.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 
-#: Replays records and makes the partitions agree with them. What it returns is called when the records
-#: are durable, and resolves when the work that had to wait for that is done.
+#: Replays records and makes the partitions agree with them. What it returns is called when the
+#: records are durable, and resolves when the work that had to wait for that is done.
 Publisher = Callable[[Sequence[MetadataRecord]], Callable[[], Deferred[None]]]
 
 
@@ -46,7 +47,8 @@ class MetadataLogState(NamedTuple):
 class MetadataLog:
     """Partition 0 of the metadata topic. `load` is called before anything else.
 
-    `lead` makes the partition of a log; `on_fatal` is called with the reason why the broker must stop.
+    `lead` makes the partition of a log; `on_fatal` is called with the reason why the broker must
+    stop.
     """
 
     def __init__(
@@ -134,7 +136,8 @@ class MetadataLog:
     def _replay_snapshot(
         self, directory: SnapshotDirectory, log: PartitionLog
     ) -> list[StoredSnapshot]:
-        """Replay the newest snapshot from which the log goes on; it and those older, oldest first."""
+        """Replay the newest snapshot from which the log goes on; it and those older, oldest
+        first."""
         usable: list[StoredSnapshot] = []
         for snapshot in directory.find():
             if snapshot.end_offset < log.log_start_offset:
@@ -162,8 +165,8 @@ class MetadataLog:
                 " log has lost; restore it from a backup"
             )
         if usable and usable[-1].id.end_offset > log.log_end_offset:
-            # A power cut may take the end of a log whose durability is page-cache. What is behind the
-            # snapshot is lost either way.
+            # A power cut may take the end of a log whose durability is page-cache. What is behind
+            # the snapshot is lost either way.
             log.restart_at(usable[-1].id.end_offset, self._clock.wall_ms())
         return usable
 
@@ -231,7 +234,8 @@ class MetadataLog:
         )
 
     def durable(self) -> Deferred[None]:
-        """Resolves when every record replayed so far is on disk, so that answers may show it (D4)."""
+        """Resolves when every record replayed so far is on disk, so that answers may show it
+        (D4)."""
         deferred: Deferred[None] = Deferred()
 
         def settled(error: ErrorCode) -> None:

@@ -1,5 +1,5 @@
-"""SCRAM credentials in the cluster metadata (KIP-554): state in, records and answers out. Codes, order and texts are
-those of Kafka's controller (A-40, A-41)."""
+"""SCRAM credentials in the cluster metadata (KIP-554): state in, records and answers out. Codes,
+order and texts are those of Kafka's controller (A-40, A-41)."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
     <end offset, 20 digits>-<leader epoch, 10 digits>.checkpoint
 
-It stands for all records of the metadata log below its end offset. Inside are record batches, numbered
-from 0: a control batch with the snapshot's header, batches of metadata records, a control batch with the
-footer. Without the footer a file is not whole.
+It stands for all records of the metadata log below its end offset. Inside are record batches,
+numbered from 0: a control batch with the snapshot's header, batches of metadata records, a control
+batch with the footer. Without the footer a file is not whole.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class SnapshotId(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Content of a checkpoint file. `timestamp_ms`: of the last record of the log that it covers."""
+    """Content of a checkpoint file. `timestamp_ms`: of the last record of the log that it
+    covers."""
 
     timestamp_ms: int
     values: list[bytes]

@@ -78,8 +78,8 @@ class SnapshotDirectory:
             file.close()
 
     def write(self, snapshot: SnapshotId, parts: Sequence[Buffer]) -> None:
-        """Under a name that does not count until all of it is durable. Waits for the disk, so call it
-        beside the loop; OSError."""
+        """Under a name that does not count until all of it is durable. Waits for the disk, so call
+        it beside the loop; OSError."""
         part = self.path_of(snapshot).removesuffix(SUFFIX) + PART_SUFFIX
         self._files.remove(part)
         file = self._files.open(part, create=True)

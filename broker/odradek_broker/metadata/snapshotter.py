@@ -1,5 +1,5 @@
-"""When the metadata log gets a snapshot, how it is written beside everything else, and what is deleted
-once one is there (KIP-630)."""
+"""When the metadata log gets a snapshot, how it is written beside everything else, and what is
+deleted once one is there (KIP-630)."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ class LogDirectories(Protocol):
 class MetadataSnapshotter:
     """Snapshots of one metadata log, one at a time.
 
-    A snapshot is encoded in slices on the loop, from the image as it was, and written beside it. It is
-    written only when everything that it stands for is durable, the removal of deleted topics
-    included: their records are what tells a start to finish it, and the log may lose them afterwards.
+    A snapshot is encoded in slices on the loop, from the image as it was, and written beside it. It
+    is written only when everything that it stands for is durable, the removal of deleted topics
+    included: their records are what tells a start to finish it, and the log may lose them
+    afterwards.
     """
 
     def __init__(
@@ -95,7 +96,8 @@ class MetadataSnapshotter:
         self._last_record_ms = now_ms
 
     def keep_house(self) -> list[str]:
-        """Begin a snapshot and delete old ones if that is due; what went wrong since the last call."""
+        """Begin a snapshot and delete old ones if that is due; what went wrong since the last
+        call."""
         self._image.settle(_SETTLED_MAX)
         now_ms = self._clock.monotonic_ms()
         if self._is_due(now_ms):
@@ -191,8 +193,8 @@ class MetadataSnapshotter:
     # --- Deleting ---
 
     def _clean(self, now_ms: int) -> None:
-        """Delete the oldest snapshots, and the log below the next one, while the rest is too large or
-        the oldest is too old. The newest stays."""
+        """Delete the oldest snapshots, and the log below the next one, while the rest is too large
+        or the oldest is too old. The newest stays."""
         while len(self._snapshots) > 1 and self._may_go(self._snapshots[0], now_ms):
             following = self._snapshots[1]
             # The log first: an older snapshot that cannot be gone on from is never used.

@@ -1,7 +1,7 @@
 """Counters of the broker: requests, errors, times, bytes, connections.
 
-Counting is plain integers, because it happens on every request; names, labels and text are made when
-somebody asks (`exposition.py`).
+Counting is plain integers, because it happens on every request; names, labels and text are made
+when somebody asks (`exposition.py`).
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ class BrokerMetrics:
                 self.errors[name, code] = self.errors.get((name, code), 0) + 1
 
     def request_counted(self, name: str, version: int, started_us: int) -> None:
-        """Count a request without errors, by the name of its API, and its time since `started_us`."""
+        """Count a request without errors, by the name of its API, and its time since
+        `started_us`."""
         key = (name, version)
         self.requests[key] = self.requests.get(key, 0) + 1
         times = self.times.get(name)

@@ -1,7 +1,7 @@
 """The metrics of one broker in Prometheus' text format.
 
-Counted are requests, bytes, connections and flushes (`broker.py`); what the node knows anyway, offsets
-and lag above all, is read when somebody asks (`node.py`, `cleaner.py`)."""
+Counted are requests, bytes, connections and flushes (`broker.py`); what the node knows anyway,
+offsets and lag above all, is read when somebody asks (`node.py`, `cleaner.py`)."""
 
 from __future__ import annotations
 

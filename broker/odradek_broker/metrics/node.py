@@ -1,4 +1,5 @@
-"""Metrics of topics, partitions, groups and transactions, read from the node under kafka_exporter's names.
+"""Metrics of topics, partitions, groups and transactions, read from the node under kafka_exporter's
+names.
 
 A dashboard made for kafka_exporter works without one: same metric names, same labels.
 """

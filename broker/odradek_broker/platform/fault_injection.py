@@ -1,7 +1,7 @@
 """Fault injection: a broker under test ends itself at a fault point (`fault_points.py`) by SIGKILL.
 
-Nothing is flushed or closed. At the points that tear, half of the next write is written, as a power cut
-may leave it.
+Nothing is flushed or closed. At the points that tear, half of the next write is written, as a power
+cut may leave it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def no_injection() -> FaultInjection:
 
 
 def injection_from_environment(environment: Mapping[str, str]) -> FaultInjection:
-    """The point that ODRADEK_FAULT_POINT names, if it is set. UnknownFaultPoint if there is no such."""
+    """The point that ODRADEK_FAULT_POINT names, if it is set. UnknownFaultPoint if there is no
+    such."""
     text = environment.get(FAULT_POINT_VARIABLE, "")
     if not text:
         return no_injection()

@@ -1,9 +1,9 @@
 """Fault points: where a broker under test kills itself (rule T-50: the crash table).
 
-A crash is worst between two steps that belong together. Between such steps of a transaction stands a
-named point: `faults.reach(FaultPoint.PREPARE_COMMIT_DURABLE)`. Nothing comes of it unless that very
-point was armed before the broker started, which only `ODRADEK_FAULT_POINT` in the environment of
-`odradek serve` can do: no setting, no file and no request. What happens then is in
+A crash is worst between two steps that belong together. Between such steps of a transaction stands
+a named point: `faults.reach(FaultPoint.PREPARE_COMMIT_DURABLE)`. Nothing comes of it unless that
+very point was armed before the broker started, which only `ODRADEK_FAULT_POINT` in the environment
+of `odradek serve` can do: no setting, no file and no request. What happens then is in
 `fault_injection.py`.
 
 In a broker that is not armed, `reach` is one comparison.
@@ -59,8 +59,8 @@ class UnknownFaultPoint(ValueError):
 class FaultPoints:
     """The fault points of one broker.
 
-    `action` is called when the armed one is reached for the `nth` time. It does not return, or it lets
-    the next write tear.
+    `action` is called when the armed one is reached for the `nth` time. It does not return, or it
+    lets the next write tear.
     """
 
     __slots__ = ("_action", "_armed", "_left")

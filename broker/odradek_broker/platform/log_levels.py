@@ -1,4 +1,5 @@
-"""The levels of the loggers of this process, which can be changed while it runs; a restart forgets the changes."""
+"""The levels of the loggers of this process, which can be changed while it runs; a restart forgets
+the changes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from odradek_broker.platform.loggers import LEVELS, LOGGERS, ROOT
 
 
 class ProcessLogLevels:
-    """The levels of the loggers of this process. `begin` is called when its log lines are set up."""
+    """The levels of the loggers of this process. `begin` is called when its log lines are set
+    up."""
 
     def __init__(self) -> None:
         self.changeable = False
@@ -43,7 +45,8 @@ class ProcessLogLevels:
         return [name for name in known if isinstance(known[name], logging.Logger)]
 
     def _filter(self) -> None:
-        """Lines that no logger lets through are dropped first, at next to no cost: some are for every transaction."""
+        """Lines that no logger lets through are dropped first, at next to no cost: some are for
+        every transaction."""
         numbers = [logging.getLogger().level]
         numbers += [logging.getLogger(name).level or numbers[0] for name in self._names()]
         lowest = max(min(numbers), logging.DEBUG)

@@ -26,14 +26,15 @@ LOG_FILES_KEPT = 3
 class _LogFile(RotatingFileHandler):
     """A log file that is rotated by its size, and that another program may move away meanwhile.
 
-    Where stderr is that file too, it follows: else what other libraries and the interpreter print would go
-    to a file that has been moved or deleted.
+    Where stderr is that file too, it follows: else what other libraries and the interpreter print
+    would go to a file that has been moved or deleted.
     """
 
     _stderr_follows = False
 
     def reopen(self) -> None:
-        """Go on in a file of the same name. OSError if it cannot be opened; then the old one stays in use."""
+        """Go on in a file of the same name. OSError if it cannot be opened; then the old one stays
+        in use."""
         self.acquire()
         try:
             opened = self._open()
@@ -56,7 +57,8 @@ class _LogFile(RotatingFileHandler):
 
 
 def reopen_log_file() -> None:
-    """Write the next line to a file of the configured name, which is made if it is not there. OSError."""
+    """Write the next line to a file of the configured name, which is made if it is not there.
+    OSError."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _LogFile):
             handler.reopen()

@@ -1,6 +1,7 @@
 """The loggers of the broker, the levels that they may have, and who keeps the levels.
 
-Levels have Kafka's names. TRACE lets everything through, as DEBUG does: no line is less important than that.
+Levels have Kafka's names. TRACE lets everything through, as DEBUG does: no line is less important
+than that.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class LogLevels(Protocol):
 
     @property
     def changeable(self) -> bool:
-        """True if the log lines are this broker's own, and not those of a program that runs the broker."""
+        """True if the log lines are this broker's own, and not those of a program that runs the
+        broker."""
         ...
 
     def levels(self) -> dict[str, str]:
@@ -37,7 +39,8 @@ class LogLevels(Protocol):
         ...
 
     def set_level(self, name: str, level: str | None) -> None:
-        """Give a logger a level of `LEVELS`; None: that of the logger above. KeyError for an unknown one."""
+        """Give a logger a level of `LEVELS`; None: that of the logger above. KeyError for an
+        unknown one."""
         ...
 
 

@@ -137,8 +137,8 @@ class RealFile:
 
 
 class RealBlockFile:
-    """`BlockFile` over a descriptor: past the page cache where the file system lets it, which saves a
-    copy and the search for dirty pages.
+    """`BlockFile` over a descriptor: past the page cache where the file system lets it, which saves
+    a copy and the search for dirty pages.
 
     One thread at a time.
     """

@@ -1,4 +1,5 @@
-"""Log lines whose number others decide: the same one once in a while, with how often it came, and a limit to all of them."""
+"""Log lines whose number others decide: the same one once in a while, with how often it came, and a
+limit to all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ REMEMBERED_MAX = 1_000
 
 
 class RepeatedLines:
-    """Lines of one logger of structlog, at most `lines_max` in AGAIN_S. `now_s`: a clock that does not go back."""
+    """Lines of one logger of structlog, at most `lines_max` in AGAIN_S. `now_s`: a clock that does
+    not go back."""
 
     def __init__(self, log: Any, lines_max: int, now_s: Callable[[], float]) -> None:
         self._log = log

@@ -1,7 +1,7 @@
 """Seams: clock, randomness, files and timers as protocols, which a simulator replaces.
 
-Cores take these protocols; `odradek_broker.platform.machine` has the bodies that touch the machine, the
-simulator has others. The fourth seam is the event loop itself (D3).
+Cores take these protocols; `odradek_broker.platform.machine` has the bodies that touch the machine,
+the simulator has others. The fourth seam is the event loop itself (D3).
 """
 
 from __future__ import annotations
@@ -82,10 +82,12 @@ class BlockFile(Protocol):
     """A file of a fixed size that is written in place. Errors are OSError."""
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
-        """Write the buffers, one behind the other, from `position`, a multiple of `BLOCK_BYTES`; the rest of
-        the last block is filled up with zeros. They are durable when this returns. Blocks.
+        """Write the buffers, one behind the other, from `position`, a multiple of `BLOCK_BYTES`;
+        the rest of the last block is filled up with zeros. They are durable when this returns.
+        Blocks.
 
-        After an error, or a crash on the way, each of the blocks may be the old one, the new one or torn.
+        After an error, or a crash on the way, each of the blocks may be the old one, the new one or
+        torn.
         """
         ...
 

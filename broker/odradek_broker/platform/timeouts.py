@@ -1,7 +1,7 @@
 """Time-outs of requests: one timer of the loop for each duration, and not one for each request.
 
-Nearly all requests that wait come with the same time-out, and nearly all are done long before it: what begins
-first ends first, so a queue for each duration does with one timer at its head.
+Nearly all requests that wait come with the same time-out, and nearly all are done long before it:
+what begins first ends first, so a queue for each duration does with one timer at its head.
 """
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""Quotas: rates that clients and addresses are held to, and how long whoever exceeds one has to wait."""
+"""Quotas: rates that clients and addresses are held to, and how long whoever exceeds one has to
+wait."""

@@ -7,12 +7,13 @@ from typing import Generic, NamedTuple, TypeVar
 
 from odradek_broker.quotas.entities import CLIENT_ID, USER, QuotaEntity
 
-#: In the place of a user or a client id: quota and usage are of the other one alone. No name is empty.
+#: In the place of a user or a client id: quota and usage are of the other one alone. No name is
+#: empty.
 ANY = ""
 #: Whoever used nothing for so long is forgotten.
 _INACTIVE_MS = 3_600_000
-#: Users and client ids whose usage is known, and characters of their names, at most. Those that have
-#: used nothing for longest are forgotten beyond that, as if they were new.
+#: Users and client ids whose usage is known, and characters of their names, at most. Those that
+#: have used nothing for longest are forgotten beyond that, as if they were new.
 _USAGES_MAX = 20_000
 _CHARACTERS_MAX = 4_000_000
 
@@ -22,7 +23,8 @@ U = TypeVar("U")
 
 
 class Applied(NamedTuple):
-    """The quota that holds for a client, and whose usage counts: ANY in `user` or `client_id` sums up."""
+    """The quota that holds for a client, and whose usage counts: ANY in `user` or `client_id` sums
+    up."""
 
     limit: float
     user: str
@@ -42,7 +44,8 @@ class ClientQuotas(Generic[U]):
 
     def __init__(self, new_usage: Callable[[], U]) -> None:
         self._new_usage = new_usage
-        #: By (user, client id): None is the default of the type, ANY that the entity has no such type.
+        #: By (user, client id): None is the default of the type, ANY that the entity has no such
+        #: type.
         self._limits: dict[tuple[str | None, str | None], float] = {}
         self._usages: dict[tuple[str, str], _Entry[U]] = {}
         self._characters = 0

@@ -1,4 +1,5 @@
-"""Limits of connections: how many there may be, of one address too, and how many may come per second.
+"""Limits of connections: how many there may be, of one address too, and how many may come per
+second.
 
 The answers are for whoever accepts connections; nothing here touches one (KIP-402, KIP-612).
 """
@@ -49,13 +50,14 @@ class ConnectionQuotas:
         self._accept_at_ms: dict[str, int] = {}
 
     def update(self, address: str | None, limit: float | None) -> None:
-        """Set how many connections may come per second from an address; None is any other one, and a
-        limit of None the end of it."""
+        """Set how many connections may come per second from an address; None is any other one, and
+        a limit of None the end of it."""
         name = None if address is None else _address_of(address)
         self._rates.update(quota_entity([(CLIENT_ID, name)]), limit)
 
     def admit(self, host: str, listener: str = "") -> Admission:
-        """Count a connection that was accepted, if it may stay; `closed` is told of those that did."""
+        """Count a connection that was accepted, if it may stay; `closed` is told of those that
+        did."""
         address = _address_of(host)
         now_ms = self._clock.monotonic_ms()
         self._count_all(now_ms, listener)
@@ -99,7 +101,8 @@ class ConnectionQuotas:
         self._accept_at_ms[listener] = now_ms + min(throttle_ms, self._windows.size_ms)
 
     def _throttle_ms(self, address: str, now_ms: int) -> int:
-        """How long an address must not come; a connection that is refused for that does not count."""
+        """How long an address must not come; a connection that is refused for that does not
+        count."""
         applied = self._rates.find(ANY, address) if self._rates else None
         if applied is None:
             return 0

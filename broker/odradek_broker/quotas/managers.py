@@ -53,8 +53,8 @@ class RateQuota:
         return throttle_ms
 
     def record_only(self, context: RequestContext, amount: float) -> None:
-        """Count what a client uses: its next request is throttled for it. A negative amount takes back
-        what was counted."""
+        """Count what a client uses: its next request is throttled for it. A negative amount takes
+        back what was counted."""
         applied = self.quotas.find(context.user, context.client_id or "")
         if applied is not None:
             now_ms = self._clock.monotonic_ms()
@@ -99,8 +99,8 @@ class MutationQuota:
         return not (strict and throttle_ms)
 
 
-#: Takes so many mutations of a controller, which are partitions created or deleted, from the quota of a
-#: client; whether they may be made.
+#: Takes so many mutations of a controller, which are partitions created or deleted, from the quota
+#: of a client; whether they may be made.
 TakeQuota = Callable[[int], bool]
 
 

@@ -1,4 +1,5 @@
-"""How much was used lately, as Kafka measures it: rates over sampled windows, and a bucket of tokens.
+"""How much was used lately, as Kafka measures it: rates over sampled windows, and a bucket of
+tokens.
 
 Numbers in, numbers out: the quota and the time are given with each question.
 """
@@ -12,14 +13,16 @@ from math import floor
 
 @dataclass(frozen=True)
 class Windows:
-    """Over what a rate is taken: `count` windows of `size_ms`, the one that is being filled included."""
+    """Over what a rate is taken: `count` windows of `size_ms`, the one that is being filled
+    included."""
 
     count: int
     size_ms: int
 
     @property
     def whole_s(self) -> float:
-        """Seconds of the windows that are over: what may be used at once by whoever used nothing."""
+        """Seconds of the windows that are over: what may be used at once by whoever used
+        nothing."""
         return (self.count - 1) * self.size_ms / 1000
 
 
@@ -54,7 +57,8 @@ class SampledRate:
         return sum(sample.total for sample in self._samples) / (span_ms / 1000)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long nothing may be used until the rate is down at `limit` again; 0 if it is not above."""
+        """How long nothing may be used until the rate is down at `limit` again; 0 if it is not
+        above."""
         span_ms = self._span_ms(now_ms)
         rate = sum(sample.total for sample in self._samples) / (span_ms / 1000)
         if rate <= limit:
@@ -74,7 +78,8 @@ class SampledRate:
 
 
 class TokenBucket:
-    """Tokens that come back at the quota's rate; the bucket holds as many as all windows bring (KIP-599).
+    """Tokens that come back at the quota's rate; the bucket holds as many as all windows bring
+    (KIP-599).
 
     It begins full, and may be overdrawn once: who finds it below zero has to wait.
     """

@@ -1,13 +1,13 @@
 """Regular expressions in RE2's syntax, compiled to programs (rule G-117).
 
-Clients bring their own expressions (KIP-848, KIP-1152), and Python's matcher can be made to run for ages;
-a program (`program.py`) cannot. What needs memory, back references and look-around, does not exist in RE2
-either. A name must match as a whole.
+Clients bring their own expressions (KIP-848, KIP-1152), and Python's matcher can be made to run for
+ages; a program (`program.py`) cannot. What needs memory, back references and look-around, does not
+exist in RE2 either. A name must match as a whole.
 
-The syntax: literals, `.`, classes with ranges, negation, `\\d \\w \\s` and their opposites and POSIX
-names, groups of every kind, flags `i s m U` (m and U change nothing for a whole match of one line),
-alternatives, `* + ? {n,m}` greedy or not, the anchors `^ $ \\A \\z`, `\b \\B`, `\\Q...\\E`, and
-escapes of characters."""
+The syntax: literals, `.`, classes with ranges, negation, `\\d \\w \\s` and their opposites and
+POSIX names, groups of every kind, flags `i s m U` (m and U change nothing for a whole match of one
+line), alternatives, `* + ? {n,m}` greedy or not, the anchors `^ $ \\A \\z`, `\b \\B`, `\\Q...\\E`,
+and escapes of characters."""
 
 from __future__ import annotations
 

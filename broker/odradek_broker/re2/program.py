@@ -1,7 +1,7 @@
 """Programs that regular expressions are compiled to, and how they match.
 
-All alternatives are followed at once, as in Thompson's construction, so that the time grows with the
-length of the text and of the program, and with nothing else.
+All alternatives are followed at once, as in Thompson's construction, so that the time grows with
+the length of the text and of the program, and with nothing else.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ class Acl(NamedTuple):
 
 @dataclass(frozen=True)
 class AclFilter:
-    """Which ACLs are meant. None and ANY fit everything; PatternType.MATCH: what holds for `name`."""
+    """Which ACLs are meant. None and ANY fit everything; PatternType.MATCH: what holds for
+    `name`."""
 
     resource_type: AclResourceType = AclResourceType.ANY
     name: str | None = None

@@ -1,7 +1,7 @@
 """The audit log: one line for each denial, and for each permission if that is wanted.
 
-Who asks decides what is denied, so there are limits: the same line comes once in a while, with how often it was
-repeated, and all lines of that time are counted.
+Who asks decides what is denied, so there are limits: the same line comes once in a while, with how
+often it was repeated, and all lines of that time are counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Authorization (rules A-01 to A-20): the protocol of an authorizer, and the one that allows everything.
+"""Authorization (rules A-01 to A-20): the protocol of an authorizer, and the one that allows
+everything.
 
 Handlers ask before they look a resource up, so that its existence does not leak (A-20). What
 implements `Authorizer` knows principals, patterns and implied rights; handlers name only the right
@@ -55,14 +56,15 @@ class Authorizer(Protocol):
     """Decides on requests. It is asked once per right and request, and must answer at once."""
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
-        """Whether the sender of this request may do the operation. A denial is told to the audit log."""
+        """Whether the sender of this request may do the operation. A denial is told to the audit
+        log."""
         ...
 
     def would_allow(
         self, context: RequestContext, operation: Operation, resource: Resource, /
     ) -> bool:
-        """The same where the answer of the request leaves something out, or another right would do: that is
-        no denial that anybody has to hear of."""
+        """The same where the answer of the request leaves something out, or another right would do:
+        that is no denial that anybody has to hear of."""
         ...
 
     def allows_any(
@@ -177,7 +179,8 @@ UNKNOWN_OPERATIONS = -(2**31)
 def authorized_operations(
     authorizer: Authorizer, context: RequestContext, resource: Resource
 ) -> int:
-    """This client's operations on a topic, a group or the cluster: bit n for Kafka's operation n."""
+    """This client's operations on a topic, a group or the cluster: bit n for Kafka's operation
+    n."""
     return sum(
         1 << operation
         for operation in _OPERATIONS[resource.type]
@@ -205,7 +208,8 @@ def may_fetch_as(authorizer: Authorizer, context: RequestContext, replica_id: in
 
 
 def may_write_idempotently(authorizer: Authorizer, context: RequestContext) -> bool:
-    """IDEMPOTENT_WRITE, or WRITE on any topic: for a producer id without a transactional id (A-04)."""
+    """IDEMPOTENT_WRITE, or WRITE on any topic: for a producer id without a transactional id
+    (A-04)."""
     return authorizer.would_allow(
         context, Operation.IDEMPOTENT_WRITE, CLUSTER
     ) or authorizer.allows_any(context, Operation.WRITE, ResourceType.TOPIC)

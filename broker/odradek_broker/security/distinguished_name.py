@@ -1,6 +1,8 @@
-"""The name in a certificate, as Java writes it (RFC 2253): what ssl.principal.mapping.rules and ACLs see.
+"""The name in a certificate, as Java writes it (RFC 2253): what ssl.principal.mapping.rules and
+ACLs see.
 
-Read from the DER bytes, because Python's `ssl` tells neither the object ids nor the kinds of strings.
+Read from the DER bytes, because Python's `ssl` tells neither the object ids nor the kinds of
+strings.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""OAUTHBEARER at a listener: tokens that are signed with the keys of a JWKS, and tokens without a signature for
-development (KIP-255, KIP-768).
+"""OAUTHBEARER at a listener: tokens that are signed with the keys of a JWKS, and tokens without a
+signature for development (KIP-255, KIP-768).
 
-A token that is refused is answered by a challenge that says so, and ends the exchange with what the client says
-then (RFC 7628, section 3.2.3).
+A token that is refused is answered by a challenge that says so, and ends the exchange with what the
+client says then (RFC 7628, section 3.2.3).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _INSUFFICIENT = "insufficient_scope"
 
 
 class TokenRefused(Exception):
-    """A token that is not taken. The text has nothing of it; `status` and `scope` are what the client is told."""
+    """A token that is not taken. The text has nothing of it; `status` and `scope` are what the
+    client is told."""
 
     def __init__(self, reason: str, status: str = _INVALID, scope: str = "") -> None:
         super().__init__(reason)

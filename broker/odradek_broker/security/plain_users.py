@@ -1,8 +1,10 @@
-"""The users of PLAIN: those that the configuration names with their passwords, and those of a file with hashes.
+"""The users of PLAIN: those that the configuration names with their passwords, and those of a file
+with hashes.
 
-A wrong password and an unknown user take the same time, in which nothing else waits: hashes are made beside the loop,
-one at a time, and the addresses that ask take turns. A password that was right is remembered by a keyed hash of it, so that a client that connects
-again costs nothing (A-44).
+A wrong password and an unknown user take the same time, in which nothing else waits: hashes are
+made beside the loop, one at a time, and the addresses that ask take turns. A password that was
+right is remembered by a keyed hash of it, so that a client that connects again costs nothing
+(A-44).
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class UsersFileError(ValueError):
 
 
 def parse_users(text: str) -> dict[str, PasswordHash]:
-    """The users of a file: NAME:HASH in each line; empty lines and those with # at the beginning do not count.
+    """The users of a file: NAME:HASH in each line; empty lines and those with # at the beginning do
+    not count.
 
     UsersFileError.
     """
@@ -72,7 +75,8 @@ def parse_users(text: str) -> dict[str, PasswordHash]:
 
 
 class _Queue:
-    """Work that waits for its turn: the addresses take turns, so that none holds up another for long."""
+    """Work that waits for its turn: the addresses take turns, so that none holds up another for
+    long."""
 
     def __init__(self, beside: Beside) -> None:
         self._beside = beside
@@ -112,7 +116,8 @@ class _Queue:
 
 
 class PlainUsers:
-    """Who they are. `passwords`: in the clear, by name. `secret`: 32 random bytes of this process."""
+    """Who they are. `passwords`: in the clear, by name. `secret`: 32 random bytes of this
+    process."""
 
     def __init__(self, passwords: Mapping[str, str], secret: bytes, beside: Beside) -> None:
         self._passwords = dict(passwords)

@@ -1,4 +1,5 @@
-"""What a mechanism of SASL is to a listener: an exchange of tokens that ends with a user, or with a refusal."""
+"""What a mechanism of SASL is to a listener: an exchange of tokens that ends with a user, or with a
+refusal."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class Challenge:
 
 @dataclass(frozen=True)
 class Authenticated:
-    """The end: the client is this user. `expires_at_ms`: wall time at which what it showed expires."""
+    """The end: the client is this user. `expires_at_ms`: wall time at which what it showed
+    expires."""
 
     user: str
     token: bytes = field(default=b"", repr=False)
@@ -31,8 +33,8 @@ class Authenticated:
 
 @dataclass(frozen=True)
 class Refused:
-    """The end: why, for the log, which has no secret in it. `told`: what the client is told; None: that its
-    credentials are invalid, and nothing more."""
+    """The end: why, for the log, which has no secret in it. `told`: what the client is told; None:
+    that its credentials are invalid, and nothing more."""
 
     reason: str
     told: str | None = None

@@ -1,7 +1,8 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 at a listener, with the credentials of the cluster metadata (KIP-84).
+"""SCRAM-SHA-256 and SCRAM-SHA-512 at a listener, with the credentials of the cluster metadata
+(KIP-84).
 
-A user that there is not gets a salt all the same, always the same one while the broker runs, and is refused only with its
-proof: who asks does not learn which users there are (A-45).
+A user that there is not gets a salt all the same, always the same one while the broker runs, and is
+refused only with its proof: who asks does not learn which users there are (A-45).
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ _NEXT = {_State.FIRST: _State.FINAL, _State.FINAL: _State.ENDED}
 
 
 class ScramUsers:
-    """SCRAM with one hash function. `credentials`: those there are. `secret`: random bytes of this process.
+    """SCRAM with one hash function. `credentials`: those there are. `secret`: random bytes of this
+    process.
 
     `new_nonce`: printable, without commas, another one each time.
     """
@@ -78,7 +80,8 @@ class ScramUsers:
         return self._credentials().get(user, {}).get(self.mechanism)
 
     def made_up(self, user: str) -> ScramCredential:
-        """What a user without a credential is shown, which no password fits. It looks like those of others."""
+        """What a user without a credential is shown, which no password fits. It looks like those of
+        others."""
         name = self.mechanism.hash_name
         salt = hmac.digest(self._secret, b"salt" + user.encode(), name)
         key = hmac.digest(self._secret, b"key" + user.encode(), name)

@@ -26,7 +26,8 @@ _IMPLIED_BY = {
 }
 _DENIED_BY = {each: frozenset({each, Operation.ALL}) for each in Operation}
 _ALLOWED_BY = {each: _DENIED_BY[each] | _IMPLIED_BY.get(each, frozenset()) for each in Operation}
-#: Decisions that are kept, until an ACL changes. Longer names are no names of topics, and decided each time.
+#: Decisions that are kept, until an ACL changes. Longer names are no names of topics, and decided
+#: each time.
 _DECISIONS_MAX = 20_000
 _NAME_MAX = 249
 #: Kafka asks for a topic of this name, to find out who may do everything.
@@ -47,8 +48,8 @@ _NO_ACLS_ALLOWED = Decision(True, "the resource has no ACLs (allow.everyone.if.n
 
 
 class StandardAuthorizer:
-    """`super_users`: principals that may do everything. `open_without_acls`: whether what has no ACLs is
-    everybody's."""
+    """`super_users`: principals that may do everything. `open_without_acls`: whether what has no
+    ACLs is everybody's."""
 
     def __init__(
         self,
@@ -87,7 +88,8 @@ class StandardAuthorizer:
     def allows_any(
         self, context: RequestContext, operation: Operation, kind: ResourceType, /
     ) -> bool:
-        """Whether an ACL allows it for some name, of which no denial takes away every one (A-64)."""
+        """Whether an ACL allows it for some name, of which no denial takes away every one
+        (A-64)."""
         whole = Resource(kind, _ANY_NAME)
         if self.would_allow(context, operation, whole):
             return True
@@ -152,7 +154,8 @@ class StandardAuthorizer:
     def _allows_some(
         self, context: RequestContext, operation: Operation, kind: ResourceType
     ) -> bool:
-        """As Kafka decides it: a permission counts unless the same name or a prefix of it is denied."""
+        """As Kafka decides it: a permission counts unless the same name or a prefix of it is
+        denied."""
         principals = (USER_PREFIX + context.user, EVERYBODY)
         hosts = (plain_host(context.host), WILDCARD)
         allowed: set[tuple[PatternType, str]] = set()

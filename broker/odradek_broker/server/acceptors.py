@@ -1,7 +1,8 @@
-"""The open listeners of a broker: which of them accept connections now, and which let those who connect wait.
+"""The open listeners of a broker: which of them accept connections now, and which let those who
+connect wait.
 
-A listener waits while there are as many connections as there may be, over all listeners or on it alone,
-and while too many came in a short time (Q-11, Q-13).
+A listener waits while there are as many connections as there may be, over all listeners or on it
+alone, and while too many came in a short time (Q-11, Q-13).
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class _OpenListener:
 
 
 class Acceptors:
-    """Paces the listeners. `settings` gives the present ones; `connections_max` is what files allow."""
+    """Paces the listeners. `settings` gives the present ones; `connections_max` is what files
+    allow."""
 
     def __init__(
         self,
@@ -69,8 +71,8 @@ class Acceptors:
         return min(self._connections_max, self._settings().max_connections)
 
     def excess(self) -> list[tuple[str, int]]:
-        """How many connections are too many after a limit was lowered: by listener, and over all of them
-        with the name "" at the end."""
+        """How many connections are too many after a limit was lowered: by listener, and over all of
+        them with the name "" at the end."""
         found = []
         for name, each in self._open.items():
             over = each.connections - self._most_at(name)

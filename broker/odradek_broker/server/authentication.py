@@ -1,7 +1,8 @@
 """The authentication of one connection at a listener of SASL, before anything else and again later.
 
-ApiVersions and SaslHandshake, then tokens: bare frames behind SaslHandshake 0, SaslAuthenticate behind 1. The
-states are a table (N-25); what a failure costs its peer is decided in `sasl_listener.py`.
+ApiVersions and SaslHandshake, then tokens: bare frames behind SaslHandshake 0, SaslAuthenticate
+behind 1. The states are a table (N-25); what a failure costs its peer is decided in
+`sasl_listener.py`.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ Dispatch = Callable[[Peer, memoryview], EncodedReply | Deferred[EncodedReply]]
 
 
 class Authentication:
-    """Of one connection. `dispatch`: answers requests. `completed`: called when the client is known for the
-    first time."""
+    """Of one connection. `dispatch`: answers requests. `completed`: called when the client is known
+    for the first time."""
 
     def __init__(
         self,
@@ -116,7 +117,8 @@ class Authentication:
         return bool(self._known_by)
 
     def answer(self, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
-        """The reply to one frame. CloseConnection, AuthenticationFailed among them, if there is none."""
+        """The reply to one frame. CloseConnection, AuthenticationFailed among them, if there is
+        none."""
         if self.state is State.COMPLETE:
             if not self._begins_again(frame):
                 self._check_session()
@@ -270,7 +272,8 @@ class Authentication:
     # --- Afterwards ---
 
     def _begins_again(self, frame: memoryview) -> bool:
-        """Whether a SaslHandshake begins an authentication; otherwise it is answered as out of place."""
+        """Whether a SaslHandshake begins an authentication; otherwise it is answered as out of
+        place."""
         if int.from_bytes(frame[:_KEY_BYTES], "big", signed=True) != ApiKey.SASL_HANDSHAKE:
             return False
         if self._expires_at_ms is None:

@@ -1,4 +1,5 @@
-"""The cleaner's process as the broker sees it: started when it is first needed, again when it has died.
+"""The cleaner's process as the broker sees it: started when it is first needed, again when it has
+died.
 
 A thread waits for its answers; the loop never does.
 """

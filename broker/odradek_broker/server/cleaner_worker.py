@@ -2,8 +2,9 @@
 
     python -m odradek_broker.server.cleaner_worker
 
-A job is a few lines, "go on" is one. An answer is a line of JSON with the kind of a step and its fields, or with
-the kind of a failure and its text. The process ends with its parent, whatever it is doing.
+A job is a few lines, "go on" is one. An answer is a line of JSON with the kind of a step and its
+fields, or with the kind of a failure and its text. The process ends with its parent, whatever it is
+doing.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def _read_lines(lines: queue.SimpleQueue[str]) -> None:
 
 
 def _take_lock(data_dir: str) -> int:
-    """No two cleaners write into one data directory: one of a broker that was killed may still run. OSError."""
+    """No two cleaners write into one data directory: one of a broker that was killed may still run.
+    OSError."""
     fd = os.open(f"{data_dir}/{CLEANER_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     deadline_s = time.monotonic() + _LOCK_WAIT_S
     while True:

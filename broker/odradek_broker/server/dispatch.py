@@ -1,7 +1,7 @@
 """The dispatcher: from the bytes of a request to the bytes of its response.
 
-It checks key, version, size and form, calls the handler and encodes its reply (rules N-02, N-06, N-07,
-N-08).
+It checks key, version, size and form, calls the handler and encodes its reply (rules N-02, N-06,
+N-07, N-08).
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _RECORDS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 
 Handler = Callable[[Node, RequestContext, Message], HandlerReply | Deferred[HandlerReply]]
 
-#: By the name of the schema: `handlers/list_offsets.py` answers what `schemas/list_offsets.py` asks.
+#: By the name of the schema: `handlers/list_offsets.py` answers what `schemas/list_offsets.py`
+#: asks.
 HANDLERS: dict[ApiKey, Handler] = {
     key: import_module(f"{handlers.__name__}.{key.name.lower()}").handle for key in APIS
 }
@@ -67,8 +68,8 @@ _PERCENT_US = 10_000
 class Peer:
     """The other end of a connection, and the name of the listener that it came to.
 
-    `user`: who it is; ANONYMOUS where nobody has to say. `authentication`: while it says so. `throttle_ms`: how long it has to wait; who lets
-    it wait takes it.
+    `user`: who it is; ANONYMOUS where nobody has to say. `authentication`: while it says so.
+    `throttle_ms`: how long it has to wait; who lets it wait takes it.
     """
 
     host: str
@@ -139,7 +140,8 @@ class Dispatcher:
             self._one_fetch = OneFetchRoad(node, control_bytes_max, self._ended)
 
     def answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
-        """The reply to one request, now or later. CloseConnection if the only reply is to hang up."""
+        """The reply to one request, now or later. CloseConnection if the only reply is to hang
+        up."""
         if self._one_batch is not None and frame[:2] == _PRODUCE:
             reply = self._one_batch.answer(frame)
             if reply is not UNUSUAL:
@@ -195,7 +197,8 @@ class Dispatcher:
         if self._quotas.request is not None:
             handled_us, finish = self._node.metrics.now_us() - started_us, self._timed
         if context.throttle_ms:
-            # At once: requests behind this one may be here already, and its answer be long in coming.
+            # At once: requests behind this one may be here already, and its answer be long in
+            # coming.
             peer.throttle_ms = max(peer.throttle_ms, context.throttle_ms)
         in_flight = _InFlight(
             api,

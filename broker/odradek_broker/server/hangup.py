@@ -14,8 +14,8 @@ log = structlog.get_logger("odradek.server")
 
 
 def handle_hangup(stop: Callable[[], None], reopen_log: Callable[[], None] | None) -> None:
-    """Handle SIGHUP in the running loop from here on. `stop` stops the broker cleanly; `reopen_log` opens
-    its log file again, None without one.
+    """Handle SIGHUP in the running loop from here on. `stop` stops the broker cleanly; `reopen_log`
+    opens its log file again, None without one.
 
     Without a log file a SIGHUP that is ignored (`nohup`) stays ignored.
     """
@@ -54,8 +54,8 @@ def _terminal_closed(stop: Callable[[], None]) -> None:
 
 
 def _leave_terminal() -> None:
-    """Send output for a terminal to /dev/null: writing to a closed terminal is an error, which would end a clean
-    stop."""
+    """Send output for a terminal to /dev/null: writing to a closed terminal is an error, which
+    would end a clean stop."""
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     for stream_fd in (1, 2):
         # isatty() says no for a terminal that is closed.

@@ -240,7 +240,8 @@ class Acceptor:
                 await asyncio.sleep(_ACCEPT_PAUSE_S)
                 continue
             try:
-                # Nagle's algorithm would hold small answers back until those before are acknowledged.
+                # Nagle's algorithm would hold small answers back until those before are
+                # acknowledged.
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._tls is None:
                     await self._loop.connect_accepted_socket(self._factory, accepted)

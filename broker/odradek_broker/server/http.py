@@ -1,7 +1,8 @@
-"""The HTTP endpoint for monitoring: /metrics, /healthz, /readyz; of a broker under test /faults too.
+"""The HTTP endpoint for monitoring: /metrics, /healthz, /readyz; of a broker under test /faults
+too.
 
-HTTP/1.1, one request per connection, with TLS and a token if that is wanted (N-35). It is small rather
-than general; what it takes in is limited in size, time and number all the same.
+HTTP/1.1, one request per connection, with TLS and a token if that is wanted (N-35). It is small
+rather than general; what it takes in is limited in size, time and number all the same.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ _REASONS = {
 class HttpServer:
     """Serves `metrics` and the health of `node`. `start` and `stop` are called once each.
 
-    `faults`: takes orders for faults, in a broker under test. `token`: who does not bring it is told
-    neither metrics nor what readiness lacks; empty: there is none. `tls`: for its connections.
+    `faults`: takes orders for faults, in a broker under test. `token`: who does not bring it is
+    told neither metrics nor what readiness lacks; empty: there is none. `tls`: for its connections.
     """
 
     def __init__(
@@ -192,8 +193,8 @@ class HttpServer:
         return 404, b"there are /metrics, /healthz and /readyz\n", _TEXT
 
     def _readiness(self, *, told_all: bool) -> tuple[int, bytes, str]:
-        """Ready without offline partitions, most of which need a restart, and with disks that can be
-        read and take writes. `told_all`: what it lacks besides, with the names of partitions."""
+        """Ready without offline partitions, most of which need a restart, and with disks that can
+        be read and take writes. `told_all`: what it lacks besides, with the names of partitions."""
         offline = [
             f"{topic}-{index}"
             for topic, index, partition in self._node.partitions()

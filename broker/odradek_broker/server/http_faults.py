@@ -1,8 +1,8 @@
 """Orders for faults over HTTP, to a broker under test and from the machine that it runs on only.
 
-GET /faults lists them, POST /faults orders one, DELETE /faults clears all, DELETE /faults/ID one. JSON
-both ways; errors are `{"error": text}`. A body must be called application/json: no page of a browser
-sends that to another site without asking first, and this answers no such question.
+GET /faults lists them, POST /faults orders one, DELETE /faults clears all, DELETE /faults/ID one.
+JSON both ways; errors are `{"error": text}`. A body must be called application/json: no page of a
+browser sends that to another site without asking first, and this answers no such question.
 """
 
 from __future__ import annotations

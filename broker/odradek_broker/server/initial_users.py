@@ -1,5 +1,5 @@
-"""The first users of SCRAM, who are made at the start of a broker so that there is somebody to make the others
-(A-48).
+"""The first users of SCRAM, who are made at the start of a broker so that there is somebody to make
+the others (A-48).
 
     sasl.scram.initial.users=admin=env:ADMIN_PASSWORD,ops=file:/run/secrets/ops
 """

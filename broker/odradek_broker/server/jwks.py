@@ -1,7 +1,8 @@
-"""The public keys that tokens are signed with: a JWKS from a file or an address, read beside the loop (A-47).
+"""The public keys that tokens are signed with: a JWKS from a file or an address, read beside the
+loop (A-47).
 
-The keys are read again after a while, and when a token has a key that is not among them; not more often than the
-settings say. While they cannot be read, the old ones stay.
+The keys are read again after a while, and when a token has a key that is not among them; not more
+often than the settings say. While they cannot be read, the old ones stay.
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ class JwksKeys:
             self._read()
 
     def key(self, key_id: str | None) -> Any | Deferred[Any]:
-        """The key with this id, or the only one where a token names none; None if there is none. Deferred where
-        the keys are read first."""
+        """The key with this id, or the only one where a token names none; None if there is none.
+        Deferred where the keys are read first."""
         found = self._find(key_id)
         now_ms = self._now_ms()
         if found is not None:

@@ -1,8 +1,9 @@
 """The short road of Produce: one batch for one partition, without decoding, handler and encoding.
 
-Whatever is unusual takes the ordinary road (`dispatch.py`, `handlers/produce.py`), before anything has
-happened. What is left does the same in the same order, and a batch that the log refuses is answered by the same
-codecs. Tests send the same requests both ways, and hold answers, logs and state equal.
+Whatever is unusual takes the ordinary road (`dispatch.py`, `handlers/produce.py`), before anything
+has happened. What is left does the same in the same order, and a batch that the log refuses is
+answered by the same codecs. Tests send the same requests both ways, and hold answers, logs and
+state equal.
 """
 
 from __future__ import annotations

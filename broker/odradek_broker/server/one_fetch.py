@@ -1,8 +1,10 @@
-"""The short road of Fetch: one partition, or what has moved of a session, without decoding, handler and encoding.
+"""The short road of Fetch: one partition, or what has moved of a session, without decoding, handler
+and encoding.
 
-Whatever is unusual takes the ordinary road (`dispatch.py`, `handlers/fetch.py`), before anything has happened. What
-turns out to be unusual when it is read, an error above all, is read by the ordinary road. Tests send the same
-requests both ways, and hold answers, sessions and counters equal.
+Whatever is unusual takes the ordinary road (`dispatch.py`, `handlers/fetch.py`), before anything
+has happened. What turns out to be unusual when it is read, an error above all, is read by the
+ordinary road. Tests send the same requests both ways, and hold answers, sessions and counters
+equal.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _NAME = APIS[ApiKey.FETCH].name
 _NONE = ErrorCode.NONE
 
 P = TypeVar("P")
-#: Ends a request on the ordinary road: who asks, the frame, when it came, and what reads the answer.
+#: Ends a request on the ordinary road: who asks, the frame, when it came, and what reads the
+#: answer.
 End = Callable[[P, memoryview, int, Callable[[RequestContext], HandlerReply]], EncodedReply]
 
 

@@ -30,7 +30,8 @@ def divide_files(open_files_max: int) -> FileBudget:
 
 
 def raise_open_files_limit() -> int:
-    """Raise the limit of this process as far as its user may; the limit, at most _OPEN_FILES_MAX."""
+    """Raise the limit of this process as far as its user may; the limit, at most
+    _OPEN_FILES_MAX."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # macOS says "unlimited" and then refuses more than this.
     wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)

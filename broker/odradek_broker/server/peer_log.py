@@ -1,4 +1,5 @@
-"""Log lines about peers that misbehave: each problem of each peer once in a while, however often it comes."""
+"""Log lines about peers that misbehave: each problem of each peer once in a while, however often it
+comes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ log = structlog.get_logger("odradek.peers")
 
 #: Lines a minute about all peers: there may be many of them, or one with many addresses.
 _LINES_MAX = 200
-#: Reasons that are remembered for as long as the broker runs; further ones come again after a while.
+#: Reasons that are remembered for as long as the broker runs; further ones come again after a
+#: while.
 _ONCE_MAX = 100
 
 

@@ -1,8 +1,9 @@
-"""What the authentications of one listener have in common, and what an address may cost that has not
-authenticated (N-27).
+"""What the authentications of one listener have in common, and what an address may cost that has
+not authenticated (N-27).
 
-`Strangers` counts connections without a user by address, and the failures of an address: after some of them each
-answer waits longer. Who authenticates is not held up by the failures of others at its address.
+`Strangers` counts connections without a user by address, and the failures of an address: after some
+of them each answer waits longer. Who authenticates is not held up by the failures of others at its
+address.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Strangers:
         self._failures: dict[str, tuple[int, int]] = {}
 
     def begin(self, host: str, close: Close) -> bool:
-        """Count a connection without a user; False if its address has too many. `ended` is told of the others. If
-        there are too many of all addresses, the oldest is closed."""
+        """Count a connection without a user; False if its address has too many. `ended` is told of
+        the others. If there are too many of all addresses, the oldest is closed."""
         if self._by_address[host] >= self._most_per_address:
             return False
         if len(self._there) >= self._most:
@@ -118,8 +119,8 @@ class SaslListener:
         return int(self._clock.monotonic_ms())
 
     def session_lifetime_ms(self, mechanism: str, expires_at_ms: int | None) -> int | None:
-        """How long a session lasts that begins now, with credentials that expire at this wall time, if they do;
-        None: for ever (N-28)."""
+        """How long a session lasts that begins now, with credentials that expire at this wall time,
+        if they do; None: for ever (N-28)."""
         most_ms = self._max_reauth_ms[mechanism]
         found = [most_ms] if most_ms > 0 else []
         if expires_at_ms is not None:
@@ -137,8 +138,8 @@ class SaslListener:
         return self._strangers.failed(host, self._delay_ms)
 
     def begin(self, host: str, close: Close) -> bool:
-        """Whether a connection without a user may stay; `ended` is told when it has one, or is gone. `close`
-        closes it, if there come to be too many."""
+        """Whether a connection without a user may stay; `ended` is told when it has one, or is
+        gone. `close` closes it, if there come to be too many."""
         if self._strangers.begin(host, close):
             return True
         self._peer_log.warn(

@@ -1,4 +1,5 @@
-"""The listeners with SASL: the mechanisms of each and their users, from the settings and from files (A-43, A-44)."""
+"""The listeners with SASL: the mechanisms of each and their users, from the settings and from files
+(A-43, A-44)."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def random_bytes(randomness: Randomness, count: int) -> bytes:
 
 
 class UsersFile:
-    """The file of a listener's users of PLAIN, read again when it changes. StartError if it cannot be used."""
+    """The file of a listener's users of PLAIN, read again when it changes. StartError if it cannot
+    be used."""
 
     def __init__(self, listener: str, path: str, users: PlainUsers) -> None:
         self._listener = listener

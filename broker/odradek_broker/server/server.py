@@ -82,8 +82,8 @@ async def serve(
     `reopen_log`: opens the log file again, at SIGHUP; None where the log goes to stderr.
 
     The only way to a broker that kills itself: ODRADEK_FAULT_POINT (`fault_points.py`). With
-    `on_testing` it takes orders for faults (`fault_control.py`), and calls it before `on_ready` with
-    what takes them and with the bound address of its HTTP endpoint, None if it has none.
+    `on_testing` it takes orders for faults (`fault_control.py`), and calls it before `on_ready`
+    with what takes them and with the bound address of its HTTP endpoint, None if it has none.
     """
     try:
         injection = injection_from_environment(os.environ)
@@ -477,7 +477,8 @@ class Server:
         self.metrics.connections.set(len(self._sessions))
 
     def _close_excess(self) -> None:
-        """After the limit was lowered: close the connections that were silent for longest (Q-11)."""
+        """After the limit was lowered: close the connections that were silent for longest
+        (Q-11)."""
         closed: list[Session] = []
         for name, excess in self._acceptors.excess():
             there = [
@@ -492,7 +493,8 @@ class Server:
             session.abort()
 
     async def stop(self) -> None:
-        """Answer the requests in flight, make everything durable, mark the stop as clean (rule N-15)."""
+        """Answer the requests in flight, make everything durable, mark the stop as clean (rule
+        N-15)."""
         if self._stopping:
             return
         self._stopping = True

@@ -1,9 +1,10 @@
 """A session: one connection, frames in, responses out, in the order of the requests (rule N-03).
 
 Requests are handled as they arrive; a response that is not there yet holds back those behind it. A
-request behind a Produce sees its records: it waits until that is finished, also where it has no response
-(acks=0). While too much is unanswered, or the peer does not read, nothing more is read from it (N-14),
-nor while it has to wait because of a quota (N-11), nor before others have had their turn (N-56).
+request behind a Produce sees its records: it waits until that is finished, also where it has no
+response (acks=0). While too much is unanswered, or the peer does not read, nothing more is read
+from it (N-14), nor while it has to wait because of a quota (N-11), nor before others have had their
+turn (N-56).
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ Answer = Callable[[memoryview], EncodedReply | Deferred[EncodedReply]]
 
 #: How long a connection that is hung up may take for the responses to its earlier requests.
 _HANG_UP_S = 5.0
-#: Bytes of requests and responses of one connection, besides those of Produce and Fetch, after which others get their turn.
+#: Bytes of requests and responses of one connection, besides those of Produce and Fetch, after
+#: which others get their turn.
 _TURN_BYTES = 256 * 1024
 #: The weight of a request beside its bytes.
 _REQUEST_BYTES = 128
@@ -74,9 +76,9 @@ def _is_produce_or_fetch(frame: memoryview) -> bool:
 class Session(asyncio.BufferedProtocol):
     """Owns a transport. `on_closed` is called once, when the connection is gone.
 
-    `listener`: the name of the one that it came to. `admit`: told the peer, whose user it finds out, and
-    the transport; says whether the connection may stay. `sasl`: who connects has to authenticate first. `peer_log`:
-    where what is wrong with peers is told, of all connections.
+    `listener`: the name of the one that it came to. `admit`: told the peer, whose user it finds
+    out, and the transport; says whether the connection may stay. `sasl`: who connects has to
+    authenticate first. `peer_log`: where what is wrong with peers is told, of all connections.
     """
 
     def __init__(
@@ -359,7 +361,8 @@ class Session(asyncio.BufferedProtocol):
             self._update_reading()
 
     def _count_turn(self, size_bytes: int) -> None:
-        """Count a request that was handled; after many, or large ones, others get their turn (N-56)."""
+        """Count a request that was handled; after many, or large ones, others get their turn
+        (N-56)."""
         self._turn_bytes += size_bytes + _REQUEST_BYTES
         if self._turn_bytes >= _TURN_BYTES and not self._resting:
             self._resting = True
@@ -510,7 +513,8 @@ class Session(asyncio.BufferedProtocol):
             self._sasl.ended(self._cut)
 
     def _end(self, reason: CloseConnection) -> None:
-        """Close, and after a failed authentication tell the client before, when its time has come."""
+        """Close, and after a failed authentication tell the client before, when its time has
+        come."""
         if not isinstance(reason, AuthenticationFailed):
             self._hang_up(str(reason), once=isinstance(reason, UnservedKey))
             return

@@ -1,8 +1,8 @@
 """How much may wait on connections: on each, and on all of them (N-14).
 
-Requests that are not whole yet count too. Where all connections together hold too much, those with a large one
-are not read on, but for the one that began first: so there is always one that comes to its end and gives its
-memory back. Who keeps that place for too long loses its connection.
+Requests that are not whole yet count too. Where all connections together hold too much, those with
+a large one are not read on, but for the one that began first: so there is always one that comes to
+its end and gives its memory back. Who keeps that place for too long loses its connection.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class SessionLimits:
         return max(self.total_bytes_max - self.bytes_held, 0)
 
     def arriving(self, receiving: Receiving, held_bytes: int, size_bytes: int) -> bool:
-        """So many bytes are held of a request that is not whole, of this size; 0 for none. Whether it is to be
-        read on; if not, `read_on` is called later."""
+        """So many bytes are held of a request that is not whole, of this size; 0 for none. Whether
+        it is to be read on; if not, `read_on` is called later."""
         before = self._unfinished.get(receiving, 0)
         self.unfinished_bytes += held_bytes - before
         if not held_bytes:
@@ -86,7 +86,8 @@ class SessionLimits:
         return False
 
     def released(self) -> None:
-        """Less is held than before: read on where that was waited for. To be called now and then besides."""
+        """Less is held than before: read on where that was waited for. To be called now and then
+        besides."""
         if not self._waiting:
             return
         able = list(islice(filter(self._has_room, self._waiting), _READ_ON_MAX))
@@ -95,7 +96,8 @@ class SessionLimits:
             each.read_on()
 
     def stalled(self, now_s: float) -> Receiving | None:
-        """Whose request has been the first to end for ARRIVAL_S, while others wait; to be called again and again."""
+        """Whose request has been the first to end for ARRIVAL_S, while others wait; to be called
+        again and again."""
         first = next(iter(self._unfinished), None)
         if first is not self._first or not self._waiting:
             self._first, self._first_since_s = first, now_s

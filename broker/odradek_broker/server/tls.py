@@ -1,7 +1,9 @@
-"""TLS at the listeners: contexts that follow their certificates, handshakes with limits, users by certificate.
+"""TLS at the listeners: contexts that follow their certificates, handshakes with limits, users by
+certificate.
 
-A certificate that has changed, in its file or by IncrementalAlterConfigs, is used by the next handshake; one
-that cannot be used is told, and the old one stays (N-20). One that lacks the name that clients are told is told too (N-40).
+A certificate that has changed, in its file or by IncrementalAlterConfigs, is used by the next
+handshake; one that cannot be used is told, and the old one stays (N-20). One that lacks the name
+that clients are told is told too (N-40).
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _NAMES_SHOWN_MAX = 10
 
 
 class TlsListener:
-    """One listener with TLS. `handshakes` counts those of all listeners that are not finished, by address.
+    """One listener with TLS. `handshakes` counts those of all listeners that are not finished, by
+    address.
 
     TlsError if it has no usable certificate.
     """
@@ -80,7 +83,8 @@ class TlsListener:
             self._check_name()
 
     def advertise(self, host: str) -> None:
-        """Take note of the name that clients are told to connect to; a certificate without it is a warning."""
+        """Take note of the name that clients are told to connect to; a certificate without it is a
+        warning."""
         self._advertised_host = host
         self._check_name()
 
@@ -112,7 +116,8 @@ class TlsListener:
     # --- Handshakes ---
 
     def begin(self, host: str) -> bool:
-        """Count a handshake that begins; False if its address has too many. `ended` is told of the others."""
+        """Count a handshake that begins; False if its address has too many. `ended` is told of the
+        others."""
         if self._handshakes[host] >= self._most_per_ip:
             self._peer_log.warn(
                 "refused a TLS connection",
@@ -147,7 +152,8 @@ class TlsListener:
         say("refused a TLS connection", host, reason, listener=self.name)
 
     def user_of(self, ssl_object: Any) -> str:
-        """Who the peer is, by its certificate; ANONYMOUS without one. ValueError for one that cannot be told.
+        """Who the peer is, by its certificate; ANONYMOUS without one. ValueError for one that
+        cannot be told.
 
         `ssl_object`: the transport's extra info of that name.
         """
@@ -171,7 +177,8 @@ def open_tls(config: BrokerConfig, peer_log: PeerLog) -> dict[str, TlsListener]:
 
 
 def open_http_tls(config: BrokerConfig, peer_log: PeerLog) -> TlsListener | None:
-    """What the HTTP endpoint needs for TLS; None without. StartError if it has no usable certificate."""
+    """What the HTTP endpoint needs for TLS; None without. StartError if it has no usable
+    certificate."""
     if config.http_address is None or config.http_security_protocol != "SSL":
         return None
     try:
@@ -181,8 +188,8 @@ def open_http_tls(config: BrokerConfig, peer_log: PeerLog) -> TlsListener | None
 
 
 def http_token(config: BrokerConfig) -> str:
-    """What requests of the HTTP endpoint have to bring; empty for nothing. StartError where it is a reference that
-    leads nowhere."""
+    """What requests of the HTTP endpoint have to bring; empty for nothing. StartError where it is a
+    reference that leads nowhere."""
     try:
         return files.resolve(config.http_token)
     except TlsError as error:
@@ -190,7 +197,8 @@ def http_token(config: BrokerConfig) -> str:
 
 
 def check_changed(listeners: Mapping[str, TlsListener], config: BrokerConfig) -> None:
-    """See that changed settings can be used, before they are. ConfigError names the listener's keystore."""
+    """See that changed settings can be used, before they are. ConfigError names the listener's
+    keystore."""
     for listener in listeners.values():
         settings = config.tls_settings(listener.name)
         if settings != listener._settings:

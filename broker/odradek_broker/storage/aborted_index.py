@@ -207,7 +207,8 @@ class AbortedIndex:
         return crc32c(content)
 
     def take_place(self, path: str) -> None:
-        """Be the file of that name, whatever it is now; also without entries, for that says that there are none."""
+        """Be the file of that name, whatever it is now; also without entries, for that says that
+        there are none."""
         self.ensure_file()
         self._files.rename(self.path, path)
         self.path = path

@@ -4,9 +4,10 @@ A file that cannot be believed is neither read nor added to: readers are told to
 worker has written another beside it, which then takes its place (L-05, L-33). So at any moment the
 file on disk is whole or known to be damaged, and nobody is shown aborted records (F-09).
 
-A file is believed if it has the entries that the snapshot at the end of its segment names (P-26). Where no snapshot
-names any, as in a directory of Kafka's, a file that is there is believed. A missing file may never have been written,
-or may have been removed: it is made from the batches, once.
+A file is believed if it has the entries that the snapshot at the end of its segment names (P-26).
+Where no snapshot names any, as in a directory of Kafka's, a file that is there is believed. A
+missing file may never have been written, or may have been removed: it is made from the batches,
+once.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ def _at_once(work: Callable[[], None], done: Callable[[Exception | None], None])
 
 
 class AbortedIndexes:
-    """`unsynced` takes the paths that were written. `state_at`: what the snapshot at an offset says of the
-    segment before it. `first_open_at`: where the first transaction begins that is open at an offset, -1 if
-    nobody knows. Errors of the operating system pass."""
+    """`unsynced` takes the paths that were written. `state_at`: what the snapshot at an offset says
+    of the segment before it. `first_open_at`: where the first transaction begins that is open at an
+    offset, -1 if nobody knows. Errors of the operating system pass."""
 
     __slots__ = (
         "_believed",
@@ -95,7 +96,8 @@ class AbortedIndexes:
         self._state_at = state_at
         self._first_open_at = first_open_at
         self._first_open_offsets: dict[int, int] = {}
-        # Of segments, by base offset: files that were looked at, or written from the first batch on.
+        # Of segments, by base offset: files that were looked at, or written from the first batch
+        # on.
         self._believed: set[int] = set()
         # Of the segment that is written to, at the time when the log was opened.
         self._expected: dict[int, SegmentState] = {}
@@ -112,7 +114,8 @@ class AbortedIndexes:
         self._believed.add(segment.base_offset)
 
     def expect(self, segment: Segment) -> None:
-        """A segment was opened that is going to grow: what its index has, its snapshot says. OSError."""
+        """A segment was opened that is going to grow: what its index has, its snapshot says.
+        OSError."""
         if not segment.size_bytes:
             self.begin(segment)
             return
@@ -121,7 +124,8 @@ class AbortedIndexes:
             self._expected[segment.base_offset] = state
 
     def _state_of(self, segment: Segment) -> SegmentState | None:
-        """The state in the snapshot at the end of a segment; None also if the segment was compacted since."""
+        """The state in the snapshot at the end of a segment; None also if the segment was compacted
+        since."""
         state = self._state_at(segment.next_offset)
         place = segment.base_offset, segment.size_bytes
         return None if state is None or (state.base_offset, state.size_bytes) != place else state
@@ -172,8 +176,8 @@ class AbortedIndexes:
     def require(
         self, segments: Sequence[Segment], fill: Fill, background: BackgroundRunner | None
     ) -> None:
-        """Have the index of each of all segments believed. LogCorrupt; IndexesBeingRebuilt while some, at
-        most _REBUILDS_MAX at a time, are made anew."""
+        """Have the index of each of all segments believed. LogCorrupt; IndexesBeingRebuilt while
+        some, at most _REBUILDS_MAX at a time, are made anew."""
         rebuilds: list[IndexesBeingRebuilt] = []
         for segment in segments:
             if segment.base_offset in self._believed and segment.base_offset not in self._broken:
@@ -195,8 +199,9 @@ class AbortedIndexes:
             raise rebuilds[0]
 
     def _none_open(self, segment: Segment, end_offset: int) -> bool:
-        """True if no transaction that began before `end_offset` reaches into a segment. Only segments whose
-        index nobody has looked at are tried: their index, and all that follow, might have to be made anew."""
+        """True if no transaction that began before `end_offset` reaches into a segment. Only
+        segments whose index nobody has looked at are tried: their index, and all that follow, might
+        have to be made anew."""
         base = segment.base_offset
         if base < end_offset or base in self._believed:
             return False
@@ -240,8 +245,8 @@ class AbortedIndexes:
         return index
 
     def _check(self, segment: Segment, index: AbortedIndex) -> None:
-        """CorruptAbortedIndex where a file does not have what it had, or is missing and nobody knows of
-        anything that was in it."""
+        """CorruptAbortedIndex where a file does not have what it had, or is missing and nobody
+        knows of anything that was in it."""
         base = segment.base_offset
         state = self._expected.get(base) or self._state_of(segment)
         if state is None:
@@ -303,7 +308,8 @@ class AbortedIndexes:
         def done(problem: Exception | None) -> None:
             broken.under_way = False
             if problem is not None and any(one.closing for one in earlier):
-                # Retention or compaction was faster: the names that were read are no file's, or another's.
+                # Retention or compaction was faster: the names that were read are no file's, or
+                # another's.
                 broken.late.clear()
             else:
                 self._filled(segment, broken, index, problem)
@@ -349,7 +355,8 @@ class AbortedIndexes:
         self.begin(segment)
 
     def state(self, segment: Segment) -> tuple[int, int] | None:
-        """How many entries a segment's has, and their CRC-32C; None where it cannot be believed. OSError."""
+        """How many entries a segment's has, and their CRC-32C; None where it cannot be believed.
+        OSError."""
         if segment.base_offset in self._broken:
             return None
         try:
@@ -360,7 +367,8 @@ class AbortedIndexes:
             return None
 
     def cut_behind(self, segment: Segment, entries: int, crc: int) -> None:
-        """Keep so many entries of a segment's. CorruptAbortedIndex if it does not begin with them; OSError."""
+        """Keep so many entries of a segment's. CorruptAbortedIndex if it does not begin with them;
+        OSError."""
         self.forget(segment)
         cut_behind(self._files, segment.path_of("txnindex"), entries, crc)
         self.begin(segment)

@@ -7,15 +7,16 @@
     cleaner-offset-checkpoint
         as the recovery points: where the part of each log ends that has been cleaned
     <offset>.sources.swap
-        version 0; number of lines; then `<base offset>` of each segment that a cleaned one replaces (ours)
+        version 0; number of lines; then `<base offset>` of each segment that a cleaned one
+        replaces (ours)
     partition.metadata      `version: 0`, `topic_id: <base64>`
-    meta.properties         `version=1`, `cluster.id=...`, `node.id=...`, `directory.id=<base64>`, and if the
-        broker has several directories, in the one with the metadata log, their ids (ours)
+    meta.properties         `version=1`, `cluster.id=...`, `node.id=...`, `directory.id=<base64>`;
+        if the broker has several directories, in the one with the metadata log, their ids (ours)
 
 A file that cannot be understood raises `CorruptCheckpoint`; what it said is then computed again
-(L-35). A changed digit is understood as another number, so each entry of ours has a checksum in blanks, which Kafka
-skips: 32 of them, a space for 0 and a tab for 1, behind a line of a checkpoint and before a topic id. Entries without,
-as Kafka writes them, are believed.
+(L-35). A changed digit is understood as another number, so each entry of ours has a checksum in
+blanks, which Kafka skips: 32 of them, a space for 0 and a tab for 1, behind a line of a checkpoint
+and before a topic id. Entries without, as Kafka writes them, are believed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from odradek_protocol.checksums import crc32c
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
-#: Held by the cleaner. Where it is, this broker compacts, and did so below recovery points of its own (L-32).
+#: Held by the cleaner. Where it is, this broker compacts, and did so below recovery points of its
+#: own (L-32).
 CLEANER_LOCK = ".cleaner.lock"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
@@ -178,8 +180,8 @@ def decode_uuid(text: str) -> bytes:
 def encode_meta_properties(
     cluster_id: str, node_id: int, directory_id: bytes, directory_ids: Collection[bytes] = ()
 ) -> bytes:
-    """Kafka's meta.properties, which ties a data directory to its node. `directory_ids`: those of all
-    directories that partitions may lie in (L-43)."""
+    """Kafka's meta.properties, which ties a data directory to its node. `directory_ids`: those of
+    all directories that partitions may lie in (L-43)."""
     lines = [
         "version=1",
         f"cluster.id={cluster_id}",

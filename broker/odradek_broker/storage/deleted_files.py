@@ -1,7 +1,7 @@
 """Files and directories that were renamed to be deleted, until they are removed (L-01, L-38).
 
-What is due comes from a queue, so that a quiet broker looks at nothing; the disk is waited for in the
-background, one directory at a time.
+What is due comes from a queue, so that a quiet broker looks at nothing; the disk is waited for in
+the background, one directory at a time.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class DeletedFiles:
         heapq.heappush(self._queue, _Entry(due_ms, self._added, directory, paths, wanted))
 
     def remove_due(self, now_ms: int) -> int:
-        """Begin to remove what is due; how many entries. Nothing while the last removal is not over.
+        """Begin to remove what is due; how many entries. Nothing while the last removal is not
+        over.
 
         What fails is tried again later; `take_problems` tells of it.
         """

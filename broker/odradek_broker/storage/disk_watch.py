@@ -19,12 +19,13 @@ def _nothing(_: str) -> None:
 
 
 class DiskWatch:
-    """One for a data directory. `problem` is empty while writes work; `unreadable` has the partitions
-    whose last read failed, with the reason.
+    """One for a data directory. `problem` is empty while writes work; `unreadable` has the
+    partitions whose last read failed, with the reason.
 
     Hooks, with text for people: `on_failing` with the problem and `on_working` when it is over;
-    `on_offline` for every partition that the disk takes away, `on_online` for one that has come back;
-    `on_unreadable` when reads of a partition begin to fail; `on_lost` when the whole directory is given up.
+    `on_offline` for every partition that the disk takes away, `on_online` for one that has come
+    back; `on_unreadable` when reads of a partition begin to fail; `on_lost` when the whole
+    directory is given up.
     """
 
     __slots__ = (
@@ -52,7 +53,8 @@ class DiskWatch:
         self.on_online: Callable[[str], None] = _nothing
         self.on_unreadable: Callable[[str, str], None] = lambda _, __: None
         self.on_lost: Callable[[str], None] = _nothing
-        #: An error has come that may mean that nothing of the directory can be used any more (L-42).
+        #: An error has come that may mean that nothing of the directory can be used any more
+        #: (L-42).
         self.doubted = False
         #: Failed reads since the start.
         self.read_failures = 0
@@ -93,7 +95,8 @@ class DiskWatch:
         self.on_lost(reason)
 
     def read_failed(self, name: str, reason: str) -> None:
-        """A read of a partition failed. It says nothing of what is written, so nothing is taken away."""
+        """A read of a partition failed. It says nothing of what is written, so nothing is taken
+        away."""
         self.read_failures += 1
         self.doubted = True
         if name not in self.unreadable:

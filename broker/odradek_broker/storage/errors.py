@@ -64,8 +64,8 @@ class OffsetOutOfRange(StorageError):
 
 
 class PartitionOffline(StorageError):
-    """The disk failed under this partition; it takes part in nothing until the broker restarts, or, if
-    it only could not be opened, until that works."""
+    """The disk failed under this partition; it takes part in nothing until the broker restarts, or,
+    if it only could not be opened, until that works."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(

@@ -203,7 +203,8 @@ class OffsetIndex(_IndexFile):
             return position
 
     def last_position_on_disk(self) -> int:
-        """The position of `last`, from the file, of which nothing else is read. InvalidIndex; OSError."""
+        """The position of `last`, from the file, of which nothing else is read. InvalidIndex;
+        OSError."""
         with self._opened(OFFSET_ENTRY_BYTES) as (file, entries):
             if not entries:
                 return 0
@@ -217,8 +218,8 @@ class OffsetIndex(_IndexFile):
         return self.base_offset + self._offsets[-1], self._positions[-1]
 
     def load_first(self, entries: int, log_bytes: int) -> None:
-        """Take so many entries of the file, which are of the first `log_bytes` of the log. InvalidIndex if
-        they cannot be that (L-30); OSError. `cut_file` forgets those behind."""
+        """Take so many entries of the file, which are of the first `log_bytes` of the log.
+        InvalidIndex if they cannot be that (L-30); OSError. `cut_file` forgets those behind."""
         self._take(self._read_first(entries, OFFSET_ENTRY_BYTES))
         if not (_ascends(self._offsets) and _ascends(self._positions)) or (
             entries and self._positions[-1] >= log_bytes
@@ -315,8 +316,8 @@ class TimeIndex(_IndexFile):
             self.write_out()
 
     def floor_entry(self, timestamp: int) -> tuple[int, int] | None:
-        """The last (timestamp, offset) that is not newer; whatever is newer lies behind the offset. None:
-        anywhere."""
+        """The last (timestamp, offset) that is not newer; whatever is newer lies behind the offset.
+        None: anywhere."""
         entry = bisect_right(self._timestamps, timestamp)
         if not entry:
             return None
@@ -362,8 +363,8 @@ class TimeIndex(_IndexFile):
         self._written = len(self._timestamps)
 
     def load_first(self, entries: int, largest: tuple[int, int]) -> None:
-        """Take so many entries of the file, none of them above (timestamp, offset). InvalidIndex if they
-        cannot be that (L-30); OSError. `cut_file` forgets those behind."""
+        """Take so many entries of the file, none of them above (timestamp, offset). InvalidIndex if
+        they cannot be that (L-30); OSError. `cut_file` forgets those behind."""
         timestamps, offsets = _deinterleave(self._read_first(entries, TIME_ENTRY_BYTES))
         if not (_ascends(timestamps) and _ascends(offsets)) or (
             entries

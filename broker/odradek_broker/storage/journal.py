@@ -1,13 +1,15 @@
-"""The commit journal: one durable write for the small appends of all partitions of a directory (D5, L-50).
+"""The commit journal: one durable write for the small appends of all partitions of a directory (D5,
+L-50).
 
-An append that is to be durable is in its segment file already, in the page cache. Instead of an fsync
-of each file, the ends of all files are written to the journal, together, and are durable with that. The
-files are synced later (a checkpoint), before their part of the journal is used again; a start after a
-crash puts back what the files have lost (`journal_replay.py`).
+An append that is to be durable is in its segment file already, in the page cache. Instead of an
+fsync of each file, the ends of all files are written to the journal, together, and are durable with
+that. The files are synced later (a checkpoint), before their part of the journal is used again; a
+start after a crash puts back what the files have lost (`journal_replay.py`).
 
-The file has parts of equal size, which are filled in turn. It grows by one when all are in use, up to
-`bytes_max`; from half of that on the oldest parts are checkpointed. Where there is no room, and for
-everything but the plain end of one segment, a flush syncs the files, as it does without a journal.
+The file has parts of equal size, which are filled in turn. It grows by one when all are in use, up
+to `bytes_max`; from half of that on the oldest parts are checkpointed. Where there is no room, and
+for everything but the plain end of one segment, a flush syncs the files, as it does without a
+journal.
 """
 
 from __future__ import annotations
@@ -213,7 +215,8 @@ class CommitJournal:
     # ---- begin and end
 
     def read(self, problems: list[str]) -> None:
-        """Take over what a crash left. DataDirectoryError where a later version wrote it; OSError."""
+        """Take over what a crash left. DataDirectoryError where a later version wrote it;
+        OSError."""
         if not self._files.exists(self._path):
             return
         try:
@@ -231,8 +234,8 @@ class CommitJournal:
             )
 
     def start(self, request: Callable[[Any], None]) -> None:
-        """Be used, once somebody wants to and there is a file. All logs have been recovered, and are on
-        disk. `request`: see `GroupCommit.request`."""
+        """Be used, once somebody wants to and there is a file. All logs have been recovered, and
+        are on disk. `request`: see `GroupCommit.request`."""
         self.replay = None
         if self._bytes_max:
             self._request = request
@@ -372,7 +375,8 @@ class CommitJournal:
         return True
 
     def take_writes(self) -> Sequence[JournalWrite]:
-        """The blocks of the tickets that were taken since the last call, to be synced in this order."""
+        """The blocks of the tickets that were taken since the last call, to be synced in this
+        order."""
         self._end_block()
         writes, self._writes = self._writes, []
         self.unwritten += len(writes)
@@ -390,7 +394,8 @@ class CommitJournal:
         self.unwritten -= 1
 
     def failed(self, problem: OSError) -> None:
-        """A write has failed: nobody knows what is on disk, so everything that trusts it is offline (D5)."""
+        """A write has failed: nobody knows what is on disk, so everything that trusts it is offline
+        (D5)."""
         if not self._failed:
             # Also while it stops: a start finds no block behind the one that is not there.
             self._failed = True
@@ -398,8 +403,8 @@ class CommitJournal:
             self.on_failed(f"its commit journal failed: {problem}")
 
     def forget(self, log: JournaledLog) -> None:
-        """Make void what was written of a log, which is about to be truncated, while nothing is `unwritten`.
-        Waits for the disk; OSError."""
+        """Make void what was written of a log, which is about to be truncated, while nothing is
+        `unwritten`. Waits for the disk; OSError."""
         if self._file is None and self._files.exists(self._path):
             # The last run's. All that it has is in the files, if every log could be recovered.
             if self._request is None:
@@ -419,11 +424,12 @@ class CommitJournal:
     # ---- checkpoints
 
     def checkpoint(self) -> None:
-        """Have everything synced that is in it now, bit by bit, so that a start after a crash has less to do."""
+        """Have everything synced that is in it now, bit by bit, so that a start after a crash has
+        less to do."""
         self._stunted = False
         if self._file is not None and not self._files.exists(self._path):
-            # Somebody has removed it: a start would not find what is written to it. Nor what would be written to
-            # one that is put back, which is another one.
+            # Somebody has removed it: a start would not find what is written to it. Nor what would
+            # be written to one that is put back, which is another one.
             self.usable = False
             self._parts_max = 0
         self._sweep(self._logs)
@@ -443,7 +449,8 @@ class CommitJournal:
             self._free.append(self._full.popleft())
 
     def _sweep(self, logs: Iterable[JournaledLog]) -> None:
-        """Have the files of logs synced, a few at a time, once that has been done for those before."""
+        """Have the files of logs synced, a few at a time, once that has been done for those
+        before."""
         if self._due:
             return
         self._due.update(dict.fromkeys(logs))

@@ -1,9 +1,9 @@
 """The bytes of a commit journal (`journal.py`).
 
 A header block; then parts of equal size, each a sequence of blocks. A block is what one write made
-durable: the ends of some partition logs, as they lie in their segment files. Blocks begin at multiples of
-`ALIGN_BYTES`, and are counted through: in a part the numbers go on by one, so that a block of an
-earlier round does not pass for the next one.
+durable: the ends of some partition logs, as they lie in their segment files. Blocks begin at
+multiples of `ALIGN_BYTES`, and are counted through: in a part the numbers go on by one, so that a
+block of an earlier round does not pass for the next one.
 
 `HEADER`, `BLOCK` and `ENTRY` declare the format; struct twins make and read it.
 """
@@ -47,7 +47,8 @@ BLOCK = c.Struct(
     "size_bytes" / c.Int32ub,
     "entries" / c.Int32ub,
 )
-"""`size_bytes`: of the block, without what fills it up. `crc`: CRC-32C of all of it behind this field."""
+"""`size_bytes`: of the block, without what fills it up. `crc`: CRC-32C of all of it behind this
+field."""
 
 ENTRY = c.Struct(
     "topic_id" / c.Bytes(16),
@@ -56,8 +57,8 @@ ENTRY = c.Struct(
     "position" / c.Int64sb,
     "size_bytes" / c.Int32sb,
 )
-"""`size_bytes` of batches lie at `position` of the segment with the base offset `segment`. -1 of them:
-what was written of the partition before is void."""
+"""`size_bytes` of batches lie at `position` of the segment with the base offset `segment`. -1 of
+them: what was written of the partition before is void."""
 
 _HEADER = struct.Struct(">4sH16sII")
 _BLOCK = struct.Struct(">4sI16sQII")
@@ -85,8 +86,8 @@ class JournalHeader(NamedTuple):
 
 
 class JournalEntry(NamedTuple):
-    """Batches as they lie in a segment file; without any (None), the partition's earlier entries are
-    void."""
+    """Batches as they lie in a segment file; without any (None), the partition's earlier entries
+    are void."""
 
     topic_id: bytes
     partition: int
@@ -155,8 +156,8 @@ def encode_block(incarnation: bytes, number: int, entries: Sequence[JournalEntry
 
 
 def decode_block(content: memoryview, incarnation: bytes) -> tuple[JournalBlock, int] | None:
-    """The block that `content` begins with, and how many bytes it takes; None if there is no whole one
-    of this incarnation."""
+    """The block that `content` begins with, and how many bytes it takes; None if there is no whole
+    one of this incarnation."""
     if len(content) < BLOCK_HEADER_BYTES:
         return None
     magic, crc, written_by, number, size_bytes, count = _BLOCK.unpack_from(content)
@@ -188,7 +189,8 @@ def decode_block(content: memoryview, incarnation: bytes) -> tuple[JournalBlock,
 
 
 def decode_part(content: memoryview, incarnation: bytes) -> Iterator[tuple[JournalBlock, int]]:
-    """The blocks of one part and where they begin, up to the first place where the next one is not."""
+    """The blocks of one part and where they begin, up to the first place where the next one is
+    not."""
     position, number = 0, None
     while position < len(content):
         found = decode_block(content[position:], incarnation)

@@ -3,8 +3,8 @@
 Which offset bounds what is in `watermarks`, what of the directory is not durable yet in
 `partition_directory`.
 
-Not thread-safe: everything but `FlushTicket.sync` runs on the loop's thread, and no method waits, so
-check and append are one critical section (P-19).
+Not thread-safe: everything but `FlushTicket.sync` runs on the loop's thread, and no method waits,
+so check and append are one critical section (P-19).
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ def _ignore(_: PartitionLog) -> None:
 class PartitionLog:
     """`<topic>-<partition>`. Files are opened at the first use that needs them.
 
-    Hooks, each called with the log, on the loop's thread: `on_moved` when HW, LSO or the log start moved,
-    `on_offline` once when the disk failed, `on_flush_wanted` when a flush is due although nobody
-    waits for it (a segment was rolled). `watch` is told of producers.
+    Hooks, each called with the log, on the loop's thread: `on_moved` when HW, LSO or the log start
+    moved, `on_offline` once when the disk failed, `on_flush_wanted` when a flush is due although
+    nobody waits for it (a segment was rolled). `watch` is told of producers.
     """
 
     __slots__ = (
@@ -216,8 +216,8 @@ class PartitionLog:
         at first use; a broker that starts after a crash calls it for all. Raises PartitionOffline;
         StorageError where it may be tried again.
 
-        `later` takes what remains to be called, each in whatever thread, before anybody may read what was
-        found; where one raises OSError, call `recovery_failed`. None: it is done here.
+        `later` takes what remains to be called, each in whatever thread, before anybody may read
+        what was found; where one raises OSError, call `recovery_failed`. None: it is done here.
         """
         if self._loaded:
             return self.report
@@ -260,7 +260,8 @@ class PartitionLog:
         self._epochs = loaded.epochs
         self._loaded = self._gaps_known = True
         if not start.clean and not start.recovery_point:
-            # The process that wrote the file may have died before a flush, and the journal goes by topic ids (L-50).
+            # The process that wrote the file may have died before a flush, and the journal goes by
+            # topic ids (L-50).
             self._directory.written([f"{self.directory}/{PARTITION_METADATA}"])
         if not self.report.scanned_bytes:
             active = self._segments.active
@@ -279,8 +280,8 @@ class PartitionLog:
         return journal.replay.behind(self.topic_id, self.partition, segment, position, offset)
 
     def recovery_failed(self, problem: OSError) -> PartitionOffline:
-        """What it recovered could not be made durable: it is offline until a restart (D5), which scans
-        the same files again, as far as they are there then (L-30)."""
+        """What it recovered could not be made durable: it is offline until a restart (D5), which
+        scans the same files again, as far as they are there then (L-30)."""
         self._synced_offset = min(self._synced_offset, self._start.recovery_point)
         self._gaps_known = self._start.gaps_known
         self._go_offline(f"opening it failed: {problem}")
@@ -327,8 +328,9 @@ class PartitionLog:
             raise self._offline_error()
 
     def close(self, *, clean: bool) -> None:
-        """Give the files back. `clean`: flush, complete the indexes, take a snapshot and finish a swap that
-        was begun, so that the next start can trust what it finds. Raises PartitionOffline, OSError."""
+        """Give the files back. `clean`: flush, complete the indexes, take a snapshot and finish a
+        swap that was begun, so that the next start can trust what it finds. Raises
+        PartitionOffline, OSError."""
         if not self._loaded:
             return
         try:
@@ -453,7 +455,8 @@ class PartitionLog:
 
     @property
     def gaps_known(self) -> bool:
-        """Is a gap above the recovery point the loss of records, and not the work of compaction (L-32)?"""
+        """Is a gap above the recovery point the loss of records, and not the work of compaction
+        (L-32)?"""
         return self._gaps_known or self._start.clean
 
     @property
@@ -498,8 +501,8 @@ class PartitionLog:
         return self._segments.total_bytes
 
     def _move_high_watermark(self, high_watermark: int, *, others_moved: bool = False) -> None:
-        """Also after anything else that the last stable offset depends on has changed. `others_moved`: so has
-        the log start, or the log end fell."""
+        """Also after anything else that the last stable offset depends on has changed.
+        `others_moved`: so has the log start, or the log end fell."""
         stable_before = self._last_stable_offset
         moved = others_moved or high_watermark != self.high_watermark
         self.high_watermark = high_watermark
@@ -525,10 +528,10 @@ class PartitionLog:
     ) -> AppendResult:
         """Validate, stamp in place and write exactly one batch (L-07).
 
-        `batch` must be writable and is changed. With origin REPLAY it keeps its offsets, which
-        must not be below the log end. `transaction_version` matters for markers only (T-41), `budget`
-        for compressed batches.
-        Raises AppendRejected, with nothing written and no state changed (P-18, L-08).
+        `batch` must be writable and is changed. With origin REPLAY it keeps its offsets, which must
+        not be below the log end. `transaction_version` matters for markers only (T-41), `budget`
+        for compressed batches. Raises AppendRejected, with nothing written and no state changed
+        (P-18, L-08).
         """
         if self.offline or not self._loaded:
             self._ensure_appendable(now_ms)
@@ -659,8 +662,8 @@ class PartitionLog:
         self._epochs.changed = False
 
     def wants_snapshot(self) -> bool:
-        """Would a start after a crash read much less if `take_snapshot` were called now (L-30)? Ask now and
-        then: a log that nobody writes to any more is known by its end."""
+        """Would a start after a crash read much less if `take_snapshot` were called now (L-30)? Ask
+        now and then: a log that nobody writes to any more is known by its end."""
         if not self._loaded or self.offline or self._swap is not None:
             return False
         end_before, self._end_seen = self._end_seen, self.log_end_offset
@@ -675,8 +678,8 @@ class PartitionLog:
         return grown_bytes >= enough_bytes and self.config.durability == "fsync"
 
     def take_snapshot(self, recovery_point: int) -> None:
-        """Keep what a scan may begin with, once the recovery point on disk, now `recovery_point`, has
-        come this far (L-30). A failure is not told: the scan is longer then."""
+        """Keep what a scan may begin with, once the recovery point on disk, now `recovery_point`,
+        has come this far (L-30). A failure is not told: the scan is longer then."""
         if not self._loaded or self.offline or recovery_point > self._synced_offset:
             # A recovery point of what was cut off would have unsynced bytes pass for flushed ones.
             return
@@ -759,8 +762,8 @@ class PartitionLog:
             return PLENTY_BYTES
 
     def first_batch_bytes(self, offset: int, upper_bound: int) -> int:
-        """Bytes of the first batch that a read from `offset` returns, which may be more than it asks for (F-04,
-        F-06). As `readable_bytes` otherwise."""
+        """Bytes of the first batch that a read from `offset` returns, which may be more than it
+        asks for (F-04, F-06). As `readable_bytes` otherwise."""
         upper_bound = min(upper_bound, self.log_end_offset)
         if not self.log_start_offset <= offset < upper_bound:
             return 0
@@ -797,8 +800,8 @@ class PartitionLog:
         return self._reader.latest_timestamp(self.log_start_offset, bound)
 
     def max_timestamp_offset_at_once(self) -> tuple[int, int] | None:
-        """The same as `max_timestamp_offset`, but indexes that do not fit are made anew before it returns: a
-        broker that starts cannot ask again (L-33)."""
+        """The same as `max_timestamp_offset`, but indexes that do not fit are made anew before it
+        returns: a broker that starts cannot ask again (L-33)."""
         with self._options.handles.without_background():
             return self.max_timestamp_offset()
 
@@ -816,8 +819,8 @@ class PartitionLog:
         return self._files_ticket()
 
     def next_journal(self) -> CommitJournal | None:
-        """Which journal the next flush would go to, if there is room: for the plain end of one segment,
-        if that is not long."""
+        """Which journal the next flush would go to, if there is room: for the plain end of one
+        segment, if that is not long."""
         journal = self._options.journal
         if (
             journal is None
@@ -840,8 +843,8 @@ class PartitionLog:
         return journal
 
     def begin_journaled(self, journal: CommitJournal) -> JournalTicket | None:
-        """Have what is not durable yet in the journal's next write; None if it has no room. `next_journal` has
-        named it, and `finish_journaled` follows."""
+        """Have what is not durable yet in the journal's next write; None if it has no room.
+        `next_journal` has named it, and `finish_journaled` follows."""
         active = self._segments.active
         position = active.durable_bytes
         try:
@@ -881,8 +884,8 @@ class PartitionLog:
             self._move_high_watermark(self._durable_offset)
 
     def begin_checkpoint(self) -> FlushTicket | None:
-        """As `begin_flush`, of the segment files, beside what else is flushed; None if that is not to be
-        done now."""
+        """As `begin_flush`, of the segment files, beside what else is flushed; None if that is not
+        to be done now."""
         if not self._loaded:
             # What was in service without a clean end: its deletion may still be taken back.
             return FlushTicket(
@@ -984,8 +987,9 @@ class PartitionLog:
         self._move_high_watermark(self.high_watermark, others_moved=True)
 
     def advance_log_start(self, offset: int) -> None:
-        """Let the log start at `offset`, up to the high watermark, for who has its records elsewhere: a
-        crash may take that back. Segments below go with the next retention. PartitionOffline."""
+        """Let the log start at `offset`, up to the high watermark, for who has its records
+        elsewhere: a crash may take that back. Segments below go with the next retention.
+        PartitionOffline."""
         self._ensure_loaded()
         if self.log_start_offset < offset <= self.high_watermark:
             self._move_log_start(offset)
@@ -1064,14 +1068,15 @@ class PartitionLog:
         return self._swap is not None
 
     def require_aborted_indexes(self) -> None:
-        """Have all transaction indexes say what was aborted, before anything goes by them that cannot be
-        taken back (L-05). Raises IndexesBeingRebuilt, LogCorrupt, PartitionOffline."""
+        """Have all transaction indexes say what was aborted, before anything goes by them that
+        cannot be taken back (L-05). Raises IndexesBeingRebuilt, LogCorrupt, PartitionOffline."""
         self._ensure_loaded()
         self._reader.require_aborted_indexes(self._fill_aborted_index)
 
     def begin_swap(self, group: GroupCleaned) -> bool:
         """Commit to a cleaned segment, if what it was made from is still there (L-27). When
-        `sync_directory` has been called, `swap_in` follows. Raises PartitionOffline, StorageError."""
+        `sync_directory` has been called, `swap_in` follows. Raises PartitionOffline, StorageError.
+        """
         self._ensure_loaded()
         bases, sources = self._segments.bases, list(group.sources)
         at = bisect_left(bases, sources[0])
@@ -1096,8 +1101,8 @@ class PartitionLog:
         return self._offline_error()
 
     def swap_in(self, size_bytes: int, now_ms: int) -> None:
-        """Read the cleaned segment, of `size_bytes`, instead of its sources. Raises PartitionOffline,
-        StorageError."""
+        """Read the cleaned segment, of `size_bytes`, instead of its sources. Raises
+        PartitionOffline, StorageError."""
         swap = self._swap
         assert swap is not None
         first = self._segments.bases.index(swap.sources[0])
@@ -1136,8 +1141,8 @@ class PartitionLog:
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drop the batch that holds `offset` and everything behind it; the new log end (L-36).
-        Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is swapped in, or
-        the journal is written.
+        Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is swapped
+        in, or the journal is written.
         """
         self._ensure_loaded(now_ms)
         offset = max(offset, self.log_start_offset)

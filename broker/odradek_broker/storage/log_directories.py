@@ -24,8 +24,8 @@ _ABSENT = "(absent directory)"
 
 
 class LogDirectories:
-    """`all`: those of the settings, in their order, and that of the metadata log if it is another one.
-    `metadata`: that one, without which there is no broker."""
+    """`all`: those of the settings, in their order, and that of the metadata log if it is another
+    one. `metadata`: that one, without which there is no broker."""
 
     def __init__(
         self,
@@ -176,12 +176,14 @@ class LogDirectories:
 
     @property
     def missing(self) -> LogDirectory | None:
-        """Where partitions may lie that are nowhere else: one that failed at the start, or is absent."""
+        """Where partitions may lie that are nowhere else: one that failed at the start, or is
+        absent."""
         failed = (directory for directory in self.of_partitions if directory.failure)
         return next(failed, self._absent if self._absent.failure else None)
 
     def found_all(self) -> None:
-        """The start has found every partition: what was known of absent directories is forgotten."""
+        """The start has found every partition: what was known of absent directories is
+        forgotten."""
         absent, self._absent.failure = self._absent.failure, ""
         if absent and not self._absent.logs:
             present = {directory.directory_id for directory in self.all}
@@ -194,8 +196,8 @@ class LogDirectories:
     # ---- in service
 
     def for_new_partition(self, metadata_topic: str) -> LogDirectory:
-        """Where the fewest partitions are, of those that take writes if any does. StorageError if all
-        have failed."""
+        """Where the fewest partitions are, of those that take writes if any does. StorageError if
+        all have failed."""
         online = [directory for directory in self.of_partitions if not directory.failure]
         if not online:
             raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")

@@ -60,7 +60,8 @@ def _ignore(_: object) -> None:
 
 
 class _Entries(NamedTuple):
-    """The entries of a checkpoint, those among them with a checksum, and whether none is missing."""
+    """The entries of a checkpoint, those among them with a checksum, and whether none is
+    missing."""
 
     offsets: dict[TopicPartition, int]
     checked: Collection[TopicPartition]
@@ -71,9 +72,10 @@ class _Entries(NamedTuple):
 class LastRun:
     """The state of a directory that the last run left behind.
 
-    `log_starts_known`: no partition has lost its entry. `checked_points`: the partitions whose recovery point
-    this broker wrote, knowing that no gap above it is the cleaner's; `all_points_checked`: these are all that
-    were there then, so a partition without a recovery point is younger.
+    `log_starts_known`: no partition has lost its entry. `checked_points`: the partitions whose
+    recovery point this broker wrote, knowing that no gap above it is the cleaner's;
+    `all_points_checked`: these are all that were there then, so a partition without a recovery
+    point is younger.
     """
 
     directory: LogDirectory
@@ -162,7 +164,8 @@ class LogDirectory:
 
     def take(self, cluster_id: str | None, node_id: int) -> Identity | None:
         """Lock it, making it if it is not there, and read whose it is; None if nobody's yet.
-        DataDirectoryInUse, DataDirectoryFailed or another DataDirectoryError; then it is not locked."""
+        DataDirectoryInUse, DataDirectoryFailed or another DataDirectoryError; then it is not
+        locked."""
         self._node_id = node_id
         self._release = take_lock(self._files, self.path)
         try:
@@ -172,7 +175,8 @@ class LogDirectory:
             raise
 
     def write_identity(self, cluster_id: str, directory_ids: Collection[bytes] = ()) -> None:
-        """Write whose it is, and if there are several what the ids of all are. DataDirectoryFailed."""
+        """Write whose it is, and if there are several what the ids of all are.
+        DataDirectoryFailed."""
         self.write(
             META_PROPERTIES,
             encode_meta_properties(cluster_id, self._node_id, self.directory_id, directory_ids),
@@ -185,9 +189,9 @@ class LogDirectory:
 
     def read_what_was_left(self, problems: list[str]) -> LastRun:
         """Names and checkpoints. The mark of a clean stop is taken away, for from here on a crash
-        must be recognised as one; deletions that were begun are finished (L-38). `problems` gets what is computed again.
-        DataDirectoryFailed, also if it cannot be read where logs start: what was deleted would come
-        back."""
+        must be recognised as one; deletions that were begun are finished (L-38). `problems` gets
+        what is computed again. DataDirectoryFailed, also if it cannot be read where logs start:
+        what was deleted would come back."""
         starts = self._read_offsets(LOG_STARTS, problems, needed=True)
         try:
             names = self._files.list(self.path)
@@ -249,8 +253,8 @@ class LogDirectory:
 
     def look_at_disk(self) -> None:
         """While writes fail, see whether there is room again: those who could tell by writing may
-        be kept away until there is. After an error that may be more than one partition's, see whether
-        anything works at all (L-42)."""
+        be kept away until there is. After an error that may be more than one partition's, see
+        whether anything works at all (L-42)."""
         if self.failure or self._trying:
             return
         if self.disk.doubted and self.may_fail:
@@ -310,9 +314,10 @@ class LogDirectory:
         self._on_failed(self)
 
     def begin_journal(self, request_flush: Callable[[Any], None]) -> None:
-        """Logs have been recovered. Where one could not be, what the journal has of it is kept, and flushes
-        sync the files until the next start."""
-        # One that found too many files open is not offline, and recovered when somebody asks for it.
+        """Logs have been recovered. Where one could not be, what the journal has of it is kept, and
+        flushes sync the files until the next start."""
+        # One that found too many files open is not offline, and recovered when somebody asks for
+        # it.
         missing = any(log.offline or not log.loaded for log in self.logs.values())
         if self.journal.replay is None or not missing:
             self.journal.start(request_flush)
@@ -322,8 +327,8 @@ class LogDirectory:
             log.take_offline(reason)
 
     def open_again(self, now_ms: int) -> None:
-        """Try again to open the logs that could not be opened, one a call: a crash may have left it to
-        be scanned. It is served again if that works."""
+        """Try again to open the logs that could not be opened, one a call: a crash may have left it
+        to be scanned. It is served again if that works."""
         oldest = next(iter(self.options.unopened.values()), None)
         if oldest is not None:
             oldest.open_again(now_ms)
@@ -363,13 +368,14 @@ class LogDirectory:
         return lambda: write_atomically(self._files, prepared, encode_offsets(points, unchecked))
 
     def _unchecked_points(self) -> Collection[TopicPartition]:
-        """The logs above whose recovery point there may be gaps that compaction has made: nobody has read
-        them since somebody else, or nobody, said where they are flushed to."""
+        """The logs above whose recovery point there may be gaps that compaction has made: nobody
+        has read them since somebody else, or nobody, said where they are flushed to."""
         return {key for key, log in self.logs.items() if not log.gaps_known}
 
     def continue_snapshots(self, at_most: int = 10, looked_at: int = 500) -> None:
-        """Go on looking at every log once since `recovery_points_writer`, and take a snapshot where a start
-        after a crash would have much to read (L-30): of a few at a time, for the loop has other things to do."""
+        """Go on looking at every log once since `recovery_points_writer`, and take a snapshot where
+        a start after a crash would have much to read (L-30): of a few at a time, for the loop has
+        other things to do."""
         for key in list(islice(self._snapshots_due, looked_at)):
             del self._snapshots_due[key]
             log = self.logs.get(key)
@@ -391,10 +397,10 @@ class LogDirectory:
         return self._written_points.get(key, 0)
 
     def recovery_points_for_cleaning(self) -> tuple[Callable[[], None], Callable[[], bool]]:
-        """As `recovery_points_writer` and `use_recovery_points`, for the cleaner: of logs that it leaves gaps
-        in, the recovery point on disk must never again be lower (L-32). So what the other one had
-        prepared before is not used any more. The second says whether it is in place, which it is for good
-        when `sync_names` has been called. OSError."""
+        """As `recovery_points_writer` and `use_recovery_points`, for the cleaner: of logs that it
+        leaves gaps in, the recovery point on disk must never again be lower (L-32). So what the
+        other one had prepared before is not used any more. The second says whether it is in place,
+        which it is for good when `sync_names` has been called. OSError."""
         self._points_generation += 1
         generation = self._points_generation
         points = {key: log.recovery_point for key, log in self.logs.items()}
@@ -417,8 +423,8 @@ class LogDirectory:
         return write, use
 
     def cleaner_offsets_writer(self) -> Callable[[], None]:
-        """What prepares a file of how far logs have been compacted (L-28), in whatever thread. OSError.
-        Then call `use_cleaner_offsets`."""
+        """What prepares a file of how far logs have been compacted (L-28), in whatever thread.
+        OSError. Then call `use_cleaner_offsets`."""
         self._checkpointed |= self.cleaner_offsets.keys()
         self._cleaner_generation = self._points_generation
         content = encode_offsets(self.cleaner_offsets)
@@ -432,9 +438,9 @@ class LogDirectory:
             self._files.rename(prepared, self.path_of(CLEANER_OFFSETS))
 
     def begin_recovery_points(self) -> None:
-        """Write the recovery points at the end of a start, where the last run left none that say all. Else
-        nothing tells a gap that a power cut makes in a younger compacted log from one that compaction
-        has made (L-32). DataDirectoryError."""
+        """Write the recovery points at the end of a start, where the last run left none that say
+        all. Else nothing tells a gap that a power cut makes in a younger compacted log from one
+        that compaction has made (L-32). DataDirectoryError."""
         if self._has_checked_points:
             return
         try:

@@ -110,9 +110,9 @@ class LogManager:
         in_parallel: ParallelRunner = one_by_one,
         journal_bytes_max: int = 0,
     ) -> None:
-        """`metadata_dir`: where the metadata log lies; None: in the first. `cluster_id` is what a new
-        directory gets; None makes one up. `max_producer_ids` counts for each partition. `in_parallel`
-        waits for the disk during the start."""
+        """`metadata_dir`: where the metadata log lies; None: in the first. `cluster_id` is what a
+        new directory gets; None makes one up. `max_producer_ids` counts for each partition.
+        `in_parallel` waits for the disk during the start."""
         self.default_config = default_config
         self.files = files
         self._clock = clock
@@ -280,7 +280,8 @@ class LogManager:
         topic_id_known: bytes | None,
         report: StartReport,
     ) -> None:
-        """Take a partition that is there, of a topic with that id as far as the metadata says it."""
+        """Take a partition that is there, of a topic with that id as far as the metadata says
+        it."""
         path = left.directory.path_of(f"{key[0]}-{key[1]}")
         log_start_offset = left.log_starts.get(key, 0)
         if key not in left.log_starts and not left.log_starts_known:
@@ -378,8 +379,8 @@ class LogManager:
         return log
 
     def found_all(self) -> str:
-        """Every partition that there is has been opened; what people are to know of those that could
-        not be found."""
+        """Every partition that there is has been opened; what people are to know of those that
+        could not be found."""
         missing = self._directories.missing
         self._directories.found_all()
         if missing is None or not missing.logs:
@@ -394,8 +395,9 @@ class LogManager:
         config: LogConfig | None = None,
         directory: LogDirectory | None = None,
     ) -> PartitionLog:
-        """Make a partition, in `directory` or in the one with the fewest (L-41). One that is there with the same id, or none, is taken as it is: what a
-        start finds in the cluster's metadata need not have reached the disk.
+        """Make a partition, in `directory` or in the one with the fewest (L-41). One that is there
+        with the same id, or none, is taken as it is: what a start finds in the cluster's metadata
+        need not have reached the disk.
 
         ValueError if it is there with another topic id; StorageError if its files cannot be made.
         """
@@ -461,8 +463,8 @@ class LogManager:
         return log
 
     def mark_removed(self, log: PartitionLog) -> None:
-        """The files of a retired partition are to be removed: `remove_retired` follows, or else it is done by
-        `remove_deleted_files`."""
+        """The files of a retired partition are to be removed: `remove_retired` follows, or else it
+        is done by `remove_deleted_files`."""
         key = (log.topic, log.partition)
         found = self._retired.get(key)
         if found is not None and found[0] is log:
@@ -559,8 +561,8 @@ class LogManager:
             report.deleted_segments[log.name] = count
 
     def remove_deleted_files(self, now_ms: int) -> list[str]:
-        """Begin to remove what was deleted long enough ago; what went wrong since the last call, and
-        is tried again later."""
+        """Begin to remove what was deleted long enough ago; what went wrong since the last call,
+        and is tried again later."""
         problems = []
         due = (key for key, (_, remove) in self._retired.items() if remove)
         for key in list(islice(due, _RENAMED_AT_ONCE_MAX)):
@@ -597,8 +599,8 @@ class LogManager:
     def in_background(
         self, work: Callable[[], None], done: Callable[[Exception | None], None]
     ) -> None:
-        """Work beside the loop, then call `done` on it with what ended the work; at once where there
-        is no loop."""
+        """Work beside the loop, then call `done` on it with what ended the work; at once where
+        there is no loop."""
         background = self._options.handles.background
         if background is not None:
             background(work, done)

@@ -48,8 +48,8 @@ def read_topic_id(files: Files, directory: str, problems: list[str]) -> bytes:
 
 
 def read_first_epoch_start(files: Files, directory: str) -> int:
-    """Where the first leader epoch of a partition begins, which is where its log does: both move together (L-10).
-    0 if its file does not say."""
+    """Where the first leader epoch of a partition begins, which is where its log does: both move
+    together (L-10). 0 if its file does not say."""
     try:
         text = read_small_file(files, f"{directory}/{LEADER_EPOCHS}")
         epochs = [] if text is None else decode_epochs(text)
@@ -59,8 +59,9 @@ def read_first_epoch_start(files: Files, directory: str) -> int:
 
 
 def begins_inside_a_segment(files: Files, directory: str, log_start_offset: int) -> bool:
-    """Does a log begin where none of its segments does? DeleteRecords alone lets it, and has written so (L-10);
-    retention and snapshots of the metadata let a log begin with a segment, and have not."""
+    """Does a log begin where none of its segments does? DeleteRecords alone lets it, and has
+    written so (L-10); retention and snapshots of the metadata let a log begin with a segment, and
+    have not."""
     with suppress(OSError):  # Told where the log is opened.
         return f"{segment_name(log_start_offset)}.log" not in files.list(directory)
     return False
@@ -86,8 +87,9 @@ class PartitionPlaces:
     def choose(self, key: TopicPartition, found: Sequence[LastRun]) -> LastRun | None:
         """The directory that has the partition, of those with its name; None if none of them does.
 
-        The others are of another topic of its name, deleted while a directory could not be used, or were
-        begun and never finished: they are put out of the way. DataDirectoryError if it is in two.
+        The others are of another topic of its name, deleted while a directory could not be used, or
+        were begun and never finished: they are put out of the way. DataDirectoryError if it is in
+        two.
         """
         name = f"{key[0]}-{key[1]}"
         wanted = self._topics.topic_id(key[0])

@@ -56,7 +56,8 @@ class LogReader:
             raise self._failed("reading", problem) from problem
 
     def first_batch_bytes(self, offset: int, upper_bound: int) -> int:
-        """Bytes of the batch that holds `offset` or follows it; 0 if there is none below the bound (F-04)."""
+        """Bytes of the batch that holds `offset` or follows it; 0 if there is none below the bound
+        (F-04)."""
         try:
             return _first_batch_bytes(self._segments, offset, upper_bound)
         except OSError as problem:
@@ -83,7 +84,8 @@ class LogReader:
     def require_aborted_indexes(
         self, fill: Callable[[Segment, Sequence[Segment], AbortedIndex], None]
     ) -> None:
-        """Have the transaction index of each segment say what was aborted. IndexesBeingRebuilt, LogCorrupt."""
+        """Have the transaction index of each segment say what was aborted. IndexesBeingRebuilt,
+        LogCorrupt."""
         try:
             self._aborted_indexes.require(self._segments.all, fill, self._handles.background)
         except OSError as problem:
@@ -276,8 +278,9 @@ def _latest_timestamp(
 def _largest_in_segment(
     segment: Segment, log_start_offset: int, upper_bound: int
 ) -> tuple[int, int]:
-    """The largest timestamp in the bounds, and the last offset of the first batch that has it; -1 if there is
-    none. The segment is walked only where the largest of all lies below the log start."""
+    """The largest timestamp in the bounds, and the last offset of the first batch that has it; -1
+    if there is none. The segment is walked only where the largest of all lies below the log start.
+    """
     largest = segment.largest_timestamp_below(upper_bound)
     if log_start_offset <= segment.base_offset:
         return largest

@@ -49,8 +49,8 @@ class RecoveryReport:
     """Put back from the commit journal."""
     removed_segments: list[str] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
-    """Offsets between segments, [first, end), that are taken to have been removed by compaction although
-    no recovery point says that what was there had been flushed."""
+    """Offsets between segments, [first, end), that are taken to have been removed by compaction
+    although no recovery point says that what was there had been flushed."""
     problem: str = ""
 
 
@@ -77,12 +77,10 @@ class LogLoader:
     """Everything that loading one partition needs.
 
     `expected_end_offset`: where a clean stop left the log. If it ends exactly there it need not be
-    scanned.
-    `gaps_known`: gaps that compaction left are below the recovery point.
-    `restore`: what a commit journal has of a segment, by its base offset, behind a position and an offset
-    (L-50).
-    `later`: takes the syncs that make what a scan found durable before anyone reads it (D5). That the directory itself is
-    durably named is its parent's business.
+    scanned. `gaps_known`: gaps that compaction left are below the recovery point. `restore`: what a
+    commit journal has of a segment, by its base offset, behind a position and an offset (L-50).
+    `later`: takes the syncs that make what a scan found durable before anyone reads it (D5). That
+    the directory itself is durably named is its parent's business.
     """
 
     files: Files
@@ -118,7 +116,8 @@ class LogLoader:
     # ---- what is there
 
     def _find_segments(self) -> list[Segment]:
-        """Segments by offset; work that was committed is finished, leftovers of other work are removed."""
+        """Segments by offset; work that was committed is finished, leftovers of other work are
+        removed."""
         names = self.files.list(self.directory)
         if any(name.endswith(SWAP) for name in names):
             finish_swaps(self.files, self.directory)
@@ -168,7 +167,8 @@ class LogLoader:
 
     def _tells_of_retention(self, suffix: str) -> bool:
         """Was everything below the segment deleted as well? Kafka has one ending for what retention
-        deleted and for what compaction replaced, and lets both lie for a minute, also when it stops."""
+        deleted and for what compaction replaced, and lets both lie for a minute, also when it
+        stops."""
         return suffix == "log" + RETENTION_DELETED or (
             suffix == "log.deleted" and not self.compacted
         )
@@ -235,8 +235,9 @@ class LogLoader:
         # Durably so those above the end: what they say may be wrong of what is appended there.
         kept = [segment.base_offset for segment in good]
         producers.remove_strays([*kept, begin.offset], end)
-        # From here on all of it passes for flushed, the transaction indexes that the scan wrote too. The
-        # durability before the crash may have been fsync, whatever it is now, and its journal goes.
+        # From here on all of it passes for flushed, the transaction indexes that the scan wrote
+        # too. The durability before the crash may have been fsync, whatever it is now, and its
+        # journal goes.
         self._sync(producers.sync)
         topic_id = f"{self.directory}/{PARTITION_METADATA}"
         if self.report.scanned_bytes and not self.recovery_point and self.files.exists(topic_id):
@@ -254,9 +255,9 @@ class LogLoader:
         return LoadedLog(good, producers, epochs, log_start_offset, end)
 
     def _resume_inside(self, segment: Segment, log_start_offset: int) -> _ScanStart:
-        """Where the scan of the segment that holds the recovery point may begin (L-30): at the newest
-        snapshot that was taken inside of it, below the recovery point, and whose word the indexes bear
-        out; else at its first batch. What lies before it was flushed."""
+        """Where the scan of the segment that holds the recovery point may begin (L-30): at the
+        newest snapshot that was taken inside of it, below the recovery point, and whose word the
+        indexes bear out; else at its first batch. What lies before it was flushed."""
         lowest = max(segment.base_offset, log_start_offset)
         if self.recovery_point <= lowest:
             return _ScanStart(segment.base_offset)
@@ -323,8 +324,8 @@ class LogLoader:
     def _first_restorable(self, segments: list[Segment]) -> int:
         """The first segment behind whose sound end the journal may have records that the file lost.
 
-        A compacted segment below the recovery point is on disk as it should be: where compaction has
-        removed its end, the journal can still have just that end.
+        A compacted segment below the recovery point is on disk as it should be: where compaction
+        has removed its end, the journal can still have just that end.
         """
         if not self.compacted:
             return 0
@@ -344,9 +345,9 @@ class LogLoader:
     def _gap_before(self, segment: Segment, previous: Segment) -> str:
         """Why a segment cannot follow the one before it; empty if it can.
 
-        A rolled segment can lose its unsynced end at a batch boundary while the next file
-        survived. Only compaction leaves such gaps on purpose, and only where everything was flushed,
-        which the recovery point on disk says before it begins.
+        A rolled segment can lose its unsynced end at a batch boundary while the next file survived.
+        Only compaction leaves such gaps on purpose, and only where everything was flushed, which
+        the recovery point on disk says before it begins.
         """
         if segment.base_offset == previous.next_offset:
             return ""

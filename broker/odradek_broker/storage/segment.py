@@ -18,8 +18,9 @@ _WALK_BLOCK_BYTES = 4096
 _READ_CHUNK_BYTES = 1024 * 1024
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _HINTS_MAX = 128
-#: No batch of a closed segment lies further behind the last entry of its offset index, unless the interval between
-#: entries was larger: then the index is made anew, once. Kafka's followers wrote up to a megabyte between two.
+#: No batch of a closed segment lies further behind the last entry of its offset index, unless the
+#: interval between entries was larger: then the index is made anew, once. Kafka's followers wrote
+#: up to a megabyte between two.
 _UNINDEXED_BYTES_MAX = 2 * 1024 * 1024
 
 
@@ -256,8 +257,8 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """Max timestamp of the first batch, which ageing counts from (L-06); -1 if there is none, or none
-        that can be read: appends go on behind damage. OSError."""
+        """Max timestamp of the first batch, which ageing counts from (L-06); -1 if there is none,
+        or none that can be read: appends go on behind damage. OSError."""
         if self._first_timestamp is None:
             try:
                 first = next(self.walk(0), None) if self.size_bytes else None
@@ -362,8 +363,8 @@ class Segment:
         return 8 * len(self._offsets) + 12 * len(self._times)
 
     def _resume(self) -> None:
-        """Continue behind the last index entry. SegmentCorrupt if that is no batch boundary, or if the last
-        entries of an index are missing, which leaves whole entries."""
+        """Continue behind the last index entry. SegmentCorrupt if that is no batch boundary, or if
+        the last entries of an index are missing, which leaves whole entries."""
         self._max_timestamp, self._max_timestamp_offset = self._times.last()
         self._bytes_since_index = 0
         last_offset, position = self._offsets.last()
@@ -380,8 +381,8 @@ class Segment:
             raise SegmentCorrupt(f"{self._offsets.path} has lost entries")
 
     def _walk_end(self, position: int, last_offset: int | None = None) -> Iterator[BatchAt]:
-        """`walk` from the last entry of the index. SegmentCorrupt if in a closed segment it is too far from the end
-        to be the last."""
+        """`walk` from the last entry of the index. SegmentCorrupt if in a closed segment it is too
+        far from the end to be the last."""
         walk = (
             self.walk(position) if last_offset is None else self._walk_from(last_offset, position)
         )
@@ -404,9 +405,9 @@ class Segment:
         raise SegmentCorrupt(f"{self._times.path} does not match {self.path}")
 
     def _check_newest(self, largest: tuple[int, int], newest_at_end: int) -> None:
-        """Does the time index end as it did when the segment was closed? The snapshot at the segment's end knows
-        the largest timestamp; where it says nothing, `newest_at_end` of the last batches must not be larger.
-        SegmentCorrupt."""
+        """Does the time index end as it did when the segment was closed? The snapshot at the
+        segment's end knows the largest timestamp; where it says nothing, `newest_at_end` of the
+        last batches must not be larger. SegmentCorrupt."""
         state = self._state_at_end(checked=False)
         if state is not None and largest != (state.max_timestamp, state.max_timestamp_offset):
             if self._state_at_end(checked=True) is not None:
@@ -416,8 +417,8 @@ class Segment:
             raise SegmentCorrupt(f"{self._times.path} has lost entries")
 
     def _state_at_end(self, *, checked: bool) -> SegmentState | None:
-        """The segment's state as the snapshot at its end has it (P-26); None if there is none, or if it is about
-        other bytes: the segment was compacted since. OSError."""
+        """The segment's state as the snapshot at its end has it (P-26); None if there is none, or
+        if it is about other bytes: the segment was compacted since. OSError."""
         path = f"{self._directory}/{segment_name(self.next_offset)}.snapshot"
         state = read_segment_state(self._files, path, checked=checked)
         place = self.base_offset, self.size_bytes
@@ -457,7 +458,8 @@ class Segment:
         )
 
     def write_indexes(self) -> None:
-        """Write the entries that the files do not hold yet. A failure is not told: they are caches."""
+        """Write the entries that the files do not hold yet. A failure is not told: they are
+        caches."""
         self._offsets.write_out()
         self._times.write_out()
 
@@ -475,9 +477,9 @@ class Segment:
         )
 
     def go_on_behind(self, state: SegmentState, next_offset: int) -> None:
-        """As `start_rebuild`, but take from the index files what they had when the segment ended
-        at `next_offset`, and cut them there. SegmentCorrupt, BatchError if they, or the last batches before
-        it, are not what they were: nothing has changed then; OSError."""
+        """As `start_rebuild`, but take from the index files what they had when the segment ended at
+        `next_offset`, and cut them there. SegmentCorrupt, BatchError if they, or the last batches
+        before it, are not what they were: nothing has changed then; OSError."""
         largest = state.max_timestamp, state.max_timestamp_offset
         offsets = OffsetIndex(self._files, self.path_of("index"), self.base_offset)
         times = TimeIndex(self._files, self.path_of("timeindex"), self.base_offset)
@@ -620,12 +622,13 @@ class Segment:
             position += size_bytes
 
     def _walk_to(self, offset: int) -> Iterator[BatchAt]:
-        """`walk` from a batch at or before the one that holds `offset`, as near as the index knows."""
+        """`walk` from a batch at or before the one that holds `offset`, as near as the index
+        knows."""
         return self._walk_from(*self._offsets.floor_entry(offset))
 
     def _walk_from(self, last_offset: int, position: int) -> Iterator[BatchAt]:
-        """`walk` from an entry of the index; SegmentCorrupt if the entry is not true: who began behind
-        what is looked for would not find it."""
+        """`walk` from an entry of the index; SegmentCorrupt if the entry is not true: who began
+        behind what is looked for would not find it."""
         if position and position >= self.size_bytes:
             raise SegmentCorrupt(f"{self._offsets.path} goes on behind {self.path}")
         for batch in self.walk(position):
@@ -689,16 +692,16 @@ class Segment:
         return data
 
     def walk_to_time(self, timestamp: int) -> Iterator[BatchAt]:
-        """`walk` from a batch at or before the first that reaches `timestamp`, as near as the index knows
-        (L-15). SegmentCorrupt also where the entry that it begins at is not true."""
+        """`walk` from a batch at or before the first that reaches `timestamp`, as near as the index
+        knows (L-15). SegmentCorrupt also where the entry that it begins at is not true."""
         self._need_indexes()
         entry = self._times.floor_entry(timestamp)
         return self.walk(0) if entry is None else self._walk_from_time(entry)
 
     def _walk_from_time(self, entry: tuple[int, int]) -> Iterator[BatchAt]:
-        """`walk` from the batch of a time index entry, (timestamp, offset). SegmentCorrupt unless it is the
-        first that reaches the timestamp, as far as it is looked at: who began behind the first would
-        answer wrongly (L-33)."""
+        """`walk` from the batch of a time index entry, (timestamp, offset). SegmentCorrupt unless
+        it is the first that reaches the timestamp, as far as it is looked at: who began behind the
+        first would answer wrongly (L-33)."""
         timestamp, offset = entry
         met = False
         for batch in self._walk_to(offset):
@@ -758,8 +761,9 @@ def read_batches(
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """(position, header, the batch) of each whole batch from `position` to the end.
 
-    Offsets must ascend, from `least_offset` on; checksums are the caller's business. Never holds more than a megabyte, or
-    one batch, which the file's size bounds. BatchError, SegmentCorrupt, OSError.
+    Offsets must ascend, from `least_offset` on; checksums are the caller's business. Never holds
+    more than a megabyte, or one batch, which the file's size bounds. BatchError, SegmentCorrupt,
+    OSError.
     """
     chunk, chunk_start = memoryview(b""), position
     next_offset = max(segment.base_offset, least_offset)

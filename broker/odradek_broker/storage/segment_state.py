@@ -1,9 +1,10 @@
-"""A segment as a producer snapshot in its middle or at its end found it, written behind what the snapshot
-says of producers (P-26, L-30). The indexes of the segment are compared with that (L-05, L-33).
+"""A segment as a producer snapshot in its middle or at its end found it, written behind what the
+snapshot says of producers (P-26, L-30). The indexes of the segment are compared with that (L-05,
+L-33).
 
-A scan after a crash may begin at that snapshot instead of the segment's first batch, if the segment's indexes
-still say what they said then. They are written without fsync, so nothing but these few numbers tells
-whether a crash has taken entries of them. Kafka reads none of it.
+A scan after a crash may begin at that snapshot instead of the segment's first batch, if the
+segment's indexes still say what they said then. They are written without fsync, so nothing but
+these few numbers tells whether a crash has taken entries of them. Kafka reads none of it.
 
 `SEGMENT_STATE` declares the format; struct twins make and read it.
 """
@@ -35,9 +36,9 @@ SEGMENT_STATE_BYTES = _STATE.size
 
 
 class SegmentState(NamedTuple):
-    """A segment up to a snapshot's offset: `size_bytes` of batches, what its indexes have of them, and
-    the largest timestamp with the last offset of its batch (-1 and the base offset without any).
-    `aborted_crc`: CRC-32C of so many entries of the transaction index."""
+    """A segment up to a snapshot's offset: `size_bytes` of batches, what its indexes have of them,
+    and the largest timestamp with the last offset of its batch (-1 and the base offset without
+    any). `aborted_crc`: CRC-32C of so many entries of the transaction index."""
 
     base_offset: int
     size_bytes: int

@@ -13,7 +13,8 @@ from odradek_broker.storage.segment import Segment
 from odradek_protocol.records.batch import BatchHeader
 
 SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
-#: What retention deletes ends so until it is removed: it says that everything below is gone as well.
+#: What retention deletes ends so until it is removed: it says that everything below is gone as
+#: well.
 RETENTION_DELETED = ".retention.deleted"
 RELATIVE_OFFSET_MAX = 2**31 - 1
 
@@ -107,8 +108,8 @@ class SegmentList:
 
     def discard_oldest(self, count: int, due_ms: int, deleted: DeletedFiles) -> None:
         """Take the oldest out of the log; their files are renamed now and `deleted` removes them
-        from `due_ms` on (L-01). Snapshots at their start go with them (L-22). OSError: those before the
-        failure are gone, the others stay."""
+        from `due_ms` on (L-01). Snapshots at their start go with them (L-22). OSError: those before
+        the failure are gone, the others stay."""
         for _ in range(count):
             segment = self.all[0]
             self._rename(segment, due_ms, deleted)
@@ -130,8 +131,8 @@ class SegmentList:
         deleted.add_files(due_ms, self._directory, paths, lambda: not self._closed)
 
     def replace(self, sources: Sequence[Segment], cleaned: Segment) -> None:
-        """Put a segment in the place of some of the closed ones, which follow each other; their files
-        are others' business."""
+        """Put a segment in the place of some of the closed ones, which follow each other; their
+        files are others' business."""
         at = self.bases.index(sources[0].base_offset)
         self.all[at : at + len(sources)] = [cleaned]
         self.bases[at : at + len(sources)] = [cleaned.base_offset]

@@ -1,10 +1,10 @@
 """Checks that a batch passes before a log takes it, and the fields that the log sets in it (P-07,
 R-03..R-08).
 
-Usually (`record.validation=full`) every record is looked at, by a walk that makes no object of one; what is
-compressed is inflated for it, up to DEFAULT_MAX_DECOMPRESSED_BYTES a request. With `header` the 61 header bytes
-and the checksum are all that is seen (D6), and what they claim is believed: a batch with too few records, or
-none that parse, is stored, and stops every reader.
+Usually (`record.validation=full`) every record is looked at, by a walk that makes no object of one;
+what is compressed is inflated for it, up to DEFAULT_MAX_DECOMPRESSED_BYTES a request. With `header`
+the 61 header bytes and the checksum are all that is seen (D6), and what they claim is believed: a
+batch with too few records, or none that parse, is stored, and stops every reader.
 """
 
 from __future__ import annotations
@@ -232,8 +232,8 @@ class PlainRules(NamedTuple):
 
 
 def check_plain(batch: memoryview, rules: PlainRules, now_ms: int) -> BatchHeader | None:
-    """The header of a client's batch that needs no change and passes every check of `prepare`; None for any
-    other one, sound or not, and without the compiled codec: `prepare` finds out.
+    """The header of a client's batch that needs no change and passes every check of `prepare`; None
+    for any other one, sound or not, and without the compiled codec: `prepare` finds out.
 
     Plain: one batch, not compressed, with CreateTime.
     """
@@ -255,7 +255,8 @@ def check_plain(batch: memoryview, rules: PlainRules, now_ms: int) -> BatchHeade
 class DecompressionBudget:
     """The limit on what the batches of one request inflate to together (R-12, D11).
 
-    One batch alone takes the loop for a few tenths of a second at most; a request may hold thousands.
+    One batch alone takes the loop for a few tenths of a second at most; a request may hold
+    thousands.
     """
 
     __slots__ = ("left_bytes",)
@@ -289,7 +290,8 @@ def prepare(
 ) -> Prepared:
     """Everything that is checked before producer state is asked. Raises AppendRejected.
 
-    `budget`: of the request; without one the batch has the limit to itself. Records of coordinators are opened only to be recompressed: they are our own.
+    `budget`: of the request; without one the batch has the limit to itself. Records of coordinators
+    are opened only to be recompressed: they are our own.
     """
     header = check_batch(batch, config, origin)
     if origin is AppendOrigin.REPLAY:

@@ -1,7 +1,7 @@
 """Where the readers of a log stop (rules L-10, L-12, T-45).
 
-Log start <= last stable offset <= high watermark <= log end, always. With `fsync` durability the high
-watermark is what a finished flush has covered, with `page-cache` it is the log end (D5).
+Log start <= last stable offset <= high watermark <= log end, always. With `fsync` durability the
+high watermark is what a finished flush has covered, with `page-cache` it is the log end (D5).
 """
 
 from __future__ import annotations

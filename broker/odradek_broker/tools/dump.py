@@ -76,7 +76,8 @@ def dump_file(
     wait: Callable[[], None] = no_wait,
 ) -> Rows:
     """The rows of one file of `topic`. Damaged, once everything before the damage was given; a
-    batch whose checksum is wrong is a row with `valid` False. `wait`: see `SegmentFile`. OSError."""
+    batch whose checksum is wrong is a row with `valid` False. `wait`: see `SegmentFile`. OSError.
+    """
     reader = _SMALL.get(name.kind)
     if reader is not None:
         yield from islice(reader(_text(files, path), selection), selection.count)

@@ -107,7 +107,8 @@ _CONSUMER = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """Operations: by type of resource, where --producer or --consumer say it; else those given, for all."""
+    """Operations: by type of resource, where --producer or --consumer say it; else those given, for
+    all."""
 
     given: list[AclOperation]
     by_type: dict[AclResourceType, list[AclOperation]]

@@ -130,8 +130,8 @@ def start(
 ) -> None:
     """Run a broker in the background and wait until it is ready.
 
-    The data directory gets its pid file and its log file, which SIGHUP opens again. Exits 1 if it is running already or
-    cannot start, 2 for a bad setting.
+    The data directory gets its pid file and its log file, which SIGHUP opens again. Exits 1 if it
+    is running already or cannot start, 2 for a bad setting.
     """
     parsed, _ = configure(listen, data_dir, config, settings, insecure=insecure, users=user or [])
     directory = Path(parsed.data_dir).absolute()

@@ -30,12 +30,13 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, str]:
 def client_settings(
     bootstrap: str, given: list[str] | None, kind: str = "admin", *, ask: bool = True
 ) -> dict[str, Any]:
-    """Keyword arguments for a client: of files first, then of -X. `kind`: "admin", "consumer" or "producer".
+    """Keyword arguments for a client: of files first, then of -X. `kind`: "admin", "consumer" or
+    "producer".
 
     Ends the program for a file that cannot be read, and for what is no assignment.
 
-    Where a user is named without a password, whoever sits at the terminal is asked for it, unless `ask`
-    says no.
+    Where a user is named without a password, whoever sits at the terminal is asked for it, unless
+    `ask` says no.
     """
     files = [os.environ[CONFIG_VARIABLE]] if os.environ.get(CONFIG_VARIABLE) else []
     files += [text for text in given or [] if _is_file(text)]

@@ -48,7 +48,8 @@ __all__ = [
 T = TypeVar("T")
 
 _PROGRESS_EVERY_S = 0.1
-#: A person waits so long for a broker that may not be there; -X default.api.timeout.ms waits longer.
+#: A person waits so long for a broker that may not be there; -X default.api.timeout.ms waits
+#: longer.
 _START_TIMEOUT_MS = 3_500
 #: Of that, what the addresses share for their connections, so that one that is dead leaves time for
 #: the others.

@@ -1,8 +1,8 @@
 """Names of topics, groups and partitions for the completion of a shell.
 
-A shell waits for each answer, so a listener without TLS and SASL is asked over a bare socket: the client takes longer to
-import than all the rest. Other listeners are asked by the client. Whatever goes wrong, nothing is said: the
-command that is being typed will say it.
+A shell waits for each answer, so a listener without TLS and SASL is asked over a bare socket: the
+client takes longer to import than all the rest. Other listeners are asked by the client. Whatever
+goes wrong, nothing is said: the command that is being typed will say it.
 """
 
 from __future__ import annotations
@@ -75,11 +75,12 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
     ]
 
 
-# --- Asking -------------------------------------------------------------------------------------------
+# --- Asking ---------------------------------------------------------------------------------------
 
 
 def _ask(ctx: typer.Context, question: Callable[[_Question], _Names]) -> _Names:
-    """The answer of the brokers that the command line, the environment or the default names; else nothing.
+    """The answer of the brokers that the command line, the environment or the default names; else
+    nothing.
 
     In a thread that is left behind: a resolver that does not answer cannot be interrupted.
     """
@@ -142,7 +143,8 @@ class _Question:
         return max(self._deadline_s - time.monotonic(), 0.001)
 
     def _send(self, key: int, version: int, request: Message, answer: type[T]) -> T:
-        """The first answer. OSError or ValueError (DecodeError, no address, no port) if there is none."""
+        """The first answer. OSError or ValueError (DecodeError, no address, no port) if there is
+        none."""
         addresses = [each for each in self._bootstrap.split(",") if each.strip()]
         if not addresses:
             raise ValueError("there is no address to ask")
@@ -208,15 +210,15 @@ async def _groups_by_client(admin: Any) -> _Names:
     return {each.group_id: 0 for each in await admin.list_groups()}
 
 
-# --- The words so far ---------------------------------------------------------------------------------
+# --- The words so far -----------------------------------------------------------------------------
 
 
 def words_of_line(environment: MutableMapping[str, str]) -> Sequence[str]:
-    """The words behind the program's name on the line that is being typed: no more need be loaded than they
-    name.
+    """The words behind the program's name on the line that is being typed: no more need be loaded
+    than they name.
 
-    Bash divides `-b 127.0.0.1:9092` at the colon, and `-X a=b` at the sign: the words before the one that is
-    being typed are put together again, in the environment too.
+    Bash divides `-b 127.0.0.1:9092` at the colon, and `-X a=b` at the sign: the words before the
+    one that is being typed are put together again, in the environment too.
     """
     words = environment.get("COMP_WORDS", "").split("\n")
     if len(words) > 1:

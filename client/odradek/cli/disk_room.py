@@ -9,12 +9,14 @@ from odradek_client.words import counted
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
 
-#: With less than this left a disk counts as full: records that are written together may need as much.
+#: With less than this left a disk counts as full: records that are written together may need as
+#: much.
 _ROOM_BYTES = 1024 * 1024
 
 
 async def full_disks(admin: Admin) -> str:
-    """The data directories without room, for a message; empty if all have room or it cannot be asked."""
+    """The data directories without room, for a message; empty if all have room or it cannot be
+    asked."""
     from odradek_client.errors import OdradekError
 
     try:

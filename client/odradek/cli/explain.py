@@ -1,4 +1,5 @@
-"""`odradek explain txn|producer|group|partition`: what happened, in words, from what the broker remembers."""
+"""`odradek explain txn|producer|group|partition`: what happened, in words, from what the broker
+remembers."""
 
 from __future__ import annotations
 
@@ -132,7 +133,7 @@ def partition(
     _explain(Subject.PARTITION, name, bootstrap, limit, follow, as_json, setting)
 
 
-# --- Asking -------------------------------------------------------------------------------------------
+# --- Asking ---------------------------------------------------------------------------------------
 
 
 def _explain(
@@ -184,7 +185,7 @@ def _merged(found: list[HistoryDescription]) -> list[tuple[HistoryDescription, H
     return sorted(pairs, key=lambda pair: pair[1].time_ms) if len(found) > 1 else pairs
 
 
-# --- Following ----------------------------------------------------------------------------------------
+# --- Following ------------------------------------------------------------------------------------
 
 
 async def _follow(admin: Admin, subject: Subject, name: str, limit: int, shown: _Shown) -> None:
@@ -241,7 +242,7 @@ def _since(before: HistoryDescription | None, found: HistoryDescription) -> Hist
     return found
 
 
-# --- Showing ------------------------------------------------------------------------------------------
+# --- Showing --------------------------------------------------------------------------------------
 
 
 class _Shown(Protocol):

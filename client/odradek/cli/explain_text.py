@@ -1,5 +1,5 @@
-"""A history for people: short names with a legend, times of day with the time since the event before,
-and lines that fit the terminal."""
+"""A history for people: short names with a legend, times of day with the time since the event
+before, and lines that fit the terminal."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class MemberNames:
         return new
 
     def short(self, text: str, details: Mapping[str, str]) -> str:
-        """The sentence with names in place of ids, and without the client that the name stands for."""
+        """The sentence with names in place of ids, and without the client that the name stands
+        for."""
         if self._pattern is None:
             return text
         client = _visible(details.get("client", ""))
@@ -139,7 +140,8 @@ class Printer:
         self._last_ms: int | None = None
 
     def head(self, title: str, found: Iterable[HistoryDescription], *, shown: int) -> None:
-        """The title, and how far the history reaches. `shown`: how many events are going to be printed."""
+        """The title, and how far the history reaches. `shown`: how many events are going to be
+        printed."""
         typer.secho("\n".join(wrap(title, rest="  ")), bold=True)
         for each in found:
             for note in self._notes(each):
@@ -222,7 +224,8 @@ class Printer:
         return f"node {node_id}: {text}" if self._several else text
 
     def _since(self, time_ms: int) -> str:
-        """The time since the event before; nothing where it is the same moment, or a clock was set back."""
+        """The time since the event before; nothing where it is the same moment, or a clock was set
+        back."""
         if self._last_ms is None or time_ms <= self._last_ms:
             return ""
         from odradek_broker.explain.sentences import duration_text

@@ -108,7 +108,8 @@ def reset_offsets(
 ) -> None:
     """Have groups begin elsewhere; their members must have stopped.
 
-    Nothing is changed without --execute. An offset outside of the log becomes the nearest one inside.
+    Nothing is changed without --execute. An offset outside of the log becomes the nearest one
+    inside.
     """
     try:
         topics = parse_topics(topic or [])

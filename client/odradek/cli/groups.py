@@ -1,4 +1,5 @@
-"""`odradek group list|describe|reset-offsets|delete-offsets|delete`: what kafka-consumer-groups does."""
+"""`odradek group list|describe|reset-offsets|delete-offsets|delete`: what kafka-consumer-groups
+does."""
 
 from __future__ import annotations
 
@@ -217,7 +218,8 @@ def _partition_row(
         "leader_epoch": epoch,
         "current_offset": current,
         "log_end_offset": end,
-        # A position behind the end is one of before a truncation: there is nothing to catch up with.
+        # A position behind the end is one of before a truncation: there is nothing to catch up
+        # with.
         "lag": None if current is None or end is None else max(end - current, 0),
         "metadata": None if committed is None else committed.metadata,
         "member_id": None if owner is None else owner.member_id,

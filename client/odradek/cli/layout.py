@@ -1,6 +1,7 @@
 """The width of lines for people: text that is wrapped to it, and tables that fit a terminal.
 
-In a pipe or file text has `PIPED_COLUMNS`, and a table keeps each row on one line, for grep and awk.
+In a pipe or file text has `PIPED_COLUMNS`, and a table keeps each row on one line, for grep and
+awk.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def fits(widths: Sequence[int]) -> bool:
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Aligned columns, each as wide as it needs. Where that is wider than the terminal, the widest columns
-    are folded."""
+    """Aligned columns, each as wide as it needs. Where that is wider than the terminal, the widest
+    columns are folded."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if fits(widths):
         return [_row(row, widths) for row in rows]

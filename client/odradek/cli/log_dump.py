@@ -1,7 +1,7 @@
 """`odradek log dump`: the content of the files of a data directory.
 
-Reads only, and takes no lock: the broker may run meanwhile, or be gone for good. Everything is checked
-as it is read; damage is named, and makes the command exit with 1.
+Reads only, and takes no lock: the broker may run meanwhile, or be gone for good. Everything is
+checked as it is read; damage is named, and makes the command exit with 1.
 """
 
 from __future__ import annotations
@@ -268,7 +268,8 @@ def dump(
 ) -> None:
     """Print what is in the files of a log: segments, indexes, snapshots, checkpoints.
 
-    The broker may run: nothing is locked or written. Records of the broker's own topics are decoded.
+    The broker may run: nothing is locked or written. Records of the broker's own topics are
+    decoded.
 
     Exits with 1 if a file is damaged, after everything up to the damage.
     """

@@ -53,7 +53,8 @@ def verify(
 ) -> None:
     """Check all files of data directories against each other, and say what the next start will do.
 
-    Of a broker with several all are named together. Nothing is written. No broker can start on them meanwhile.
+    Of a broker with several all are named together. Nothing is written. No broker can start on them
+    meanwhile.
 
     Exits with 0 if it is sound, with 1 if the next start repairs it, with 2 if something has to be
     done, and with 3 if it could not be checked, as when a broker runs on it.

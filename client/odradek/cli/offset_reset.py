@@ -1,8 +1,8 @@
 """Where a group is to begin again: what may be typed, and the offsets that come of it.
 
-The rules are those of Kafka's own tool: an offset outside of the log becomes the nearest one inside;
-a time behind the last record means the end; a partition without a position stays where Kafka would
-have put it with `--to-current`, at the end. Nothing here talks to a broker.
+The rules are those of Kafka's own tool: an offset outside of the log becomes the nearest one
+inside; a time behind the last record means the end; a partition without a position stays where
+Kafka would have put it with `--to-current`, at the end. Nothing here talks to a broker.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ def plan(
 ) -> Plan:
     """The new offset of each partition in `ranges`.
 
-    `committed`: where the group stands, as far as it does. `at_time`: for Where.TIME the first offset
-    at that time or later, None if there is none. OffsetError for a shift from nowhere.
+    `committed`: where the group stands, as far as it does. `at_time`: for Where.TIME the first
+    offset at that time or later, None if there is none. OffsetError for a shift from nowhere.
     """
     made = Plan({}, [])
     for partition, held in ranges.items():

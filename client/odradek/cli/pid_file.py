@@ -3,8 +3,8 @@
 Its first line is the process id, its second the address. The file is locked while the broker
 lives, so a file that nobody holds is stale, whatever process has its number by now.
 
-A disk without a free page takes an empty file, and no line in it. A broker that starts there serves what is stored, so
-both are the target of a symbolic link then, which needs no page.
+A disk without a free page takes an empty file, and no line in it. A broker that starts there serves
+what is stored, so both are the target of a symbolic link then, which needs no page.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class PidFile:
         self._fd: int | None = None
 
     def claim(self, pid: int, address: str) -> None:
-        """Write and hold it until `release`. PidFileBusyError, or OSError of the disk, unless that is only full."""
+        """Write and hold it until `release`. PidFileBusyError, or OSError of the disk, unless that
+        is only full."""
         self._fd = self._lock()
         content = f"{pid}\n{address}\n"
         try:

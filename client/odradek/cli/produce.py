@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     _Fate = tuple[int, bool, OdradekError | None]
 
 _READ_BYTES = 1024 * 1024
-#: From so much on lines are sent as a whole. Less may be a program that says something now and then.
+#: From so much on lines are sent as a whole. Less may be a program that says something now and
+#: then.
 _WHOLE_BYTES = 32 * 1024
 #: One record may not be longer than this; a broker would refuse it anyway.
 _RECORD_BYTES_MAX = 128 * 1024 * 1024
@@ -83,7 +84,8 @@ class InputError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """The input, and how to read it. `whole`: many lines at a time, where nothing is to be done with one of them."""
+    """The input, and how to read it. `whole`: many lines at a time, where nothing is to be done
+    with one of them."""
 
     sources: list[Path]
     delimiter: bytes
@@ -143,7 +145,8 @@ async def read_lines(
     """The records of a file, as many at a time as have arrived; a delimiter at the end is no
     record.
 
-    InputError for one longer than _RECORD_BYTES_MAX. `whole`: many at a time without an object for each.
+    InputError for one longer than _RECORD_BYTES_MAX. `whole`: many at a time without an object for
+    each.
     """
     from odradek_protocol.records.lines import LineRecords
 

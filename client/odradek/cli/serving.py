@@ -2,7 +2,8 @@
 
 Imports little: containers, tests and `odradek start` wait for it. So it has a small reader of its
 options beside typer's (`odradek.cli.broker`), for what is written plainly; a test holds the two
-equal. Whatever it does not know (help, a mistake) it leaves to typer, which has the words for it."""
+equal. Whatever it does not know (help, a mistake) it leaves to typer, which has the words for it.
+"""
 
 from __future__ import annotations
 
@@ -284,8 +285,8 @@ def _warn_of_open_directories(paths: Sequence[str]) -> None:
 
 
 def _print_if_anybody_reads(line: str) -> None:
-    """Print a line. The broker serves also where its terminal or the reader of its output is gone: SIGHUP tells of a
-    closed terminal, and ends the broker cleanly."""
+    """Print a line. The broker serves also where its terminal or the reader of its output is gone:
+    SIGHUP tells of a closed terminal, and ends the broker cleanly."""
     import structlog
 
     try:

@@ -1,6 +1,7 @@
 """The process around a command: standard streams that are closed, full or gone, and its end.
 
-Nothing here is a traceback: whoever pipes into `head`, or writes to a full disk, gets one line or none.
+Nothing here is a traceback: whoever pipes into `head`, or writes to a full disk, gets one line or
+none.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF
 def open_missing() -> None:
     """Where a stream was closed by the parent, one that fails with EBADF when it is used.
 
-    It also keeps the numbers 0 to 2 from being given to sockets. What people should read on stderr is
-    lost in silence, as there is nobody to tell.
+    It also keeps the numbers 0 to 2 from being given to sockets. What people should read on stderr
+    is lost in silence, as there is nobody to tell.
     """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY), "r", closefd=False)
@@ -38,9 +39,9 @@ def drop_output() -> None:
 def run_to_end(command: Callable[[], None]) -> NoReturn:
     """Run a command and end the process with its exit code.
 
-    What cannot be written to stdout is one line on stderr and exit code 1; a pipe that was closed is
-    nothing at all. A thread that is stuck in a call of the system, such as a resolver that does not
-    answer, holds nobody up.
+    What cannot be written to stdout is one line on stderr and exit code 1; a pipe that was closed
+    is nothing at all. A thread that is stuck in a call of the system, such as a resolver that does
+    not answer, holds nobody up.
     """
     code: int | str | None = 0
     try:

@@ -1,7 +1,7 @@
 """Topics that a command names by a regular expression.
 
-A word with a character that no topic's name may have, such as `*`, is a regular expression for whole names;
-any other word is a name. `orders.items` is a name, `orders.*` an expression.
+A word with a character that no topic's name may have, such as `*`, is a regular expression for
+whole names; any other word is a name. `orders.items` is a name, `orders.*` an expression.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def is_pattern(text: str) -> bool:
 
 
 def pattern_of(words: Iterable[str]) -> str:
-    """An expression that matches all names and expressions. Ends the program for one that is wrong."""
+    """An expression that matches all names and expressions. Ends the program for one that is
+    wrong."""
     return "|".join(_alternative(word) for word in words)
 
 

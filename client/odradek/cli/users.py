@@ -1,4 +1,5 @@
-"""`odradek user list|create|alter|delete|hash`: users of SCRAM and of PLAIN, and their passwords."""
+"""`odradek user list|create|alter|delete|hash`: users of SCRAM and of PLAIN, and their
+passwords."""
 
 from __future__ import annotations
 
@@ -241,7 +242,8 @@ def _mechanisms(given: list[str] | None, default: tuple[str, ...]) -> list[str]:
 
 
 def _password(name: str, file: str | None, variable: str | None) -> str:
-    """From where the options say, or the terminal, or standard input. Ends the program if there is none."""
+    """From where the options say, or the terminal, or standard input. Ends the program if there is
+    none."""
     if file is not None and variable is not None:
         fail("--password-file and --password-env are given; leave one out", 2)
     if variable is not None:

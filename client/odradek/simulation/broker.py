@@ -25,7 +25,8 @@ from odradek_broker.storage.manager import one_by_one
 T = TypeVar("T")
 
 _OPEN_FILES = FileBudget(segments=512, connections=1_000)
-#: What the broker has unless a simulation says otherwise: small, so that a short run meets all of it.
+#: What the broker has unless a simulation says otherwise: small, so that a short run meets all of
+#: it.
 SETTINGS: Mapping[str, object] = {
     # Small, so that its parts are used again and again.
     "log.journal.max.bytes": 256 * 1024,
@@ -75,8 +76,8 @@ class _Listener:
 
 
 class _DelayedCalls:
-    """As much of an event loop as group commit asks for: a sync takes its time, and makes durable at
-    the end of it."""
+    """As much of an event loop as group commit asks for: a sync takes its time, and makes durable
+    at the end of it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: Callable[[], float]) -> None:
         self._loop = loop

@@ -62,7 +62,8 @@ class LoopClock:
         self.wall_start_ms += by_ms
 
     def set_wrong(self, by_ms: int) -> None:
-        """Let the wall clock be so far from the true time, whatever it was before; 0 puts it right."""
+        """Let the wall clock be so far from the true time, whatever it was before; 0 puts it
+        right."""
         self._error_ms = by_ms
 
 

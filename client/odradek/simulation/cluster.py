@@ -50,7 +50,8 @@ class SimulatedCluster:
         self._world.note("test", text)
 
     async def kill_broker(self, *, power_lost: bool = False, down_ms: int = 0) -> None:
-        """Kill -9, and a new start after so long. `power_lost`: what was not synced is lost, too."""
+        """Kill -9, and a new start after so long. `power_lost`: what was not synced is lost,
+        too."""
         await self._world.kill_broker(power_lost=power_lost, down_ms=down_ms)
 
     async def restart_broker(self, down_ms: int = 0) -> None:
@@ -60,12 +61,13 @@ class SimulatedCluster:
     def start_client(
         self, name: str, main: Callable[[], Coroutine[Any, Any, Any]]
     ) -> asyncio.Task[Any]:
-        """Run something as a process of its own, which `kill_client` can end; the task of `main`."""
+        """Run something as a process of its own, which `kill_client` can end; the task of
+        `main`."""
         return self._world.start_client(name, main)
 
     def kill_client(self, name: str) -> None:
-        """Kill -9: nothing of it runs any more, and its connections are reset. KeyError if it is not
-        running."""
+        """Kill -9: nothing of it runs any more, and its connections are reset. KeyError if it is
+        not running."""
         self._world.note(name, "is killed")
         self._world.clients[name].kill()
 
@@ -88,8 +90,8 @@ def run_test(
 ) -> None:
     """Run it once for each seed. `faults`: True for all kinds, or the names of some (FAULTS).
 
-    The first seed that fails raises what the test raised, with a note that names the seed, its faults
-    and the end of its trace. ValueError for a kind of fault that there is not.
+    The first seed that fails raises what the test raised, with a note that names the seed, its
+    faults and the end of its trace. ValueError for a kind of fault that there is not.
     """
     kinds = _KINDS if faults is True else tuple(faults or ())
     if unknown := [kind for kind in kinds if kind not in _KINDS]:

@@ -1,9 +1,10 @@
 """`Files` in memory: it remembers what was synced, fails on demand, and crashes.
 
-The model of a disk: a file's bytes are durable up to what its last `sync` covered; its name is durable
-when its directory was synced after it appeared (or vanished), and a directory's name likewise. `crash` goes back to that, and lets a
-random part of the rest survive: kernels write back when they please, in any order. Some crashes take all unsynced
-names, or all unsynced bytes, at once: files without content, content without its file.
+The model of a disk: a file's bytes are durable up to what its last `sync` covered; its name is
+durable when its directory was synced after it appeared (or vanished), and a directory's name
+likewise. `crash` goes back to that, and lets a random part of the rest survive: kernels write back
+when they please, in any order. Some crashes take all unsynced names, or all unsynced bytes, at
+once: files without content, content without its file.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ VOLUME_BYTES = 1 << 30
 SECTOR_BYTES = 512
 
 
-#: In a power cut: how likely each unsynced name, or the unsynced bytes of each file, are to be there.
+#: In a power cut: how likely each unsynced name, or the unsynced bytes of each file, are to be
+#: there.
 _SURVIVING = (0.0, 0.5, 0.5, 0.5, 1.0)
 
 
 class _Inode:
-    """`cut_to_bytes`: the least that the file was truncated to since it was synced; None if it was not."""
+    """`cut_to_bytes`: the least that the file was truncated to since it was synced; None if it was
+    not."""
 
     __slots__ = ("content", "cut_to_bytes", "durable", "modified_ms", "open_handles")
 
@@ -40,8 +43,8 @@ class _Inode:
 class Failure:
     """Fail the `nth` (from 1) operation of a kind, once or from then on.
 
-    `kind`: append, write_at, sync, sync_dir, truncate, open, rename, read, remove, volume. `path_part` narrows it to
-    paths that contain it. `torn_bytes` of a failing append still land.
+    `kind`: append, write_at, sync, sync_dir, truncate, open, rename, read, remove, volume.
+    `path_part` narrows it to paths that contain it. `torn_bytes` of a failing append still land.
     """
 
     def __init__(
@@ -123,8 +126,8 @@ class MemoryFile:
 
 
 class MemoryBlockFile:
-    """One handle; see `odradek_broker.platform.seams.BlockFile`. What a crash meets half way, and what
-    fails, leaves some of the sectors as they were."""
+    """One handle; see `odradek_broker.platform.seams.BlockFile`. What a crash meets half way, and
+    what fails, leaves some of the sectors as they were."""
 
     def __init__(self, files: MemoryFiles, path: str, inode: _Inode) -> None:
         self._files = files
@@ -225,10 +228,9 @@ class MemoryFiles:
     def crash(self, rng: random.Random | None = None, *, keep_page_cache: bool = False) -> None:
         """The machine goes down: open handles and locks are gone.
 
-        `keep_page_cache`: only the process died, so every written byte is there, and as little of it is
-        durable as before. Otherwise
-        unsynced bytes survive up to a random point (none without `rng`), sometimes as zeros, and
-        unsynced names survive or not.
+        `keep_page_cache`: only the process died, so every written byte is there, and as little of
+        it is durable as before. Otherwise unsynced bytes survive up to a random point (none without
+        `rng`), sometimes as zeros, and unsynced names survive or not.
         """
         self._locks.clear()
         self.open_handles = 0
@@ -499,8 +501,8 @@ def _lose_bytes(inode: _Inode, rng: random.Random | None, surviving: float) -> N
     if surviving == 1.0:
         return
     if bytes(content[: len(durable)]) != durable:
-        # Truncated or rewritten since the sync: either state may be what is found, or where it was only
-        # cut and written again, what a truncation alone leaves.
+        # Truncated or rewritten since the sync: either state may be what is found, or where it was
+        # only cut and written again, what a truncation alone leaves.
         cut_to_bytes = inode.cut_to_bytes
         found = rng.random()
         if found < 0.4:

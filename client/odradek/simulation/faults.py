@@ -15,8 +15,9 @@ from odradek.simulation.disk import Failure
 from odradek.simulation.network import SimulatedTransport, Weather
 from odradek.simulation.world import World
 
-#: How wrong a wall clock is set. Within a day of each other: what a broker knows of idle producers it
-#: forgets a day after their last record. At most an hour late: records of a later time are refused.
+#: How wrong a wall clock is set. Within a day of each other: what a broker knows of idle producers
+#: it forgets a day after their last record. At most an hour late: records of a later time are
+#: refused.
 CLOCK_ERRORS_MS = (-3_600_000, -60_000, 60_000, 43_200_000)
 #: How long an fsync takes, and at most until an answer comes, where the power is cut behind one.
 _BEHIND_AN_ANSWER_SYNC_MS = (20.0, 60.0)
@@ -182,7 +183,8 @@ async def failed_read(world: World, fault: Fault) -> None:
 
 
 async def failed_directory(world: World, fault: Fault) -> None:
-    """Of several data directories the disk of the last one breaks, until the broker is started again."""
+    """Of several data directories the disk of the last one breaks, until the broker is started
+    again."""
     paths = world.broker.config.log_dirs
     if len(paths) < 2:
         return

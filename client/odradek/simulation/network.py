@@ -1,7 +1,8 @@
 """Connections without sockets: bytes that take their time, come in pieces, are cut or never arrive.
 
-Of one connection the bytes arrive in order, as TCP has it; between connections any order may come of
-their delays. All chance is that of one `random.Random`, so that a seed gives the same network again.
+Of one connection the bytes arrive in order, as TCP has it; between connections any order may come
+of their delays. All chance is that of one `random.Random`, so that a seed gives the same network
+again.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     """Its clock jumps to the next timer when nothing else is to be done.
 
     With a `network`, `create_server` and `create_connection` are the network's, no socket or thread
-    can wake it, and timers of the same moment fire in an order of the network's chance. What belongs
-    to a killed process is not run.
+    can wake it, and timers of the same moment fire in an order of the network's chance. What
+    belongs to a killed process is not run.
     """
 
     def __init__(self, network: SimulatedNetwork | None = None) -> None:
@@ -277,8 +277,8 @@ def _explained(kind: EventKind, fields: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _overheard(worlds: list[World], explain: bool) -> Iterator[None]:
-    """Tell the workload of members that the broker removes; and if it is to be explained, write into
-    the trace what the broker decides, in the sentences of `odradek explain`."""
+    """Tell the workload of members that the broker removes; and if it is to be explained, write
+    into the trace what the broker decides, in the sentences of `odradek explain`."""
     record = History.record
 
     def note(self: History, subject: str, kind: EventKind, **fields: Any) -> None:

@@ -59,7 +59,8 @@ class World:
         self.network.weather = Weather((0.1, 2.0))
         #: Clients that live, in the order in which they were started.
         self.clients: dict[str, Process] = {}
-        #: Everything that speaks to the broker, in the order in which it was started, with its process.
+        #: Everything that speaks to the broker, in the order in which it was started, with its
+        #: process.
         self._networks: dict[NetworkClient, Process | None] = {}
         self._consumers: dict[Consumer, Process | None] = {}
         self.faults_over = asyncio.Event()
@@ -127,7 +128,8 @@ class World:
     # --- The broker ---
 
     def order(self, **order: object) -> None:
-        """Order a fault of the broker that runs, as `odradek.faults` does, until `heal` or its end."""
+        """Order a fault of the broker that runs, as `odradek.faults` does, until `heal` or its
+        end."""
         if self.broker.running and self.broker.server.faults is not None:
             self.broker.server.faults.order(order)
 
@@ -148,8 +150,8 @@ class World:
         raise Violation("start: the broker does not start any more")
 
     async def kill_broker(self, *, power_lost: bool, down_ms: int) -> None:
-        """Kill it, and start it again later. Where its durability is page-cache the power stays on: it
-        promises nothing else."""
+        """Kill it, and start it again later. Where its durability is page-cache the power stays on:
+        it promises nothing else."""
         async with self._restarting:
             power_lost = power_lost and self.broker.survives_power_cuts
             self.note("broker", "loses its power" if power_lost else "is killed")
@@ -167,12 +169,12 @@ class World:
             await self.start_broker()
 
     async def cut_power_at_start(self, *, durability: str, stop: bool) -> None:
-        """Stop it cleanly or kill it, and start it with this durability; the power is cut soon after it is
-        ready, and nobody can reach it until then: nothing new is acknowledged. Nothing where its own durability
-        promises nothing.
+        """Stop it cleanly or kill it, and start it with this durability; the power is cut soon
+        after it is ready, and nobody can reach it until then: nothing new is acknowledged. Nothing
+        where its own durability promises nothing.
 
-        Where a start with page-cache has gone on with transactions by itself the power stays on: it does not promise
-        that their markers are on disk before the records that say they are.
+        Where a start with page-cache has gone on with transactions by itself the power stays on: it
+        does not promise that their markers are on disk before the records that say they are.
         """
         async with self._restarting:
             if not self.broker.survives_power_cuts:

@@ -1,4 +1,5 @@
-"""Exactly-once as an assertion about a query of one's own; the fixture `assert_exactly_once` is its door.
+"""Exactly-once as an assertion about a query of one's own; the fixture `assert_exactly_once` is its
+door.
 
     def test_flights_are_written_once(assert_exactly_once):
         assert_exactly_once(my_transform, records)

@@ -47,7 +47,8 @@ class ExactlyOnceCheck:
     """Called with a query and its input, it asserts that interruptions lose nothing and repeat
     nothing.
 
-    `broker`: has `bootstrap`; it can be killed only if it is a SubprocessBroker. `folder`: for checkpoints.
+    `broker`: has `bootstrap`; it can be killed only if it is a SubprocessBroker. `folder`: for
+    checkpoints.
     """
 
     def __init__(self, spark: SparkSession, broker: Any, folder: Path) -> None:
@@ -71,12 +72,13 @@ class ExactlyOnceCheck:
     ) -> Report:
         """Assert that `transform` as a stream writes each of its rows once, whatever interrupts it.
 
-        `transform` takes the rows of `format("odradek")` and gives what is to be written. `records`:
-        values, or (key, value) pairs, as str or bytes; they become the input in their order, a part of
-        them before each run. `expected`: what the output must hold, as values or pairs, in any order;
-        left out, it is what the same `transform` gives as a batch query. `interruptions`: names of
-        `INTERRUPTIONS`, all by default; each happens once, `seed` says in which order and when.
-        `partitions`: of the input and of the output topic. `timeout_s`: for everything together.
+        `transform` takes the rows of `format("odradek")` and gives what is to be written.
+        `records`: values, or (key, value) pairs, as str or bytes; they become the input in their
+        order, a part of them before each run. `expected`: what the output must hold, as values or
+        pairs, in any order; left out, it is what the same `transform` gives as a batch query.
+        `interruptions`: names of `INTERRUPTIONS`, all by default; each happens once, `seed` says in
+        which order and when. `partitions`: of the input and of the output topic. `timeout_s`: for
+        everything together.
 
         Raises AssertionError with what is missing and repeated; ValueError for a query that keeps
         state and no `expected`; TimeoutError; the query's own error if it fails by itself.

@@ -1,8 +1,8 @@
 """Interruptions on purpose while a query runs: when, chosen by a seed, and how, inside a task.
 
-A `Gate` is called for every row that a query writes. In the task that comes first in the chosen batch it
-says that it was reached, waits as long as it was told, and then lets the rows pass or fails. It talks to
-the test through files in a directory of the run.
+A `Gate` is called for every row that a query writes. In the task that comes first in the chosen
+batch it says that it was reached, waits as long as it was told, and then lets the rows pass or
+fails. It talks to the test through files in a directory of the run.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def plan(seed: int, kinds: Sequence[str]) -> list[Interruption]:
 class Gate:
     """A task's part in an interruption; pickled into the tasks of one run.
 
-    `folder`: of this run alone. `first_batch`: the id of the run's first batch. `written`: records in the
-    output topic before the run.
+    `folder`: of this run alone. `first_batch`: the id of the run's first batch. `written`: records
+    in the output topic before the run.
     """
 
     what: Interruption

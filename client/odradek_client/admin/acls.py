@@ -37,8 +37,8 @@ Code = TypeVar("Code", bound=IntEnum)
 
 @dataclass(frozen=True)
 class AclBinding:
-    """One ACL: who (`principal`, "User:alice" or "User:*", from the address `host` or `*`) may do what with which
-    resource, or with DENY may not.
+    """One ACL: who (`principal`, "User:alice" or "User:*", from the address `host` or `*`) may do
+    what with which resource, or with DENY may not.
 
     `name`: `*` for all names; with PatternType.PREFIXED for those that begin with it.
     """
@@ -98,8 +98,8 @@ class AclAdmin(AdminPart):
     ) -> Results[AclBinding, None]:
         """Create ACLs; by ACL. One that is there already is no error.
 
-        Raises ClusterAuthorizationFailed, InvalidRequest for an ACL that cannot be, and Refused where the cluster
-        has no authorizer.
+        Raises ClusterAuthorizationFailed, InvalidRequest for an ACL that cannot be, and Refused
+        where the cluster has no authorizer.
         """
         wanted = each_of(acls, AclBinding, "acls", "AclBinding")
 

@@ -36,8 +36,8 @@ class ClusterDescription:
 class BrokerDescription:
     """The abilities of a broker.
 
-    `apis`: the lowest and highest version of each API, by its name (its number if this client has no
-    name for it). `supported_features`: the lowest and highest level that it could have;
+    `apis`: the lowest and highest version of each API, by its name (its number if this client has
+    no name for it). `supported_features`: the lowest and highest level that it could have;
     `finalized_features`: the level that is in force in the cluster.
     """
 

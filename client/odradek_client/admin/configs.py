@@ -68,7 +68,8 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True)
 class ConfigResource:
-    """A topic, a broker, a broker's loggers or a group whose configuration is meant. A broker's name is its node id."""
+    """A topic, a broker, a broker's loggers or a group whose configuration is meant. A broker's
+    name is its node id."""
 
     type: ResourceType
     name: str

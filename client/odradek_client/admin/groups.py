@@ -69,9 +69,10 @@ class GroupListing:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """One member. `host` as the broker prints it; the topics and partitions are those of a consumer,
-    and empty until the group is stable. `epoch`: of a member of a consumer group (KIP-848), which
-    has what `assignment` says and is on its way to what the group's epoch gives it."""
+    """One member. `host` as the broker prints it; the topics and partitions are those of a
+    consumer, and empty until the group is stable. `epoch`: of a member of a consumer group
+    (KIP-848), which has what `assignment` says and is on its way to what the group's epoch gives
+    it."""
 
     member_id: str
     instance_id: str | None
@@ -84,8 +85,9 @@ class GroupMember:
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """One group in detail, of either protocol (`type`). `assignor`: what its members agreed on, empty
-    until the group is stable. `epoch`: of a consumer group (KIP-848). `coordinator` is a node id."""
+    """One group in detail, of either protocol (`type`). `assignor`: what its members agreed on,
+    empty until the group is stable. `epoch`: of a consumer group (KIP-848). `coordinator` is a node
+    id."""
 
     group_id: str
     coordinator: int
@@ -111,8 +113,8 @@ class GroupAdmin(AdminPart):
         """The groups of all coordinators, by name; each filter given must fit.
 
         `states` are Kafka's names such as "Stable", `types` "classic" and "consumer", in upper or
-        lower case. Raises Refused for a name that does not exist, UnsupportedByBroker (a filter, and
-        a broker too old for it: states came with Kafka 2.6, types with 3.8).
+        lower case. Raises Refused for a name that does not exist, UnsupportedByBroker (a filter,
+        and a broker too old for it: states came with Kafka 2.6, types with 3.8).
         """
         wanted_states = [_known(state, GROUP_STATES, "group state") for state in states]
         wanted_types = [_known(kind, GROUP_TYPES, "group type") for kind in types]

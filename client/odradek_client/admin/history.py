@@ -114,8 +114,8 @@ class HistoryAdmin(AdminPart):
         """The history of a subject: the events its coordinator remembers; for a producer id or a
         partition ("TOPIC-NUMBER"), those that every broker does that knows it.
 
-        `limit`: the newest so many events. Raises NothingKnown, UnsupportedByBroker where the broker
-        is not Odradek's, AuthorizationFailed.
+        `limit`: the newest so many events. Raises NothingKnown, UnsupportedByBroker where the
+        broker is not Odradek's, AuthorizationFailed.
         """
         request = DescribeHistoryRequest(subject_type=_TYPES[subject], subject=name, limit=limit)
 

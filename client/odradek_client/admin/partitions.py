@@ -89,9 +89,9 @@ class PartitionAdmin(AdminPart):
 
         `before`: for each partition the offset of the first record that stays; or a datetime, which
         stands for the first record at that time or later; or LATEST for everything that there is.
-        Raises OffsetOutOfRange (behind the end), UnknownTopicOrPartition, PolicyViolation (the topic
-        is compacted only), StorageFailed (the broker cannot write it down, as on a full disk),
-        TopicAuthorizationFailed.
+        Raises OffsetOutOfRange (behind the end), UnknownTopicOrPartition, PolicyViolation (the
+        topic is compacted only), StorageFailed (the broker cannot write it down, as on a full
+        disk), TopicAuthorizationFailed.
         """
         offsets = await self._first_offsets(before)
 

@@ -72,11 +72,12 @@ class ProducerAdmin(AdminPart):
     async def abort_hanging_transaction(
         self, partition: tuple[str, int], start_offset: int
     ) -> ProducerDescription:
-        """Write an abort marker for the transaction that is open on a partition since `start_offset`.
+        """Write an abort marker for the transaction that is open on a partition since
+        `start_offset`.
 
-        For transactions that no coordinator knows of any more, and that hold back consumers for ever;
-        of one that its coordinator knows it would tear out a part. Raises Refused if no transaction
-        began at that offset and is still open.
+        For transactions that no coordinator knows of any more, and that hold back consumers for
+        ever; of one that its coordinator knows it would tear out a part. Raises Refused if no
+        transaction began at that offset and is still open.
         """
         tp = TopicPartition(*partition)
         producers = (await self.describe_producers([tp]))[tp]

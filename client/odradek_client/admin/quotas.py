@@ -28,7 +28,8 @@ from odradek_protocol.schemas.describe_client_quotas import EntityData as Descri
 class QuotaName(IntEnum):
     """What may stand for a name; the numbers are those of the match types of a filter.
 
-    DEFAULT: whoever of the type has no quota of its own. ANY: each name and the default, for asking.
+    DEFAULT: whoever of the type has no quota of its own. ANY: each name and the default, for
+    asking.
     """
 
     DEFAULT = 1

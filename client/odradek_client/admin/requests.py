@@ -40,7 +40,8 @@ R = TypeVar("R", bound=Message)
 
 #: How long nodes may contradict each other about a topic that this admin has not created.
 UNKNOWN_TOPIC_PATIENCE_MS = 2_000
-#: The same about one that this admin has created, from then on. Later, somebody may have deleted it.
+#: The same about one that this admin has created, from then on. Later, somebody may have deleted
+#: it.
 CREATED_PATIENCE_MS = 30_000
 #: Topics that an admin remembers to have created.
 _CREATED_MAX = 1000
@@ -175,7 +176,8 @@ class AdminRequests:
     ) -> Outcomes[K, V]:
         """`ask(node_id, items)` one node after the other, up to the first that is lost.
 
-        What the nodes before it have answered counts: a deletion that is asked for again finds nothing.
+        What the nodes before it have answered counts: a deletion that is asked for again finds
+        nothing.
         """
         outcomes: Outcomes[K, V] = {}
         for node_id, some in by_node.items():
@@ -245,10 +247,10 @@ class AdminRequests:
     ) -> Results[K, V]:
         """Ask about all items, and again about those with a retriable error while there is time.
 
-        `final`: errors that are retriable elsewhere but are the answer here. `partition_of` an item:
-        its topic and partition. That it is unknown is the answer only if that is likely to be true;
-        if not `patient`, then for every topic that this admin has not created. Raises the first
-        error, or leaves all of them in the results.
+        `final`: errors that are retriable elsewhere but are the answer here. `partition_of` an
+        item: its topic and partition. That it is unknown is the answer only if that is likely to be
+        true; if not `patient`, then for every topic that this admin has not created. Raises the
+        first error, or leaves all of them in the results.
         """
         loop = self._network.loop
         begun = loop.time()

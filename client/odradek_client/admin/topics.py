@@ -89,10 +89,11 @@ class TopicAdmin(AdminPart):
     ) -> Results[str, CreatedTopic]:
         """Create topics, given one by one or as a list; what became of each, by name.
 
-        It returns when the controller has made them, as Kafka's own admin does: of a cluster's other
-        nodes some may hear of them a moment later. Calls of this object about these topics wait for
-        that, and so do producers and consumers. Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor,
-        InvalidConfig, PolicyViolation, ClusterAuthorizationFailed.
+        It returns when the controller has made them, as Kafka's own admin does: of a cluster's
+        other nodes some may hear of them a moment later. Calls of this object about these topics
+        wait for that, and so do producers and consumers. Raises TopicAlreadyExists, InvalidTopic,
+        InvalidPartitions, InvalidReplicationFactor, InvalidConfig, PolicyViolation,
+        ClusterAuthorizationFailed.
         """
         given = [
             each

@@ -30,8 +30,9 @@ from odradek_protocol.schemas.list_transactions import (
 
 #: States in which a transaction holds back consumers that read committed records only.
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
-#: The timeout of the transactions that nobody will begin after `abort_transaction`. The shortest there is:
-#: brokers refuse what is above their `transaction.max.timeout.ms`, which may be anything from 1 up.
+#: The timeout of the transactions that nobody will begin after `abort_transaction`. The shortest
+#: there is: brokers refuse what is above their `transaction.max.timeout.ms`, which may be anything
+#: from 1 up.
 _FENCING_TIMEOUT_MS = 1
 
 
@@ -76,8 +77,9 @@ class TransactionAdmin(AdminPart):
     ) -> list[TransactionListing]:
         """The transactional ids of all coordinators, by name; every filter given must fit.
 
-        `states` are Kafka's names such as "Ongoing"; `longer_than_ms` leaves transactions that are open
-        and have been for longer. Raises Refused for a state that does not exist, UnsupportedByBroker.
+        `states` are Kafka's names such as "Ongoing"; `longer_than_ms` leaves transactions that are
+        open and have been for longer. Raises Refused for a state that does not exist,
+        UnsupportedByBroker.
         """
         request = ListTransactionsRequest(
             state_filters=list(states),
@@ -129,8 +131,8 @@ class TransactionAdmin(AdminPart):
     async def abort_transaction(self, transactional_id: str) -> TransactionDescription:
         """Abort the open transaction of an id, a prepared one too; what it was before.
 
-        The producer that has it is fenced. A transaction that is being committed is not stopped, its
-        end is waited for. Raises Refused if the id does not exist or has no transaction open.
+        The producer that has it is fenced. A transaction that is being committed is not stopped,
+        its end is waited for. Raises Refused if the id does not exist or has no transaction open.
         """
         described = (await self.describe_transactions(transactional_id))[transactional_id]
         if not described.is_open:
@@ -142,9 +144,11 @@ class TransactionAdmin(AdminPart):
         return described
 
     async def fence_producer(self, transactional_id: str) -> None:
-        """Refuse everything more of the producer that has an id, and abort what it has open, if anything.
+        """Refuse everything more of the producer that has an id, and abort what it has open, if
+        anything.
 
-        For a producer that may still be there and begin a transaction. An id that is not there is made.
+        For a producer that may still be there and begin a transaction. An id that is not there is
+        made.
         """
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS

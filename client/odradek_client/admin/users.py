@@ -42,7 +42,8 @@ class ScramCredentialInfo:
 
 @dataclass(frozen=True)
 class UserScramCredentialUpsertion:
-    """A credential to store, in the place of one of the same mechanism. `salt`: a random one if None."""
+    """A credential to store, in the place of one of the same mechanism. `salt`: a random one if
+    None."""
 
     user: str
     password: str = field(repr=False)
@@ -106,10 +107,10 @@ class UserAdmin(AdminPart):
     ) -> Results[str, None]:
         """Store and delete credentials, one of each user; by user.
 
-        Passwords are salted and hashed here, and not sent (C-78). Raises ClusterAuthorizationFailed, Refused
-        for what the broker does not take (a credential to delete that is not there, two of one user), and
-        ValueError for an empty name or password, a mechanism that is not known, and iterations below 4096 or
-        above 16384.
+        Passwords are salted and hashed here, and not sent (C-78). Raises
+        ClusterAuthorizationFailed, Refused for what the broker does not take (a credential to
+        delete that is not there, two of one user), and ValueError for an empty name or password, a
+        mechanism that is not known, and iterations below 4096 or above 16384.
         """
         by_user: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
         kinds = (UserScramCredentialUpsertion, UserScramCredentialDeletion)

@@ -27,7 +27,8 @@ _FALSE = {"false", "no", "off", "0"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """The definition of one setting. `kind` is "int", "float", "bool", "str", "names", "addresses", "object".
+    """The definition of one setting. `kind` is "int", "float", "bool", "str", "names", "addresses",
+    "object".
 
     `secret`: its value is shown nowhere.
     """
@@ -62,8 +63,9 @@ def setting(
 ) -> Any:
     """Declare a setting. `default=None` makes None a value it may have.
 
-    `kind` is told by the default unless that is None: "int", "float", "bool", "str"; "addresses" is a list of
-    "host:port", "names" one of words, "object" is taken as it is. The value of a `secret` is shown nowhere.
+    `kind` is told by the default unless that is None: "int", "float", "bool", "str"; "addresses" is
+    a list of "host:port", "names" one of words, "object" is taken as it is. The value of a `secret`
+    is shown nowhere.
     """
     if not kind:
         kind = {int: "int", float: "float", bool: "bool", str: "str"}[type(default)]
@@ -267,7 +269,8 @@ def _parse_addresses(row: Row, value: Any) -> tuple[str, ...]:
 def split_address(address: str) -> tuple[str, int]:
     """("host", port) of "host:port" or "[v6 address]:port"; the port is 9092 if there is none.
 
-    A listener name in front, as in "PLAINTEXT://host:9092", is dropped. ValueError says what is wrong.
+    A listener name in front, as in "PLAINTEXT://host:9092", is dropped. ValueError says what is
+    wrong.
     """
     rest = address.rpartition("://")[2]
     host, colon, port_text = rest.rpartition(":")

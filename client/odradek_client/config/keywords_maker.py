@@ -1,4 +1,5 @@
-"""`keywords.py`, made from the tables of `config`, so that editors and type checkers know every setting:
+"""`keywords.py`, made from the tables of `config`, so that editors and type checkers know every
+setting:
 
 python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py
 """

@@ -27,8 +27,8 @@ _BUILT_IN = {
 def resolve_protection(
     values: Mapping[str, Any], given: frozenset[str], rows: Mapping[str, Row]
 ) -> None:
-    """ConfigError for a security_protocol or mechanism that is not known, and for a protection that is set and
-    not used."""
+    """ConfigError for a security_protocol or mechanism that is not known, and for a protection that
+    is set and not used."""
     protocol = _protocol(values["security_protocol"])
     if protocol not in _PROTOCOLS:
         raise ConfigError(

@@ -113,7 +113,8 @@ class CompletedFetch:
 
     @property
     def exhausted(self) -> bool:
-        """Nothing more to take: neither of the batch at hand nor a complete one behind it (R-14)."""
+        """Nothing more to take: neither of the batch at hand nor a complete one behind it
+        (R-14)."""
         if self.cursor < len(self.records) or self._failure is not None:
             return False
         left_bytes = len(self._data) - self._at
@@ -173,7 +174,8 @@ class CompletedFetch:
         return rows.count - before
 
     def take_one(self) -> ConsumerRecord | None:
-        """The next record of the decoded batch, None if there is none; cheaper than `take` for a single one."""
+        """The next record of the decoded batch, None if there is none; cheaper than `take` for a
+        single one."""
         cursor = self.cursor
         if cursor >= len(self.records):
             return None
@@ -183,8 +185,8 @@ class CompletedFetch:
         return record
 
     def _advance(self) -> None:
-        """Move `next_offset` behind the last record handed out; if that was the batch's last, behind the
-        batch, gaps and all."""
+        """Move `next_offset` behind the last record handed out; if that was the batch's last,
+        behind the batch, gaps and all."""
         if self.cursor < len(self.records):
             self.next_offset = self.records[self.cursor - 1].offset + 1
         elif self._failure is None:
@@ -307,8 +309,8 @@ class CompletedFetch:
         deserialize: Deserializer,
         what: str,
     ) -> list[Any]:
-        """The column up to the first record that fails, which ends the batch and is raised when its turn
-        comes (K-15)."""
+        """The column up to the first record that fails, which ends the batch and is raised when its
+        turn comes (K-15)."""
         out: list[Any] = []
         try:
             for data in column:

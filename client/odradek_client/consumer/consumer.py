@@ -62,7 +62,7 @@ class Consumer:
 
     ::
 
-        async with Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+        async with Consumer("orders", bootstrap_servers="host:9092", group_id="bills") as consumer:
             async for record in consumer:
                 ...
 
@@ -133,7 +133,8 @@ class Consumer:
         """Commit if that is automatic, tell the listener, leave the group, close the connections.
         May be repeated.
 
-        The listener may still commit. `timeout_ms` bounds each wait for commits. `async with` does it.
+        The listener may still commit. `timeout_ms` bounds each wait for commits. `async with` does
+        it.
         """
         if self._closed:
             return
@@ -234,8 +235,9 @@ class Consumer:
         return self._subscription.assigned()
 
     def metrics(self) -> dict[str, float]:
-        """Under the names of Kafka's client: `fetch-throttle-time-avg` and `fetch-throttle-time-max`, how long
-        quotas had this consumer wait, in milliseconds, over the last minute; NaN without any answer."""
+        """Under the names of Kafka's client: `fetch-throttle-time-avg` and
+        `fetch-throttle-time-max`, how long quotas had this consumer wait, in milliseconds, over the
+        last minute; NaN without any answer."""
         return self._network.throttle_metrics("fetch")
 
     # --- records ----------------------------------------------------------------------------------
@@ -278,11 +280,11 @@ class Consumer:
 
         Its rows are those of Spark's `kafka` format: key and value (binary; deserializers are not
         called), topic, partition, offset, timestamp (microseconds, UTC), timestampType, and with
-        `include_headers` also headers (null for a record without). `columns` names the ones that are
-        wanted; others cost nothing. Perhaps no rows; fewer than there are once they hold 256 MiB.
-        Without `timeout_ms` it waits a second from the group's first assignment on, for which it waits
-        up to default_api_timeout_ms; with it, no longer than that.
-        Errors as `poll`; PyarrowMissing without the extra `arrow`, ValueError for an unknown column.
+        `include_headers` also headers (null for a record without). `columns` names the ones that
+        are wanted; others cost nothing. Perhaps no rows; fewer than there are once they hold 256
+        MiB. Without `timeout_ms` it waits a second from the group's first assignment on, for which
+        it waits up to default_api_timeout_ms; with it, no longer than that. Errors as `poll`;
+        PyarrowMissing without the extra `arrow`, ValueError for an unknown column.
         """
         self._require_open()
         rows = ArrowRows(chosen_columns(columns, include_headers))
@@ -296,7 +298,8 @@ class Consumer:
     async def poll_rows(
         self, rows: Rows, timeout_ms: float = 1_000, max_records: int | None = None
     ) -> None:
-        """As `poll`, into an object of one's own, which is given whole batches; deserializers are not called."""
+        """As `poll`, into an object of one's own, which is given whole batches; deserializers are
+        not called."""
         self._require_open()
         limit = self._limit(max_records)
         async with self._polling:
@@ -360,8 +363,8 @@ class Consumer:
         """Keep positions for the group: `offsets` (the next to read, K-40), or all positions if
         None.
 
-        Raises CommitFailed if the group has given the partitions away, RebalanceInProgress if polling
-        will put it right, RequestTimedOut, IllegalState without a group_id.
+        Raises CommitFailed if the group has given the partitions away, RebalanceInProgress if
+        polling will put it right, RequestTimedOut, IllegalState without a group_id.
         """
         self._require_connected()
         group = self._require_group("commit")

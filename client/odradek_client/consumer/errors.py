@@ -7,12 +7,12 @@
     │   ├── OffsetOutOfRange
     │   │   └── PositionOutOfRange   the position is not in the log, and auto_offset_reset is "none"
     │   │       └── LogTruncated     records that were read are gone from the log
-    │   └── CommitFailed             the group has gone on without this member: its offsets are others'
+    │   └── CommitFailed             the group has gone on without this member
     └── LocalError
         ├── NoOffset                 nothing committed, and auto_offset_reset is "none"
         ├── IllegalState
         │   └── NotAssigned          the partition is not this consumer's (any more)
-        └── RecordError              what was fetched cannot be handed out; the position stays before it
+        └── RecordError              what was fetched cannot be handed out: the position stays
             ├── CorruptRecord        damaged, or in a format that we do not read
             ├── OversizedRecord      the broker sent less than one batch
             └── DeserializationFailed  a deserializer raised
@@ -45,8 +45,8 @@ __all__ = [
 ]
 
 
-#: What a partition's error code asks for (K-14): the same request again after a backoff, in the first
-#: set with new metadata. Others are raised.
+#: What a partition's error code asks for (K-14): the same request again after a backoff, in the
+#: first set with new metadata. Others are raised.
 RETRY_WITH_NEW_METADATA = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -81,8 +81,8 @@ class PositionOutOfRange(OffsetOutOfRange):
 
 
 class LogTruncated(PositionOutOfRange):
-    """A new leader does not have all the records that were read (K-26). `divergent_offset`: the first
-    that is not what it was, None if that cannot be told. `seek` to go on."""
+    """A new leader does not have all the records that were read (K-26). `divergent_offset`: the
+    first that is not what it was, None if that cannot be told. `seek` to go on."""
 
     def __init__(
         self, partition: TopicPartition, offset: int, divergent_offset: int | None
@@ -139,8 +139,9 @@ class RecordError(LocalError):
 class CorruptRecord(RecordError):
     """The batch is damaged or in a format that we do not read (K-16). Never skipped silently.
 
-    `first_offset` and `last_offset` are the batch's, `next_offset` is where the log goes on behind it: `seek`
-    there to leave it out. All are None where the batch's header makes no sense either. `what`: the trouble alone.
+    `first_offset` and `last_offset` are the batch's, `next_offset` is where the log goes on behind
+    it: `seek` there to leave it out. All are None where the batch's header makes no sense either.
+    `what`: the trouble alone.
     """
 
     def __init__(

@@ -83,7 +83,8 @@ class FetchSession:
 
 
 def _topics(wanted: Iterable[tuple[TopicPartition, PartitionRequest]]) -> list[FetchTopic]:
-    """Neighbours of one topic together; the order of partitions is kept, brokers serve them in it (F-05)."""
+    """Neighbours of one topic together; the order of partitions is kept, brokers serve them in it
+    (F-05)."""
     topics: list[FetchTopic] = []
     for (name, number), want in wanted:
         if not topics or topics[-1].topic != name:

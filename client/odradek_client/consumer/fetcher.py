@@ -1,8 +1,9 @@
-"""Fetcher: the next Fetch requests, the buffer of their answers, and the records of a poll (K-01 to K-20).
+"""Fetcher: the next Fetch requests, the buffer of their answers, and the records of a poll (K-01 to
+K-20).
 
-One fetch in flight per node (K-05), and none for a partition that still has data here (K-06). So the
-buffer holds at most one answer per partition, in the order of arrival; a poll takes from its front,
-and what it leaves comes before newer data (K-07, K-08).
+One fetch in flight per node (K-05), and none for a partition that still has data here (K-06). So
+the buffer holds at most one answer per partition, in the order of arrival; a poll takes from its
+front, and what it leaves comes before newer data (K-07, K-08).
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class FetchPlan:
 
 @dataclass(slots=True)
 class FetchedRecords:
-    """The records of one pass over the buffer. `advanced`: positions moved, perhaps over nothing but
-    control records and aborted data (K-13)."""
+    """The records of one pass over the buffer. `advanced`: positions moved, perhaps over nothing
+    but control records and aborted data (K-13)."""
 
     records: Records
     count: int
@@ -118,7 +119,8 @@ class Fetcher:
     # --- sending ---
 
     def next_fetches(self, cluster: ClusterView, now_ms: int) -> list[FetchPlan]:
-        """One plan per idle node that leads a fetchable partition; those nodes are busy from now on."""
+        """One plan per idle node that leads a fetchable partition; those nodes are busy from now
+        on."""
         if self.retry_at_ms is not None and self.retry_at_ms <= now_ms:
             self.retry_at_ms = None
         by_node: dict[int, dict[TopicPartition, PartitionRequest]] = {}
@@ -174,7 +176,8 @@ class Fetcher:
     # --- answers ---
 
     def on_failure(self, plan: FetchPlan, now_ms: int) -> None:
-        """No answer came, or none that can be used: ask again, after a pause and with new metadata."""
+        """No answer came, or none that can be used: ask again, after a pause and with new
+        metadata."""
         self._in_flight.discard(plan.node_id)
         self._sessions[plan.node_id].restart()
         self.metadata_wanted = True
@@ -182,7 +185,8 @@ class Fetcher:
             self._back_off(self._subscription.get(partition), now_ms)
 
     def on_response(self, plan: FetchPlan, response: FetchResponse, now_ms: int) -> None:
-        """Buffer what came; positions that changed meanwhile make it stale, and it is left (K-12)."""
+        """Buffer what came; positions that changed meanwhile make it stale, and it is left
+        (K-12)."""
         self._in_flight.discard(plan.node_id)
         session = self._sessions[plan.node_id]
         code = ErrorCode.of(response.error_code)
@@ -271,7 +275,8 @@ class Fetcher:
     def collect(
         self, limit: int, only: Collection[TopicPartition] = (), rows: Rows | None = None
     ) -> FetchedRecords:
-        """Up to `limit` records from the front of the buffer; of the partitions `only`, if any given.
+        """Up to `limit` records from the front of the buffer; of the partitions `only`, if any
+        given.
 
         With `rows` they go there, not into what is returned.
 
@@ -335,7 +340,8 @@ class Fetcher:
             return [], 0, failure
 
     def _raise_errors(self, only: Collection[TopicPartition]) -> None:
-        """The first error of a partition that still is where it was; it may be fetched again then."""
+        """The first error of a partition that still is where it was; it may be fetched again
+        then."""
         for partition in list(self._errors):
             if only and partition not in only:
                 continue
@@ -348,10 +354,11 @@ class Fetcher:
                 raise error
 
     def take_one(self) -> ConsumerRecord | None:
-        """The record after the one that `collect(1)` returned last, if it is in the same decoded batch.
+        """The record after the one that `collect(1)` returned last, if it is in the same decoded
+        batch.
 
-        None means only that `collect` is to be called. For loops over single records, where the full pass
-        would cost more than the record.
+        None means only that `collect` is to be called. For loops over single records, where the
+        full pass would cost more than the record.
         """
         head, state = self._head, self._head_state
         if head is None or state is None:

@@ -1,4 +1,5 @@
-"""ListOffsets: where partitions begin and end, and what their first offset at or behind a time is."""
+"""ListOffsets: where partitions begin and end, and what their first offset at or behind a time
+is."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from odradek_protocol.schemas.list_offsets import (
 
 @dataclass(slots=True)
 class FoundOffsets:
-    """`found`: per partition, None if no record is at or behind the time. `retry`: to be asked about
-    again, with new metadata if `metadata_wanted`."""
+    """`found`: per partition, None if no record is at or behind the time. `retry`: to be asked
+    about again, with new metadata if `metadata_wanted`."""
 
     found: dict[TopicPartition, OffsetAndTimestamp | None] = field(default_factory=dict)
     retry: set[TopicPartition] = field(default_factory=set)

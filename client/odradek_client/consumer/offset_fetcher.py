@@ -1,7 +1,7 @@
 """Where partitions are read from: committed offsets, resets, validation, and ListOffsets itself.
 
-Positions are found in a task of their own, which a poll begins and a later one may see the end of: a poll
-that times out, or is cancelled, leaves it going.
+Positions are found in a task of their own, which a poll begins and a later one may see the end of:
+a poll that times out, or is cancelled, leaves it going.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class OffsetFetcher:
     # --- positions of assigned partitions ---------------------------------------------------------
 
     def update_positions(self) -> None:
-        """Have the task running while any partition's position is unknown or in doubt; raise what ended
-        it."""
+        """Have the task running while any partition's position is unknown or in doubt; raise what
+        ended it."""
         subscription, cluster = self._subscription, self._network.cluster
         task = self._task
         if self._complete_at_versions != (subscription.changes, cluster.version):
@@ -178,7 +178,8 @@ class OffsetFetcher:
             raise NoOffset(without_offset)
 
     async def _validate(self, partitions: list[TopicPartition]) -> None:
-        """Ask OffsetForLeaderEpoch (K-26). Positions pass where the broker does not serve it to clients."""
+        """Ask OffsetForLeaderEpoch (K-26). Positions pass where the broker does not serve it to
+        clients."""
         subscription, network = self._subscription, self._network
         plans, retry = plan_validation(partitions, subscription, network.cluster)
         failure: Exception | None = None

@@ -1,8 +1,8 @@
 """The loop of a poll: metadata, the group, positions, records, and the next fetches.
 
-Each poll does its pass in the task of the application (K-01). Beside it run one short task for every fetch
-in flight, and those of the group and of the positions; a poll that times out, or is cancelled, leaves them
-going.
+Each poll does its pass in the task of the application (K-01). Beside it run one short task for
+every fetch in flight, and those of the group and of the positions; a poll that times out, or is
+cancelled, leaves them going.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ class PollLoop:
         rows: Rows | None = None,
         joining_ms: float = 0,
     ) -> FetchedRecords:
-        """One poll: up to `limit` records, of the partitions `only` if any are given, into `rows` if
-        those are given.
+        """One poll: up to `limit` records, of the partitions `only` if any are given, into `rows`
+        if those are given.
 
-        Empty after `timeout_ms`, or earlier when positions moved over nothing to return (K-13). Until
-        the group has given partitions for the first time up to `joining_ms` are not counted.
+        Empty after `timeout_ms`, or earlier when positions moved over nothing to return (K-13).
+        Until the group has given partitions for the first time up to `joining_ms` are not counted.
         """
         deadline_ms = self._network.now_ms() + timeout_ms
         joined_by_ms = self._network.now_ms() + joining_ms
@@ -156,7 +156,8 @@ class PollLoop:
         self._cluster_seen = -1
 
     def _apply_metadata(self) -> None:
-        """If metadata has changed: the topics that fit the pattern, errors of topics that may not be read."""
+        """If metadata has changed: the topics that fit the pattern, errors of topics that may not
+        be read."""
         cluster, subscription = self._network.cluster, self._subscription
         if cluster.version == self._cluster_seen:
             return

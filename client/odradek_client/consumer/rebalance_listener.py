@@ -13,8 +13,8 @@ Callback = Callable[[set[TopicPartition]], Awaitable[None] | None]
 class RebalanceListener:
     """Subclass it, and override what you need; the methods may be plain or coroutine functions.
 
-    They run in the task that polls, never in the background (K-33), in this order over one rebalance:
-    revoked, then assigned. What they raise comes out of that poll.
+    They run in the task that polls, never in the background (K-33), in this order over one
+    rebalance: revoked, then assigned. What they raise comes out of that poll.
     """
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:

@@ -5,8 +5,8 @@ Each assigned partition is in one of four fetch states; `FETCH_STATE_STEPS` has 
     INITIALIZING       nothing known: the group's committed offset is to be fetched (K-25)
     AWAIT_RESET        ListOffsets is to find the log's end, its start or a time (O-16)
     FETCHING           the position is known: the only state in which the partition is fetched
-    AWAIT_VALIDATION   the position is known, but there is a newer leader: OffsetForLeaderEpoch is to say
-                       whether it still is in the log (K-26); nothing is fetched or handed out before
+    AWAIT_VALIDATION   the position is known, but there is a newer leader: OffsetForLeaderEpoch is
+                       to say whether it still is in the log (K-26); until then nothing is fetched
 
 A seek leads from anywhere to FETCHING, a reset from anywhere to AWAIT_RESET.
 """
@@ -53,11 +53,11 @@ class SubscriptionType(Enum):
 class TopicPartitionState:
     """One assigned partition.
 
-    `position`: the next offset to hand out, None unless FETCHING or AWAIT_VALIDATION (and once no longer
-    assigned). `leader_epoch`: of the record before it, -1 if unknown. `checked_epoch`: of the leader
-    that has, as far as is known, everything before it.
-    `high_watermark`, `last_stable_offset`, `log_start_offset`: as of the last answer, or None.
-    `retry_at_ms`: not to be asked about before.
+    `position`: the next offset to hand out, None unless FETCHING or AWAIT_VALIDATION (and once no
+    longer assigned). `leader_epoch`: of the record before it, -1 if unknown. `checked_epoch`: of
+    the leader that has, as far as is known, everything before it. `high_watermark`,
+    `last_stable_offset`, `log_start_offset`: as of the last answer, or None. `retry_at_ms`: not to
+    be asked about before.
     """
 
     __slots__ = (

@@ -1,1 +1,2 @@
-"""The connections of a client to its cluster, the metadata it learns there, and the coordinators it finds."""
+"""The connections of a client to its cluster, the metadata it learns there, and the coordinators it
+finds."""

@@ -1,4 +1,5 @@
-"""The exchange that makes a connection somebody's: SaslHandshake, then SaslAuthenticate (KIP-43, KIP-152)."""
+"""The exchange that makes a connection somebody's: SaslHandshake, then SaslAuthenticate (KIP-43,
+KIP-152)."""
 
 from __future__ import annotations
 
@@ -50,8 +51,9 @@ class Exchange(Protocol):
         ...
 
     def answer(self, token: bytes) -> bytes | None:
-        """The next token; None if the broker has said all that it has to. AuthenticationFailed if the broker
-        fails to show that it is the right one, SaslMessageError for a token that makes no sense."""
+        """The next token; None if the broker has said all that it has to. AuthenticationFailed if
+        the broker fails to show that it is the right one, SaslMessageError for a token that makes
+        no sense."""
         ...
 
 
@@ -81,7 +83,8 @@ async def authenticate(ask: Ask, versions: Versions, exchange: Exchange, *, tls:
 
 
 def reauthentication_ms(lifetime_ms: int, random: float) -> float:
-    """When to renew a session: after 85 to 95 % of its time, so that not all clients come at once (KIP-368).
+    """When to renew a session: after 85 to 95 % of its time, so that not all clients come at once
+    (KIP-368).
 
     `random`: from 0 to 1.
     """

@@ -5,11 +5,12 @@ one queue, in order, while the connection is being made, while the window is ful
 throttles (N-11) or the kernel takes no more; so the order of `submit` is the order on the wire.
 
 Answers come in the order of the requests (N-03). A request that is not answered in time closes the
-connection: nothing behind it can be answered either (N-16). Long before that it is late, which is told, and
-told again, so that others can be asked whether the broker is still there.
+connection: nothing behind it can be answered either (N-16). Long before that it is late, which is
+told, and told again, so that others can be asked whether the broker is still there.
 
-With SASL the connection is ready once the broker has accepted the client. Before such a session ends it is
-begun anew on the same connection (C-73): nothing new is written meanwhile, and what is unanswered is answered.
+With SASL the connection is ready once the broker has accepted the client. Before such a session
+ends it is begun anew on the same connection (C-73): nothing new is written meanwhile, and what is
+unanswered is answered.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ LATE_AGAIN_S = 0.5
 _WAIT_FOR_OTHERS = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _CORRELATION_RANGE = 2**31
 
-#: Gives, within so many ms, the client's side of one authentication. AuthenticationFailed if there is none.
+#: Gives, within so many ms, the client's side of one authentication. AuthenticationFailed if there
+#: is none.
 Login = Callable[[float], Awaitable[Exchange]]
 
 
@@ -144,8 +146,8 @@ class BrokerConnection:
     ) -> None:
         """`login`: with SASL. `spawn` runs a coroutine in a task that is awaited in the end.
 
-        `curious`: when the broker ends the connection without a word, find out whether it speaks TLS, or does
-        not, or wants SASL. `on_first_answer`: it has answered a request.
+        `curious`: when the broker ends the connection without a word, find out whether it speaks
+        TLS, or does not, or wants SASL. `on_first_answer`: it has answered a request.
         """
         self._loop = loop
         self.host = host
@@ -197,8 +199,8 @@ class BrokerConnection:
     # --- life -------------------------------------------------------------------------------------
 
     async def open(self, timeout_ms: float) -> None:
-        """Connect and shake hands. Never raises but for cancellation, its own one by `close` included:
-        see `ready`, `on_closed`."""
+        """Connect and shake hands. Never raises but for cancellation, its own one by `close`
+        included: see `ready`, `on_closed`."""
         if self.ready.done():
             return  # closed before it began
         self._attempt = asyncio.current_task()
@@ -329,7 +331,8 @@ class BrokerConnection:
             )
 
     async def _reauthenticate(self) -> None:
-        """Begin the session anew (C-73), or end the connection. Never raises but for cancellation."""
+        """Begin the session anew (C-73), or end the connection. Never raises but for
+        cancellation."""
         where = f"the session at {self.host}:{self.port}"
         try:
             assert self._login is not None
@@ -341,7 +344,8 @@ class BrokerConnection:
             self._close(f"{where} was not renewed within {self._setup_timeout_ms:.0f} ms")
         except OdradekError as error:
             if error.code is ErrorCode.ILLEGAL_SASL_STATE:
-                # Not now, say brokers of a session that is younger than a second: another connection will do.
+                # Not now, say brokers of a session that is younger than a second: another
+                # connection will do.
                 self._close(f"{where} could not be renewed: the broker does not do that now")
                 return
             text = f"{where} could not be renewed: {error}"
@@ -408,9 +412,9 @@ class BrokerConnection:
     ) -> asyncio.Future[Any]:
         """Send a request; the future gives the response.
 
-        Before the connection is ready the version is chosen when it becomes so. The future fails with
-        ConnectionLost, RequestTimedOut, UnsupportedByBroker, BadAnswer, or EncodeError for a request
-        that its version cannot carry.
+        Before the connection is ready the version is chosen when it becomes so. The future fails
+        with ConnectionLost, RequestTimedOut, UnsupportedByBroker, BadAnswer, or EncodeError for a
+        request that its version cannot carry.
         """
         now = self._loop.time()
         self.last_used = now
@@ -542,7 +546,8 @@ class BrokerConnection:
             self._close(f"the connection to {self.host}:{self.port} was lost{while_what}: {reason}")
 
     async def _look_into(self, reason: str) -> None:
-        """The end of a connection on which no request was answered: whether the broker wants SASL."""
+        """The end of a connection on which no request was answered: whether the broker wants
+        SASL."""
         where = f"{self.host}:{self.port}"
         mechanisms = await mechanisms_wanted(self.host, self.port, self._tls)
         if mechanisms is None:

@@ -1,8 +1,8 @@
 """The client's way to a cluster: requests over connections that are made when needed.
 
-Producer, consumer and admin share this. `Connections` finds the brokers from `bootstrap_servers` and keeps
-one connection per broker and channel, `MetadataUpdater` keeps the cluster's metadata fresh, `Coordinators`
-remembers who coordinates what.
+Producer, consumer and admin share this. `Connections` finds the brokers from `bootstrap_servers`
+and keeps one connection per broker and channel, `MetadataUpdater` keeps the cluster's metadata
+fresh, `Coordinators` remembers who coordinates what.
 
 Codes inside responses are the caller's business; only `find_coordinator` reads one."""
 
@@ -353,8 +353,8 @@ class NetworkClient:
     async def find_coordinator(self, key: str, key_type: int = GROUP_COORDINATOR) -> int:
         """The node id of the coordinator of a group (type 0) or a transactional id (type 1).
 
-        Remembered until `forget_coordinator`. Raises error_for the broker's code: CoordinatorUnavailable
-        and other Retriable errors are worth another try after a backoff.
+        Remembered until `forget_coordinator`. Raises error_for the broker's code:
+        CoordinatorUnavailable and other Retriable errors are worth another try after a backoff.
         """
         return await self._coordinators.find(key, key_type)
 

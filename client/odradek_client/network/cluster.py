@@ -188,8 +188,8 @@ class ClusterView:
         """Learn an answer; whether anything but its age changed.
 
         Brokers, topics and errors are replaced as a whole. Only a partition whose answer carries an
-        older leader epoch than the one known keeps what is known: a broker that lags behind must not
-        send us back to a leader that was deposed (KIP-320).
+        older leader epoch than the one known keeps what is known: a broker that lags behind must
+        not send us back to a leader that was deposed (KIP-320).
         """
         brokers = {
             broker.node_id: BrokerAddress(broker.node_id, broker.host, broker.port, broker.rack)

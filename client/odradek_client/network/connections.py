@@ -39,8 +39,8 @@ Channel = Literal["main", "coordinator", "fetch", "metadata"]
 _REACH_MAX = 8
 #: When to ask again whether a connection that is throttled or full takes more.
 _BUSY_CHECK_S = 0.02
-#: The order in which nodes are asked: who answers, who was not asked yet, who keeps requests waiting, a
-#: bootstrap address, who keeps us waiting for metadata.
+#: The order in which nodes are asked: who answers, who was not asked yet, who keeps requests
+#: waiting, a bootstrap address, who keeps us waiting for metadata.
 _READY, _NEW, _BUSY, _BOOTSTRAP, _SILENT = range(5)
 
 log = logging.getLogger("odradek.client")
@@ -136,8 +136,8 @@ class Connections:
         #: The finalized level of each feature, as of an epoch: of the newest connection (C-70).
         self.features: dict[str, int] = {}
         self._features_epoch = -1
-        #: Attempts to connect that are under way, also those whose connection was given up, and what else
-        #: connections do beside their requests.
+        #: Attempts to connect that are under way, also those whose connection was given up, and
+        #: what else connections do beside their requests.
         self._attempts: dict[asyncio.Task[None], None] = {}
         self._closed = False
         #: Whether a broker has ever answered: its listener then is of the right kind.
@@ -203,8 +203,8 @@ class Connections:
     async def least_loaded_node(self, timeout_ms: float | None = None) -> int:
         """A connected broker: the one with the fewest unanswered requests, or the first reached.
 
-        Brokers are tried once each, then the bootstrap addresses. ConnectionLost, with the reason of
-        each, if none answers.
+        Brokers are tried once each, then the bootstrap addresses. ConnectionLost, with the reason
+        of each, if none answers.
         """
         ready = [
             (node.connection.in_flight, node_id)
@@ -232,8 +232,8 @@ class Connections:
     async def reach_a_broker(self, timeout_ms: float) -> None:
         """See that clients come through to a broker under the address that it tells them.
 
-        The address of `bootstrap_servers` may work where that one does not: in a container, behind a
-        tunnel. ConnectionLost, with the reason of each, if no broker can be reached.
+        The address of `bootstrap_servers` may work where that one does not: in a container, behind
+        a tunnel. ConnectionLost, with the reason of each, if no broker can be reached.
         """
         nodes = list(self._cluster.brokers)
         self._random.shuffle(nodes)
@@ -301,7 +301,8 @@ class Connections:
         """Begin connecting; `on_ready` is called when a request can be sent, or that failed.
 
         The seconds to wait before trying again, if the backoff forbids it now: nothing is begun and
-        nothing is called then. Raises the AuthenticationFailed of the last try, at least once (C-75).
+        nothing is called then. Raises the AuthenticationFailed of the last try, at least once
+        (C-75).
         """
         node = self._node(node_id, channel)
         connection = node.connection

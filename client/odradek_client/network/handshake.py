@@ -24,8 +24,8 @@ async def negotiate(
     """The APIs a broker serves, asked with the newest version of ApiVersions first.
 
     A broker that does not know that version answers in version 0 with UNSUPPORTED_VERSION and
-    (since Kafka 2.4) the versions that it does know of ApiVersions. ConnectionLost if it says nothing
-    of use.
+    (since Kafka 2.4) the versions that it does know of ApiVersions. ConnectionLost if it says
+    nothing of use.
     """
     api = APIS[ApiKey.API_VERSIONS]
     version = api.versions.last

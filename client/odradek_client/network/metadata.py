@@ -1,8 +1,8 @@
 """The metadata of a cluster, kept fresh: asked for when it is old or something does not fit it.
 
-While a broker keeps somebody waiting the others are asked: once it has left the cluster, what it has not
-answered fails, and is tried elsewhere. When every broker that was known is gone, `bootstrap_servers` are
-asked again.
+While a broker keeps somebody waiting the others are asked: once it has left the cluster, what it
+has not answered fails, and is tried elsewhere. When every broker that was known is gone,
+`bootstrap_servers` are asked again.
 """
 
 from __future__ import annotations
@@ -262,8 +262,8 @@ class MetadataUpdater:
         return failure
 
     async def _first_metadata(self) -> MetadataResponse:
-        """From the brokers in turn: the next one is asked when one has failed, or is late. ConnectionLost,
-        with the reason of each, if none can be reached."""
+        """From the brokers in turn: the next one is asked when one has failed, or is late.
+        ConnectionLost, with the reason of each, if none can be reached."""
         reasons: dict[str, bool] = {}
         asked: set[asyncio.Task[MetadataResponse]] = set()
         done: set[asyncio.Task[MetadataResponse]] = set()

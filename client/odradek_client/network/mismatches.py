@@ -1,4 +1,5 @@
-"""What is said of a listener that wants another protocol than the client speaks: what it is, and what to set."""
+"""What is said of a listener that wants another protocol than the client speaks: what it is, and
+what to set."""
 
 from __future__ import annotations
 

@@ -44,10 +44,11 @@ async def speaks_plaintext(host: str, port: int) -> bool:
 
 
 async def mechanisms_wanted(host: str, port: int, tls: ssl.SSLContext | None) -> list[str] | None:
-    """The mechanisms of SASL that it has; None if it wants none, or does not say. Never raises but for
-    cancellation.
+    """The mechanisms of SASL that it has; None if it wants none, or does not say. Never raises but
+    for cancellation.
 
-    It is asked for a mechanism that nobody has: a listener of SASL refuses that with a list of its own.
+    It is asked for a mechanism that nobody has: a listener of SASL refuses that with a list of its
+    own.
     """
     asked = b"".join(
         encode_request(SaslHandshakeRequest(mechanism=_NO_MECHANISM), 1, _CORRELATION_ID, "odradek")
@@ -73,8 +74,8 @@ async def _answer(
     *,
     whole: bool = False,
 ) -> bytes:
-    """The first bytes of what comes back, or the `whole` frame of which they are the length; empty if there are
-    not so many."""
+    """The first bytes of what comes back, or the `whole` frame of which they are the length; empty
+    if there are not so many."""
     writer = None
     try:
         async with asyncio.timeout(_PATIENCE_S):

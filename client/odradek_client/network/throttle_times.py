@@ -1,4 +1,5 @@
-"""How long brokers had a client wait (quotas): the average and the longest of the last minute, as in Kafka's clients."""
+"""How long brokers had a client wait (quotas): the average and the longest of the last minute, as
+in Kafka's clients."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ class _Sample:
 
 
 class ThrottleTimes:
-    """`throttle_time_ms` of every answer, 0 for those that have none, in two samples of 30 s, of which the
-    older one goes when a third begins."""
+    """`throttle_time_ms` of every answer, 0 for those that have none, in two samples of 30 s, of
+    which the older one goes when a third begins."""
 
     __slots__ = ("_samples",)
 
@@ -37,7 +38,8 @@ class ThrottleTimes:
         sample.longest_ms = max(sample.longest_ms, throttle_ms)
 
     def metrics(self, prefix: str, now_ms: float) -> dict[str, float]:
-        """`PREFIX-throttle-time-avg` and `-max`, in milliseconds; NaN if there was no answer lately."""
+        """`PREFIX-throttle-time-avg` and `-max`, in milliseconds; NaN if there was no answer
+        lately."""
         live = [each for each in self._samples if now_ms - each.began_ms < SAMPLES * SAMPLE_MS]
         count = sum(each.count for each in live)
         total_ms = sum(each.total_ms for each in live)

@@ -73,7 +73,8 @@ class Transport(asyncio.BufferedProtocol):
         receive_max_bytes: int,
         tls: ssl.SSLContext | None = None,
     ) -> Transport:
-        """Connect, with TLS if there is a context for it; OSError if that fails, which ssl.SSLError is."""
+        """Connect, with TLS if there is a context for it; OSError if that fails, which ssl.SSLError
+        is."""
         loop = asyncio.get_running_loop()
         if tls is None:
             _, protocol = await loop.create_connection(

@@ -152,7 +152,8 @@ class Accumulator:
         return batch
 
     def encoded_bytes(self, encoded: EncodedRecords) -> int:
-        """What a whole batch takes of the memory. Compression may make it larger than all of that."""
+        """What a whole batch takes of the memory. Compression may make it larger than all of
+        that."""
         return min(encoded.held_bytes, self.buffer_memory)
 
     def add(self, queue: PartitionQueue, encoded: EncodedRecords, now_ms: float) -> ProducerBatch:

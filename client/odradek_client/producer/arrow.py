@@ -1,7 +1,9 @@
-"""`Producer.produce_arrow`: the rows of a RecordBatch as batches of their partitions, and their fate.
+"""`Producer.produce_arrow`: the rows of a RecordBatch as batches of their partitions, and their
+fate.
 
-Batches come encoded from `odradek_protocol.records.from_arrow`; from the accumulator on they are batches like all
-others. A `pyarrow.RecordBatch` has many batches' worth of rows, which are encoded a chunk at a time.
+Batches come encoded from `odradek_protocol.records.from_arrow`; from the accumulator on they are
+batches like all others. A `pyarrow.RecordBatch` has many batches' worth of rows, which are encoded
+a chunk at a time.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ CHUNK_BYTES = 512 * 1024
 class RowsOutcome(NamedTuple):
     """Rows that went to one partition behind each other: written, or not.
 
-    `rows` are their numbers in the RecordBatch, in the order of their offsets: a range where they lie together.
-    `base_offset` is the first one's, -1 if the broker did not say or they were not written. `error`: why they
-    are not written, None if they are.
+    `rows` are their numbers in the RecordBatch, in the order of their offsets: a range where they
+    lie together. `base_offset` is the first one's, -1 if the broker did not say or they were not
+    written. `error`: why they are not written, None if they are.
     """
 
     partition: int
@@ -52,7 +54,8 @@ class ArrowMetadata(NamedTuple):
     outcomes: list[RowsOutcome]
 
     def offsets(self) -> Any:
-        """A `pyarrow.RecordBatch` of the columns partition (int32) and offset (int64), a row for each row."""
+        """A `pyarrow.RecordBatch` of the columns partition (int32) and offset (int64), a row for
+        each row."""
         pa = pyarrow()
         from pyarrow.compute import array_sort_indices
 
@@ -78,7 +81,8 @@ class ArrowMetadata(NamedTuple):
 
 
 class ArrowDelivery:
-    """The fate of a RecordBatch's rows. Await it for the `ArrowMetadata`; it raises if a row was not written.
+    """The fate of a RecordBatch's rows. Await it for the `ArrowMetadata`; it raises if a row was
+    not written.
 
     May be awaited any number of times, by several tasks, or not at all.
     """
@@ -117,8 +121,8 @@ class ArrowDelivery:
         return ArrowMetadata(self.topic, self._row_count, self.outcomes())
 
     def exception(self) -> OdradekError | None:
-        """Why rows were not written: the first one's reason, naming it. None if all were; IllegalState if
-        that is not known yet."""
+        """Why rows were not written: the first one's reason, naming it. None if all were;
+        IllegalState if that is not known yet."""
         failures = [
             (leaf_rows[failure[0]], len(leaf_rows), failure[1])
             for leaf, leaf_rows in self._leaves()
@@ -134,7 +138,8 @@ class ArrowDelivery:
         )
 
     def outcomes(self, *, known: bool = False) -> list[RowsOutcome]:
-        """What became of which rows. IllegalState if that is not known yet; or only what is `known`."""
+        """What became of which rows. IllegalState if that is not known yet; or only what is
+        `known`."""
         found = []
         for leaf, rows in self._leaves(known):
             failure = leaf.first_error()
@@ -162,7 +167,8 @@ class ArrowDelivery:
 
 
 class Lines:
-    """Lines that are to be sent to one partition, None for any: what `ArrowRows` is of a RecordBatch."""
+    """Lines that are to be sent to one partition, None for any: what `ArrowRows` is of a
+    RecordBatch."""
 
     def __init__(
         self, config: ProducerConfig, records: LineRecords, partition: int | None, timestamp_ms: int
@@ -217,7 +223,8 @@ class ArrowRows:
         return self.records.count
 
     def place(self, router: TopicRouter, state: TopicQueues) -> None:
-        """Look at all rows, and find their partitions. Raises RecordTooLarge, UnwritablePartition, ValueError."""
+        """Look at all rows, and find their partitions. Raises RecordTooLarge, UnwritablePartition,
+        ValueError."""
         partitions = len(state.queues)
         if self._partition is not None:
             router.choose(state, None, None, self._partition)  # it must be there

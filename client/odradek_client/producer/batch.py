@@ -1,8 +1,8 @@
 """A batch for one partition, from the first record to the answer, and the `Delivery` of each
 record.
 
-There is no future per record: a `Delivery` is two words, a batch and an index in it. Only who awaits
-one before its batch is done gets a future.
+There is no future per record: a `Delivery` is two words, a batch and an index in it. Only who
+awaits one before its batch is done gets a future.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ NewFuture = Callable[[], Future]
 class RecordMetadata(NamedTuple):
     """Where a record went.
 
-    `offset` is -1 if the broker did not say: with acks=0, or for a duplicate that it only remembers.
-    `timestamp_ms` is the broker's for topics with LogAppendTime, else the record's own.
+    `offset` is -1 if the broker did not say: with acks=0, or for a duplicate that it only
+    remembers. `timestamp_ms` is the broker's for topics with LogAppendTime, else the record's own.
     """
 
     topic: str
@@ -295,15 +295,16 @@ class ProducerBatch:
         return _new_tuple(RecordMetadata, (topic, partition, offset, timestamp_ms))
 
     def leaves(self, start: int = 0) -> Iterator[tuple[int, ProducerBatch]]:
-        """The batches that its records went in, itself if it was not split, each with the index of its first
-        record, counted from `start`."""
+        """The batches that its records went in, itself if it was not split, each with the index of
+        its first record, counted from `start`."""
         if not self._parts:
             yield start, self
         for part, at in zip(self._parts, self._starts, strict=True):
             yield from part.leaves(start + at)
 
     def first_error(self) -> tuple[int, OdradekError] | None:
-        """The first record of a finished batch that was not written, and why; of one that is no parent."""
+        """The first record of a finished batch that was not written, and why; of one that is no
+        parent."""
         if self._error is None:
             return None
         index = min(self._record_errors, default=0)

@@ -17,8 +17,8 @@ _NO_TIMEOUT_MS = 2**31 - 1
 class IdempotenceManager:
     """Identity and sequences of one producer. It sends nothing and knows no clock.
 
-    A gap in the sequences of a partition is closed by the next epoch, which the producer gives itself
-    (C-44).
+    A gap in the sequences of a partition is closed by the next epoch, which the producer gives
+    itself (C-44).
     """
 
     def __init__(self) -> None:
@@ -52,9 +52,9 @@ class IdempotenceManager:
     def bump_if_requested(self) -> bool:
         """The local epoch bump (C-44); whether there was one.
 
-        Partitions that asked for it start over, their unanswered batches included. The others follow
-        when nothing of theirs is in flight (C-20). Behind the last epoch a new producer id is needed:
-        rewriting then waits until it is there.
+        Partitions that asked for it start over, their unanswered batches included. The others
+        follow when nothing of theirs is in flight (C-20). Behind the last epoch a new producer id
+        is needed: rewriting then waits until it is there.
         """
         if self.state is not State.READY or not self.sequences.may_bump:
             return False

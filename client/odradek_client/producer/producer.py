@@ -99,7 +99,8 @@ class Producer:
 
     def _set_up(self, config: ProducerConfig, network: NetworkClient | None) -> None:
         self.config = config
-        # By the module's name: a simulation replaces what stands under it with a generator of its seed.
+        # By the module's name: a simulation replaces what stands under it with a generator of its
+        # seed.
         self._random = random_module.Random()
         self._wall_clock = time.time
         self._owns_network = network is None
@@ -124,7 +125,8 @@ class Producer:
     # --- life -------------------------------------------------------------------------------------
 
     async def start(self, timeout_ms: float | None = None) -> None:
-        """Connect. MetadataTimeout if no broker can be reached within `timeout_ms` (max_block_ms if None)."""
+        """Connect. MetadataTimeout if no broker can be reached within `timeout_ms` (max_block_ms if
+        None)."""
         if self._closing:
             raise Closed("this producer was closed; make a new one")
         if self._loop is not None:
@@ -261,10 +263,11 @@ class Producer:
     ) -> Delivery:
         """Buffer a record; await the `Delivery` returned to know that it is written.
 
-        `value` and `key` are bytes or None, unless there is a serializer. `headers` are (name, bytes)
-        pairs, or a mapping. `timestamp_ms` is since 1970, or a datetime; now if None. Waits for metadata and for room, at most max_block_ms (C-11). Raises
-        MetadataTimeout, BufferTimeout, RecordTooLarge (C-12), InvalidTopic,
-        TopicAuthorizationFailed, Closed, TypeError, ValueError.
+        `value` and `key` are bytes or None, unless there is a serializer. `headers` are (name,
+        bytes) pairs, or a mapping. `timestamp_ms` is since 1970, or a datetime; now if None. Waits
+        for metadata and for room, at most max_block_ms (C-11). Raises MetadataTimeout,
+        BufferTimeout, RecordTooLarge (C-12), InvalidTopic, TopicAuthorizationFailed, Closed,
+        TypeError, ValueError.
         """
         if self._serializes:
             key, value = self._serialize(key, value)
@@ -340,14 +343,14 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: Time | None = None,
     ) -> ArrowDelivery:
-        """Buffer the rows of a `pyarrow.RecordBatch`, without an object per record; await the `ArrowDelivery`
-        returned to know that they are written.
+        """Buffer the rows of a `pyarrow.RecordBatch`, without an object per record; await the
+        `ArrowDelivery` returned to know that they are written.
 
-        Columns by name: `value`, and, where they are there, `key`, `headers`, `partition` and `timestamp`
-        (docs/use/arrow.md). `partition` and `timestamp_ms` are for all rows, in place of those columns.
-        All rows are looked at before the first is buffered: TypeError, ValueError and RecordTooLarge
-        name the row and the column. Otherwise raises as `send`; BufferTimeout says how many rows were
-        buffered before. Serializers are not called.
+        Columns by name: `value`, and, where they are there, `key`, `headers`, `partition` and
+        `timestamp` (docs/use/arrow.md). `partition` and `timestamp_ms` are for all rows, in place
+        of those columns. All rows are looked at before the first is buffered: TypeError, ValueError
+        and RecordTooLarge name the row and the column. Otherwise raises as `send`; BufferTimeout
+        says how many rows were buffered before. Serializers are not called.
         """
         self._checked_router()
         self._check_transaction()
@@ -360,11 +363,12 @@ class Producer:
     async def produce_lines(
         self, lines: LineRecords, delivery: ArrowDelivery, *, partition: int | None = None
     ) -> None:
-        """Buffer lines as the values of records of the delivery's topic, without an object per record, up to the
-        first that is too large; await `delivery` to know that they are written. The time of all is now.
+        """Buffer lines as the values of records of the delivery's topic, without an object per
+        record, up to the first that is too large; await `delivery` to know that they are written.
+        The time of all is now.
 
-        Raises as `send`, and `delivery.buffered` says how many were buffered before. Serializers are not called,
-        nor is a partitioner of one's own.
+        Raises as `send`, and `delivery.buffered` says how many were buffered before. Serializers
+        are not called, nor is a partitioner of one's own.
         """
         self._checked_router()
         rows = Lines(self.config, lines, partition, self._timestamp(None))
@@ -437,8 +441,9 @@ class Producer:
         return self._network.cluster.partitions_of(topic) or []
 
     def metrics(self) -> dict[str, float]:
-        """Under the names of Kafka's client: `produce-throttle-time-avg` and `produce-throttle-time-max`, how long
-        quotas had this producer wait, in milliseconds, over the last minute; NaN without any answer."""
+        """Under the names of Kafka's client: `produce-throttle-time-avg` and
+        `produce-throttle-time-max`, how long quotas had this producer wait, in milliseconds, over
+        the last minute; NaN without any answer."""
         return self._network.throttle_metrics("produce")
 
     # --- transactions -----------------------------------------------------------------------------
@@ -446,9 +451,10 @@ class Producer:
     async def init_transactions(self) -> None:
         """Once, before the first transaction.
 
-        Older producers of the same transactional_id are fenced; what they left open is aborted or, if
-        they had decided to commit, finished (T-59). Raises TransactionalIdAuthorizationFailed and
-        ClusterAuthorizationFailed (may be called again), Fatal, TransactionTimeout, IllegalState.
+        Older producers of the same transactional_id are fenced; what they left open is aborted or,
+        if they had decided to commit, finished (T-59). Raises TransactionalIdAuthorizationFailed
+        and ClusterAuthorizationFailed (may be called again), Fatal, TransactionTimeout,
+        IllegalState.
         """
         await self._transactional().init()
 
@@ -506,7 +512,8 @@ class Producer:
         await calls.send_offsets(offsets, group)
 
     async def prepare_transaction(self, *, may_time_out: bool = False) -> PreparedTransaction:
-        """Make the transaction ready to be ended by anyone (KIP-939), and take nothing more into it.
+        """Make the transaction ready to be ended by anyone (KIP-939), and take nothing more into
+        it.
 
         Waits until every record is written. The answer has all that `resume_transaction` needs, in
         another process too. Closing the producer leaves the transaction open then. Needs
@@ -518,8 +525,8 @@ class Producer:
     async def resume_transaction(self, prepared: PreparedTransaction) -> None:
         """Take over a prepared transaction, in place of `init_transactions`, to commit or abort it.
 
-        No broker is asked. It may be done again with the same `prepared` if nobody knows whether the
-        last one who tried came through (T-65). IllegalState.
+        No broker is asked. It may be done again with the same `prepared` if nobody knows whether
+        the last one who tried came through (T-65). IllegalState.
         """
         self._check_open()
         self._transactional().resume(PreparedTransaction(*prepared))

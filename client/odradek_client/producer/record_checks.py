@@ -14,7 +14,8 @@ from odradek_protocol.records import HEADER_BYTES, record_upper_bound
 def check_record(
     config: ProducerConfig, topic: Any, value: Any, key: Any, headers: Any, partition: Any
 ) -> Headers:
-    """Types and size (C-12); the headers as a sequence of pairs. TypeError, ValueError, RecordTooLarge."""
+    """Types and size (C-12); the headers as a sequence of pairs. TypeError, ValueError,
+    RecordTooLarge."""
     check_topic(topic)
     for what, content in (("value", value), ("key", key)):
         if content is not None and not isinstance(content, bytes | bytearray | memoryview):

@@ -152,7 +152,8 @@ class Sender:
         self._identity_failures = 0
         self._identity_at_ms = 0.0
         self.refresh_metadata = False
-        #: Why the last batch that was answered, or should have been, is sent again; None if it was acknowledged.
+        #: Why the last batch that was answered, or should have been, is sent again; None if it was
+        #: acknowledged.
         self.trouble: OdradekError | None = None
         # The same for each partition.
         self._troubles: dict[tuple[str, int], OdradekError] = {}
@@ -416,7 +417,8 @@ class Sender:
             failed.append(batch)
             if reaction is ProduceReaction.FATAL and self._identity is not None:
                 self._identity.fail(error)
-            # What is refused now may have been taken before, when the broker's settings were others.
+            # What is refused now may have been taken before, when the broker's settings were
+            # others.
             unknown = reaction is ProduceReaction.RETRY or batch.may_be_written
             self._fail(batch, error, may_be_written=unknown, answer=answer)
 
@@ -511,8 +513,8 @@ class Sender:
     # --- giving up --------------------------------------------------------------------------------
 
     def refused(self, node_id: int, error: AuthenticationFailed) -> list[ProducerBatch]:
-        """A node does not take who we are: what waits for it fails at once, and is the end of a transactional
-        producer (C-75)."""
+        """A node does not take who we are: what waits for it fails at once, and is the end of a
+        transactional producer (C-75)."""
         if self._transactions is not None:
             self._transactions.fail(error)
             return self._fail_all(error)

@@ -57,8 +57,8 @@ class _Failures:
 
 
 class DeliveryLog:
-    """A line for each batch would bury everything else. `call_at(at_ms, tell)` calls `tell` at that time, of a
-    clock that only rises, in milliseconds."""
+    """A line for each batch would bury everything else. `call_at(at_ms, tell)` calls `tell` at that
+    time, of a clock that only rises, in milliseconds."""
 
     def __init__(self, call_at: Callable[[float, Callable[[], None]], None]) -> None:
         self._call_at = call_at
@@ -80,7 +80,8 @@ class DeliveryLog:
             self._failures[batch.unknown_fate].add(batch)
 
     def tell(self) -> None:
-        """A line about all records that have failed since the last line; two, if some of them may be written."""
+        """A line about all records that have failed since the last line; two, if some of them may
+        be written."""
         for unknown, failures in self._failures.items():
             if failures.records:
                 log.warning(
@@ -93,7 +94,8 @@ class DeliveryLog:
                 self._failures[unknown] = _Failures()
 
     def answered(self, trouble: OdradekError | None, now_ms: float) -> None:
-        """Batches were acknowledged (None), or refused and will be sent again, for the last reason."""
+        """Batches were acknowledged (None), or refused and will be sent again, for the last
+        reason."""
         if trouble is None:
             self._refused_since_ms = None
             return
@@ -120,7 +122,8 @@ _WAKE_MS_MIN = 1.0
 
 
 class SenderLoop:
-    """Runs a `Sender` over a `NetworkClient`. `on_progress` is called after answers: room may be free."""
+    """Runs a `Sender` over a `NetworkClient`. `on_progress` is called after answers: room may be
+    free."""
 
     def __init__(
         self, sender: Sender, network: NetworkClient, on_progress: Callable[[], None]
@@ -301,8 +304,8 @@ class SenderLoop:
 
 
 def _cancelled() -> ConnectionLost:
-    """The error of a request whose task `asyncio.run` cancelled at its end, perhaps while a producer that closes waits
-    for the request: it is tried again."""
+    """The error of a request whose task `asyncio.run` cancelled at its end, perhaps while a
+    producer that closes waits for the request: it is tried again."""
     return ConnectionLost("the request was cancelled")
 
 

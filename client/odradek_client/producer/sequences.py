@@ -1,7 +1,7 @@
 """The sequences of a producer's batches, partition by partition (C-20 to C-24, C-40 to C-52).
 
-`Sequences` stamps batches, takes their answers and knows which gaps there are. What is done about a gap, and
-under which identity batches go, its owner decides.
+`Sequences` stamps batches, takes their answers and knows which gaps there are. What is done about a
+gap, and under which identity batches go, its owner decides.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Sequences:
             and sequences.last_acked_sequence == NO_SEQUENCE
             and first_goes_alone
         ):
-            # If the first batch failed there, a second one on its heels would be taken before it. So
-            # the first under an identity goes alone.
+            # If the first batch failed there, a second one on its heels would be taken before it.
+            # So the first under an identity goes alone.
             return False
         return sequences.unresolved_at is None and batch.tp not in self._to_bump
 
@@ -185,8 +185,8 @@ class Sequences:
         return tp in self._unresolved
 
     def resolve(self) -> list[TopicPartition]:
-        """The partitions whose unresolved sequences turned out to be a gap (C-42). Once per pass of the
-        sender."""
+        """The partitions whose unresolved sequences turned out to be a gap (C-42). Once per pass of
+        the sender."""
         if not self._unresolved:
             return []
         gaps = []

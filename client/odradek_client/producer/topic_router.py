@@ -25,7 +25,8 @@ class TopicQueues:
 
 
 class TopicRouter:
-    """The queues of all topics that records were sent to. `topics` is filled here, and read by the producer."""
+    """The queues of all topics that records were sent to. `topics` is filled here, and read by the
+    producer."""
 
     def __init__(
         self,
@@ -57,13 +58,15 @@ class TopicRouter:
 
     @property
     def decides_by_itself(self) -> bool:
-        """Whether a key's hash is the partition of a record, and nothing else that the settings name."""
+        """Whether a key's hash is the partition of a record, and nothing else that the settings
+        name."""
         return self._partitioner == "default"
 
     def choose(
         self, state: TopicQueues, key: bytes | None, value: bytes | None, partition: int | None
     ) -> PartitionQueue:
-        """The queue of a record that does not fit the obvious batch, or is the first of its kind."""
+        """The queue of a record that does not fit the obvious batch, or is the first of its
+        kind."""
         queues = state.queues
         if partition is not None:
             if not 0 <= partition < len(queues):

@@ -108,7 +108,8 @@ class TransactionCalls:
     async def prepare(
         self, flush: Callable[[], Awaitable[None]], *, may_time_out: bool
     ) -> PreparedTransaction:
-        """Write all records with `flush`, then leave the transaction to whoever ends it (KIP-939)."""
+        """Write all records with `flush`, then leave the transaction to whoever ends it
+        (KIP-939)."""
         self._transactions.check_open("prepare_transaction")
         await flush()
         while self._accumulator.incomplete:

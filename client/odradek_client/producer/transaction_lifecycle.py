@@ -1,4 +1,5 @@
-"""The lifecycle of a transactional producer: its state, its error, and which call may be made now."""
+"""The lifecycle of a transactional producer: its state, its error, and which call may be made
+now."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ class TransactionLifecycle:
     # --- calls ------------------------------------------------------------------------------------
 
     def operation(self, name: str, begin: Callable[[], Operation]) -> Operation:
-        """The operation of a call: the one that its caller gave up waiting for, or a new one (C-67).
+        """The operation of a call: the one that its caller gave up waiting for, or a new one
+        (C-67).
 
         IllegalState if another one is still to be waited for.
         """

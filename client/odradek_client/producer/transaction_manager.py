@@ -1,13 +1,13 @@
 """Transactions: what a producer with a transactional id decides (C-60 to C-70).
 
-`TransactionManager` is made of the sequences of its batches, the lifecycle that says which call may be made
-when, and the queue of requests to coordinators. It sends nothing: `next_request` gives a request, `answered` or
-`unanswered` takes its fate.
+`TransactionManager` is made of the sequences of its batches, the lifecycle that says which call may
+be made when, and the queue of requests to coordinators. It sends nothing: `next_request` gives a
+request, `answered` or `unanswered` takes its fate.
 
-Two versions (KIP-890). In v1 partitions are announced with AddPartitionsToTxn before anything is sent to
-them, and the epoch stays until something goes wrong (C-62, C-66). In v2 the broker notices by itself,
-and every end of a transaction brings the next epoch (C-65). Which one holds is decided at the boundary
-of a transaction only (C-70).
+Two versions (KIP-890). In v1 partitions are announced with AddPartitionsToTxn before anything is
+sent to them, and the epoch stays until something goes wrong (C-62, C-66). In v2 the broker notices
+by itself, and every end of a transaction brings the next epoch (C-65). Which one holds is decided
+at the boundary of a transaction only (C-70).
 """
 
 from __future__ import annotations
@@ -277,14 +277,16 @@ class TransactionManager:
     def _is_idle(self) -> bool:
         """Whether no coordinator need be told of the end (C-64).
 
-        In v2 it is told of whatever was sent anywhere, because only the brokers know what they added
-        (T-61). If nothing was sent at all it must not be: while the markers of the transaction before
-        are being written, the present epoch looks like a fenced producer's (T-65).
+        In v2 it is told of whatever was sent anywhere, because only the brokers know what they
+        added (T-61). If nothing was sent at all it must not be: while the markers of the
+        transaction before are being written, the present epoch looks like a fenced producer's
+        (T-65).
         """
         return not self._started or not self.identity.is_valid
 
     def _ended(self, operation: Operation | None) -> None:
-        """Decided. The next epoch first, if one is needed (C-66); then a new transaction may begin."""
+        """Decided. The next epoch first, if one is needed (C-66); then a new transaction may
+        begin."""
         self._added.clear()
         self._started = self._confirmed = self.is_prepared = False
         self.ending = None
@@ -389,8 +391,8 @@ class TransactionManager:
         self._confirmed = True
 
     def gave_up(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
-        """A stamped batch failed for good. What is certainly not written leaves a gap, which is closed
-        without a new epoch (C-45)."""
+        """A stamped batch failed for good. What is certainly not written leaves a gap, which is
+        closed without a new epoch (C-45)."""
         fatal = self.state is State.FATAL_ERROR
         if not may_be_written and not fatal:
             self.sequences.close_gap(batch)
@@ -436,15 +438,16 @@ class TransactionManager:
                 TransactionAborted(f"records for {where} may be written or not; abort")
             )
 
-    # --- requests to coordinators ------------------------------------------------------------------
+    # --- requests to coordinators -----------------------------------------------------------------
 
     def next_request(
         self, active: Iterable[TopicPartition], has_incomplete: bool, now_ms: float
     ) -> tuple[TxnRequestHandler | None, float | None]:
         """(the next request, None) or (None, the ms until there may be one, None for unknown).
 
-        `active`: partitions with records waiting. One request is in flight at a time (C-30); records for
-        partitions that it is not about may go meanwhile. The end waits for every record.
+        `active`: partitions with records waiting. One request is in flight at a time (C-30);
+        records for partitions that it is not about may go meanwhile. The end waits for every
+        record.
         """
         if self._queue.in_flight is not None or self.state in {
             State.FATAL_ERROR,
@@ -520,8 +523,8 @@ class TransactionManager:
     def _may_be_too_early(self, handler: EndTxnHandler, code: ErrorCode) -> bool:
         """Whether PRODUCER_FENCED may mean that the transaction before is still being finished.
 
-        Until its markers are written, v2 takes the present epoch for a stale one (T-65). Nobody gets
-        that far who was told by a broker that something is in the present transaction.
+        Until its markers are written, v2 takes the present epoch for a stale one (T-65). Nobody
+        gets that far who was told by a broker that something is in the present transaction.
         """
         return (
             handler.v2

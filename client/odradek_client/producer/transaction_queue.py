@@ -1,4 +1,5 @@
-"""The requests of a transactional producer to coordinators that wait for their turn or their answer."""
+"""The requests of a transactional producer to coordinators that wait for their turn or their
+answer."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ class TransactionQueue:
     """One request is in flight at a time, the most urgent kind first (C-30).
 
     One that was sent but not answered may have been carried out. So an abort does not forget it:
-    AddPartitionsToTxn and AddOffsetsToTxn are repeated until they are answered, because only then is it
-    known whether there is something to end.
+    AddPartitionsToTxn and AddOffsetsToTxn are repeated until they are answered, because only then
+    is it known whether there is something to end.
     """
 
     def __init__(self, backoff: Backoff) -> None:
@@ -91,7 +92,8 @@ class TransactionQueue:
             self.in_flight.finish(error)
 
     def drop_for_abort(self, error: OdradekError) -> None:
-        """Forget the requests of a transaction that will not be committed; tell who waits for them."""
+        """Forget the requests of a transaction that will not be committed; tell who waits for
+        them."""
         waiting = self._waiting
         self.fail(error)
         self._waiting = [handler for handler in waiting if survives_abort(handler)]

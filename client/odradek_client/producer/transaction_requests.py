@@ -1,7 +1,8 @@
 """The requests of a transactional producer to coordinators: their order, and what answers mean.
 
-A handler makes one request, which is repeated until it has an answer (C-33), and reads that.
-Which comes next is the manager's choice, by `Kind` (C-30). The reactions to error codes are one table (C-68).
+A handler makes one request, which is repeated until it has an answer (C-33), and reads that. Which
+comes next is the manager's choice, by `Kind` (C-30). The reactions to error codes are one table
+(C-68).
 """
 
 from __future__ import annotations

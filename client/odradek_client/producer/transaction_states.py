@@ -1,7 +1,7 @@
 """The states of a producer with an identity, as a table.
 
-A plain idempotent producer knows UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR; the others are a
-transactional one's.
+A plain idempotent producer knows UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR; the others are
+a transactional one's.
 """
 
 from __future__ import annotations

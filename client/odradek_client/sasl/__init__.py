@@ -1,1 +1,2 @@
-"""How a client says who it is: its side of the mechanisms of SASL, and where passwords and tokens come from."""
+"""How a client says who it is: its side of the mechanisms of SASL, and where passwords and tokens
+come from."""

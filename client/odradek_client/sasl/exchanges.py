@@ -29,7 +29,8 @@ from odradek_protocol.sasl.scram_messages import (
     parse_server_first,
 )
 
-#: What a broker may ask of our processor (C-72): a tenth of a second. Kafka's brokers store 16,384 at most.
+#: What a broker may ask of our processor (C-72): a tenth of a second. Kafka's brokers store 16,384
+#: at most.
 SCRAM_ITERATIONS_MAX = 100_000
 _ERROR_BYTES_MAX = 4096
 
@@ -146,7 +147,8 @@ class OAuthBearerExchange:
         return OAuthBearerMessage(self._token.value, extensions=self._token.extensions).encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """None if the broker has no objection; it tells an error only when we have given up (RFC 7628)."""
+        """None if the broker has no objection; it tells an error only when we have given up (RFC
+        7628)."""
         if not token:
             return None
         status = _status(token)

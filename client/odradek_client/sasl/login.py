@@ -1,5 +1,5 @@
-"""What the connections of one client authenticate with. It keeps the token of OAUTHBEARER, and replaces it in
-time."""
+"""What the connections of one client authenticate with. It keeps the token of OAUTHBEARER, and
+replaces it in time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Login:
         random: Random,
         now_ms: Callable[[], float] = lambda: time.time() * 1000,
     ) -> None:
-        """ConfigError for settings that nothing can be authenticated with. `now_ms`: since the epoch."""
+        """ConfigError for settings that nothing can be authenticated with. `now_ms`: since the
+        epoch."""
         self._settings = settings
         self._random = random
         self._now_ms = now_ms
@@ -60,8 +61,8 @@ class Login:
         self._problem = ""
 
     async def __call__(self, timeout_ms: float) -> Exchange:
-        """The client's side of one authentication. AuthenticationFailed if there is no token in time, or none
-        at all (C-74)."""
+        """The client's side of one authentication. AuthenticationFailed if there is no token in
+        time, or none at all (C-74)."""
         if isinstance(self._credentials, TokenSource):
             return await self._with_token(self._credentials, timeout_ms)
         return self._with_password(self._credentials)
@@ -145,7 +146,8 @@ class Login:
 
 
 async def _called(provider: Callable[[], Any]) -> Any:
-    """What a provider returns; one that is no coroutine function runs in a thread, for it may wait."""
+    """What a provider returns; one that is no coroutine function runs in a thread, for it may
+    wait."""
     try:
         if inspect.iscoroutinefunction(provider):
             return await provider()

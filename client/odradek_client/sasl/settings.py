@@ -1,4 +1,5 @@
-"""The settings of SASL, and what they come to: a password, or a place that tokens come from. No I/O."""
+"""The settings of SASL, and what they come to: a password, or a place that tokens come from. No
+I/O."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ class SaslSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenEndpoint:
-    """Where a token is asked for with the client's own credentials (RFC 6749, section 4.4), or a file with it."""
+    """Where a token is asked for with the client's own credentials (RFC 6749, section 4.4), or a
+    file with it."""
 
     url: str
     client_id: str = ""
@@ -90,8 +92,8 @@ class TokenSource:
 
 
 def credentials(settings: SaslSettings, resolve: Resolve) -> Password | TokenSource:
-    """What to authenticate with. ConfigError says what is missing, or in the way; TlsError (of `resolve`)
-    that a reference leads nowhere."""
+    """What to authenticate with. ConfigError says what is missing, or in the way; TlsError (of
+    `resolve`) that a reference leads nowhere."""
     options = _jaas_options(settings, resolve)
     if settings.mechanism == oauthbearer.MECHANISM:
         return _token_source(settings, options, resolve)

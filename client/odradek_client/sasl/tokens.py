@@ -53,8 +53,8 @@ class RefreshWindow:
 def token_of(
     value: str, expires_ms: float | None = None, extensions: Mapping[str, str] | None = None
 ) -> Token:
-    """A token from its text; one that is a JWT says itself how long it holds. AuthenticationFailed for a text
-    that is none."""
+    """A token from its text; one that is a JWT says itself how long it holds. AuthenticationFailed
+    for a text that is none."""
     value = value.strip()
     if not value:
         raise AuthenticationFailed("the token is empty")

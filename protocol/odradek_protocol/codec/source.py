@@ -15,7 +15,8 @@ Encoder = Callable[[Any, Callable[[Buffer], None]], None]
 
 
 class Source:
-    """The source of one generated function, line by line, and the objects that its names stand for."""
+    """The source of one generated function, line by line, and the objects that its names stand
+    for."""
 
     def __init__(self, cls: type[Struct], version: int, flexible: bool) -> None:
         self.cls, self.version, self.flexible = cls, version, flexible

@@ -12,7 +12,8 @@ from odradek_protocol.stored.control_marker import ControlType, decode_type
 
 
 class AbortedBatches:
-    """The aborted transactions of one fetched partition. It is told of the batches one by one, in offset order."""
+    """The aborted transactions of one fetched partition. It is told of the batches one by one, in
+    offset order."""
 
     __slots__ = ("_producers", "_waiting")
 
@@ -22,7 +23,8 @@ class AbortedBatches:
         self._producers: set[int] = set()
 
     def hides(self, data: Buffer, position: int, header: BatchHeader) -> bool:
-        """Rule F-10: whether the batch at `position` is data of an aborted transaction, or a marker.
+        """Rule F-10: whether the batch at `position` is data of an aborted transaction, or a
+        marker.
 
         May be asked again for a batch of data. Raises CorruptBatch or ControlMarkerError.
         """

@@ -134,8 +134,8 @@ class ArrowRows:
     ) -> int:
         """The records of a batch with first <= offset < end, up to `limit` of them.
 
-        `body` is what `read_body` gave. Returns the offset of the first such record that was left, -1
-        if none was. Raises CorruptBatch, and takes nothing of a batch that is damaged anywhere.
+        `body` is what `read_body` gave. Returns the offset of the first such record that was left,
+        -1 if none was. Raises CorruptBatch, and takes nothing of a batch that is damaged anywhere.
         """
         before = self.count
         append_time = header.max_timestamp if header.is_log_append_time else None

@@ -145,7 +145,8 @@ class BatchHeader:
 
     @property
     def next_offset(self) -> int:
-        """Where the log goes on: from the offset delta, never from the record count (R-02, R-19)."""
+        """Where the log goes on: from the offset delta, never from the record count (R-02,
+        R-19)."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -200,7 +201,8 @@ def read_header_alone(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def _refuse_short(buffer: Buffer, position: int, present_bytes: int) -> None:
-    """A whole message of an old format can be shorter than our header: say which of the two it is."""
+    """A whole message of an old format can be shorter than our header: say which of the two it
+    is."""
     if present_bytes > MAGIC_AT:
         length, _, magic = PACKED_LENGTH_TO_MAGIC.unpack_from(buffer, position + LENGTH_AT)
         if magic != MAGIC or length < _MIN_BATCH_LENGTH:
@@ -229,7 +231,8 @@ def peek(buffer: Buffer) -> tuple[int, int, int, int] | None:
 
 
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Raises CorruptBatch unless the stored checksum is that of the bytes (from the attributes on)."""
+    """Raises CorruptBatch unless the stored checksum is that of the bytes (from the attributes
+    on)."""
     computed = checksum(buffer, position, header.size_bytes)
     if computed != header.crc:
         raise CorruptBatch(
@@ -266,7 +269,8 @@ def iter_batches(
 
 
 def stamp(buffer: WritableBuffer, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Give a batch its place in the log, in place. The checksum does not cover these fields (R-01)."""
+    """Give a batch its place in the log, in place. The checksum does not cover these fields
+    (R-01)."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LEADER_EPOCH_AT, leader_epoch)
 
@@ -280,7 +284,8 @@ def set_log_append_time(buffer: WritableBuffer, position: int, now_ms: int) -> N
 
 
 def set_create_time(buffer: WritableBuffer, position: int, max_timestamp_ms: int) -> None:
-    """Correct a batch whose header tells another maximum or type than its records, in place (R-04)."""
+    """Correct a batch whose header tells another maximum or type than its records, in place
+    (R-04)."""
     _set_timestamp(buffer, position, max_timestamp_ms, log_append_time=False)
 
 

@@ -61,9 +61,9 @@ class BuilderSealed(RuntimeError):
 class BatchBuilder:
     """Collects the records of one batch.
 
-    `build` encodes and compresses them once and seals the builder; each call then gives a fresh copy of
-    the bytes under another header, so that a retry with another producer id, epoch or sequence costs
-    no more than a copy and a checksum.
+    `build` encodes and compresses them once and seals the builder; each call then gives a fresh
+    copy of the bytes under another header, so that a retry with another producer id, epoch or
+    sequence costs no more than a copy and a checksum.
     """
 
     __slots__ = ("_body", "_writer", "codec", "put")
@@ -71,8 +71,8 @@ class BatchBuilder:
     def __init__(self, codec: Codec = Codec.NONE) -> None:
         self.codec = codec
         self._writer = batch_writer()
-        #: `BatchWriter.append`, for those who append very many records: `append` without headers, or -2 for a
-        #: record that only `append` can take or refuse.
+        #: `BatchWriter.append`, for those who append very many records: `append` without headers,
+        #: or -2 for a record that only `append` can take or refuse.
         self.put = self._writer.append
         self._body: bytes | None = None
 
@@ -101,8 +101,8 @@ class BatchBuilder:
         `estimated_bytes` would exceed `limit_bytes`.
 
         Raises TypeError when something is of a wrong type, ValueError for a timestamp below -1, a
-        header key that UTF-8 cannot hold or a record that no batch can hold, BuilderSealed after `build`;
-        the batch stays as it was.
+        header key that UTF-8 cannot hold or a record that no batch can hold, BuilderSealed after
+        `build`; the batch stays as it was.
         """
         block = encode_headers(headers) if headers else None
         index = self.put(timestamp_ms, key, value, block, limit_bytes)  # type: ignore[arg-type]
@@ -118,7 +118,8 @@ class BatchBuilder:
         block: bytes | None,
         limit_bytes: int,
     ) -> int:
-        """With copies of mutable buffers, which may change before the batch is built; or the error."""
+        """With copies of mutable buffers, which may change before the batch is built; or the
+        error."""
         if value is not None:
             value = _octets("value", value)
         if key is not None:
@@ -204,7 +205,8 @@ class BatchBuilder:
 class EncodedRecords:
     """Records that came encoded, as Arrow's columns do: what `BatchBuilder` is once it is built.
 
-    `body`: the records as they are without compression; it is done here. `base_timestamp` is the first record's.
+    `body`: the records as they are without compression; it is done here. `base_timestamp` is the
+    first record's.
     """
 
     __slots__ = (
@@ -421,8 +423,8 @@ def snapshot_control_batch(
     *,
     last_contained_ms: int = NO_TIMESTAMP,
 ) -> bytearray:
-    """The batch that begins or ends a snapshot of the metadata log (KIP-630). `last_contained_ms`, for
-    its header: the time of the last log record that it covers.
+    """The batch that begins or ends a snapshot of the metadata log (KIP-630). `last_contained_ms`,
+    for its header: the time of the last log record that it covers.
 
     Raises ValueError for a kind other than SNAPSHOT_HEADER and SNAPSHOT_FOOTER.
     """
@@ -464,10 +466,11 @@ def rewrite_columns(
 ) -> bytearray:
     """The batch of `header` with only these of its records left, as compaction leaves it (R-19).
 
-    Base offset, last offset delta, producer id, epoch, sequence and flags stay; offsets have gaps where
-    records went. Timestamps count from the first that is left or, where there is one, from the delete
-    horizon: a given `delete_horizon_ms` is set, otherwise one that was there stays. With no records left,
-    the bare header remembers the producer's sequence. `codec` defaults to the batch's own.
+    Base offset, last offset delta, producer id, epoch, sequence and flags stay; offsets have gaps
+    where records went. Timestamps count from the first that is left or, where there is one, from
+    the delete horizon: a given `delete_horizon_ms` is set, otherwise one that was there stays. With
+    no records left, the bare header remembers the producer's sequence. `codec` defaults to the
+    batch's own.
     """
     if not columns.keys:
         return _bare(header)
@@ -512,10 +515,10 @@ def recompress(
     """The batch of these records (`body`, decompressed) under another codec, as Kafka makes it
     (R-08).
 
-    All is made anew: offset deltas are 0, 1, 2, ..., timestamps count from the first record's, whatever the
-    header said, and no attribute stays that is not defined. A type bit of the header's is gone, unless
-    `log_append_time_ms` sets it (R-03). Raises CorruptBatch when the records are not sound, ValueError
-    for a timestamp below -1.
+    All is made anew: offset deltas are 0, 1, 2, ..., timestamps count from the first record's,
+    whatever the header said, and no attribute stays that is not defined. A type bit of the header's
+    is gone, unless `log_append_time_ms` sets it (R-03). Raises CorruptBatch when the records are
+    not sound, ValueError for a timestamp below -1.
     """
     parsed = parse_records(bytes(body), header.record_count)
     if header.is_log_append_time:

@@ -1,8 +1,8 @@
 """Writing records: columns in, the bytes of a batch's body out.
 
-The work is arranged so that almost all of it happens inside `map`, `zip` and `join`: what precedes a
-value depends only on few small numbers (timestamp delta, key length, value length, width of the offset
-delta), so each such head is made once and looked up afterwards.
+The work is arranged so that almost all of it happens inside `map`, `zip` and `join`: what precedes
+a value depends only on few small numbers (timestamp delta, key length, value length, width of the
+offset delta), so each such head is made once and looked up afterwards.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ def encode_rows(
 ) -> bytes:
     """The body of a batch with offset deltas 0, 1, 2, ...
 
-    `header_blocks`: index -> `encode_headers` of the rows that have some; the rows' own are not read.
+    `header_blocks`: index -> `encode_headers` of the rows that have some; the rows' own are not
+    read.
     """
     count = len(rows)
     timestamps, keys, values, _ = zip(*rows, strict=True)

@@ -89,7 +89,8 @@ class UnwritableColumn(TypeError):
 
 
 class Group(NamedTuple):
-    """Rows of one partition, None for rows that may go anywhere: places `start` to `end` of the order."""
+    """Rows of one partition, None for rows that may go anywhere: places `start` to `end` of the
+    order."""
 
     partition: int | None
     start: int
@@ -102,8 +103,8 @@ class ArrowRecords:
     __slots__ = ("_columns", "_order", "count")
 
     def __init__(self, batch: Any) -> None:
-        """Columns are looked up by name (`COLUMNS`). Raises TypeError for what is no RecordBatch, UnwritableColumn,
-        PyarrowMissing."""
+        """Columns are looked up by name (`COLUMNS`). Raises TypeError for what is no RecordBatch,
+        UnwritableColumn, PyarrowMissing."""
         pa = pyarrow()
         if not isinstance(batch, pa.RecordBatch):
             raise TypeError(
@@ -124,8 +125,8 @@ class ArrowRecords:
         self._order: bytes | None = None
 
     def check(self, max_bytes: int, partitions: int) -> None:
-        """Raises UnwritableRow or RowTooLarge for the first row that cannot be written to a topic of so many
-        partitions, or takes more than `max_bytes`."""
+        """Raises UnwritableRow or RowTooLarge for the first row that cannot be written to a topic
+        of so many partitions, or takes more than `max_bytes`."""
         wrong = self._columns.check(max_bytes, partitions)
         if wrong is None:
             return
@@ -305,7 +306,8 @@ def _partitions(pa: Any, column: Any) -> Cells | None:
 
 
 def _cast(pa: Any, name: str, column: Any, kind: Any, *, truncates: bool = False) -> Any:
-    """`truncates`: times may lose what is finer. UnwritableColumn for a number that does not fit."""
+    """`truncates`: times may lose what is finer. UnwritableColumn for a number that does not
+    fit."""
     if column.type == kind:
         return column
     from pyarrow.compute import CastOptions

@@ -80,8 +80,9 @@ CRC_START = ATTRIBUTES_AT
 """The checksum covers everything from the attributes on; offset and leader epoch stay free
 (R-01)."""
 
-# The same header for the hot paths; tests hold them to the declaration. Whoever calls a method of one
-# for each batch binds it to a name first: the call of an imported object's method takes 25 ns more.
+# The same header for the hot paths; tests hold them to the declaration. Whoever calls a method of
+# one for each batch binds it to a name first: the call of an imported object's method takes 25 ns
+# more.
 PACKED_HEADER = PackedStruct(">qiibIhiqqqhii")
 PACKED_FRONT = PackedStruct(">qiibI")
 """The fields outside of the checksum, and the checksum."""

@@ -28,8 +28,9 @@ _FULL_BYTES = 1024 * 1024
 
 
 def split_lines(data: bytes, delimiter: bytes) -> tuple[bytes, bytes, int]:
-    """What stands before each delimiter, joined; as int32s where each begins there, and where the last one ends;
-    how much of the data that is, delimiters and all. ValueError for more than MAX_DATA_BYTES."""
+    """What stands before each delimiter, joined; as int32s where each begins there, and where the
+    last one ends; how much of the data that is, delimiters and all. ValueError for more than
+    MAX_DATA_BYTES."""
     if len(data) > MAX_DATA_BYTES:
         raise ValueError(f"{len(data)} bytes are too many to be split at once")
     if native.CODEC is not None:
@@ -42,7 +43,8 @@ def split_lines(data: bytes, delimiter: bytes) -> tuple[bytes, bytes, int]:
 
 
 def join_lines(values: bytes | bytearray, ends: bytes | bytearray, delimiter: bytes) -> bytes:
-    """Each value with the delimiter behind it; `ends` as `split_lines` gives them. ValueError for other ends."""
+    """Each value with the delimiter behind it; `ends` as `split_lines` gives them. ValueError for
+    other ends."""
     if native.CODEC is not None:
         lines: bytes | None = native.CODEC.join_lines(values, ends, delimiter)
         if lines is None:
@@ -61,8 +63,8 @@ class LineRecords:
     __slots__ = ("_columns", "_ends", "_values", "count", "used_bytes")
 
     def __init__(self, data: bytes, delimiter: bytes) -> None:
-        """`data`: lines, each with a delimiter behind it; what comes behind the last one is left: `used_bytes` ends
-        before it. ValueError as `split_lines`."""
+        """`data`: lines, each with a delimiter behind it; what comes behind the last one is left:
+        `used_bytes` ends before it. ValueError as `split_lines`."""
         self._values, self._ends, self.used_bytes = split_lines(data, delimiter)
         self.count = len(self._ends) // 4 - 1
         kind = PureColumns if native.CODEC is None else native.CODEC.Columns
@@ -75,7 +77,8 @@ class LineRecords:
         return self._values[start:end]
 
     def check(self, max_bytes: int) -> None:
-        """Raises RowTooLarge for the first line that takes more than `max_bytes` as a batch of its own."""
+        """Raises RowTooLarge for the first line that takes more than `max_bytes` as a batch of its
+        own."""
         wrong = self._columns.check(max_bytes, 1)
         if wrong is not None:
             row, _, size_bytes = wrong
@@ -99,8 +102,9 @@ class LineRecords:
 class ValueLines:
     """Gathers the values of records as lines. Null is an empty line.
 
-    `ends`: (topic, partition) -> the offset before which to stop, of partitions that have such a one. `firsts`: the
-    offset from which on those of a partition were gathered since the last `take`; `positions`: behind them.
+    `ends`: (topic, partition) -> the offset before which to stop, of partitions that have such a
+    one. `firsts`: the offset from which on those of a partition were gathered since the last
+    `take`; `positions`: behind them.
     """
 
     __slots__ = ("_delimiter", "_ends", "_rows", "firsts", "positions")
@@ -132,10 +136,11 @@ class ValueLines:
         first: int = 0,
         limit: int = _MAX_OFFSET,
     ) -> int:
-        """The records of a batch from the offset `first` on, up to `limit` of them. `body` is what `read_body` gave.
+        """The records of a batch from the offset `first` on, up to `limit` of them. `body` is what
+        `read_body` gave.
 
-        Returns the offset of the first one that was left, -1 if none was. CorruptBatch, and takes nothing, of a batch
-        that is damaged anywhere.
+        Returns the offset of the first one that was left, -1 if none was. CorruptBatch, and takes
+        nothing, of a batch that is damaged anywhere.
         """
         where = (topic, partition)
         end = self._ends.get(where, _MAX_OFFSET)

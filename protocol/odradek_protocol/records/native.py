@@ -5,8 +5,10 @@ installation, and left alone where it could be another one than this source expe
 
 - it does not load: the folder has the library of another machine;
 - its `ABI` is not ours: the folder has the library of another version;
-- a checkout's `_native.c` is not the text that it was built from: `pip install -e .` builds it anew;
-- the environment variable ODRADEK_PURE is set (and not 0): the library itself looks, when it is loaded.
+- a checkout's `_native.c` is not the text that it was built from: `pip install -e .` builds it
+  anew;
+- the environment variable ODRADEK_PURE is set (and not 0): the library itself looks, when it is
+  loaded.
 """
 
 from __future__ import annotations

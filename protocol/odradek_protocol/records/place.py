@@ -8,7 +8,8 @@ from . import native
 
 
 class PurePlace:
-    """`owner`, and the number of something that it has. The compiled twin is untracked until `track` is called."""
+    """`owner`, and the number of something that it has. The compiled twin is untracked until
+    `track` is called."""
 
     __slots__ = ("index", "owner")
 
@@ -22,8 +23,8 @@ class PurePlace:
         return cls(owner, index)
 
     def track(self) -> None:
-        """Have the garbage collector look at it. Called before `owner` refers to what may hold this place: it would
-        never be freed otherwise."""
+        """Have the garbage collector look at it. Called before `owner` refers to what may hold this
+        place: it would never be freed otherwise."""
 
 
 if TYPE_CHECKING:

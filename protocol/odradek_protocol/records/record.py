@@ -8,11 +8,11 @@ The record, all numbers zigzag varints::
 
 Lengths below -1 are read as null too, as Kafka's readers do; nobody writes them.
 
-Reading has three gears. `_parse` takes ordinary records, whose numbers have one or two bytes. What is
-not of that kind it leaves to `_read_one`, which is slow and takes everything. And where two records in
-a row have the same length, `runs.read_run` looks how many more have exactly their shape, and takes
-those in bulk. All that is the pure twin; where the compiled one is in use (`native`), it reads what is
-sound, and errors come from here.
+Reading has three gears. `_parse` takes ordinary records, whose numbers have one or two bytes. What
+is not of that kind it leaves to `_read_one`, which is slow and takes everything. And where two
+records in a row have the same length, `runs.read_run` looks how many more have exactly their shape,
+and takes those in bulk. All that is the pure twin; where the compiled one is in use (`native`), it
+reads what is sound, and errors come from here.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class TimestampType(IntEnum):
 class Record(NamedTuple):
     """One record, placed: absolute offset, timestamp in ms (-1: none) as R-03 defines it.
 
-    Header keys that are not UTF-8 are kept with surrogate escapes, so that writing gives the same bytes.
+    Header keys that are not UTF-8 are kept with surrogate escapes, so that writing gives the same
+    bytes.
     """
 
     offset: int
@@ -82,8 +83,8 @@ def read_records(
 ) -> list[Record]:
     """The records of the batch at `position`, whose checksum is taken as verified.
 
-    Raises CorruptBatch when the body does not decompress (within the limit) or does not hold exactly
-    the records that the header promises.
+    Raises CorruptBatch when the body does not decompress (within the limit) or does not hold
+    exactly the records that the header promises.
     """
     columns = read_columns(buffer, position, header, max_decompressed_bytes)
     kind = _TIMESTAMP_TYPES[header.is_log_append_time]
@@ -242,7 +243,8 @@ def parse_records(data: bytes, count: int) -> ParsedRecords:
     return parsed
 
 
-#: Of damaged records the compiled twin does not say which one it is; among more, nobody looks for it.
+#: Of damaged records the compiled twin does not say which one it is; among more, nobody looks for
+#: it.
 MAX_RECORDS_READ_AGAIN = 100_000
 
 
@@ -290,9 +292,10 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
     """The hot loop: takes records whose lengths have one or two bytes, leaves others to
     `_read_one`.
 
-    Six bytes are looked at together: timestamp and offset delta, key length, value length, of one or
-    two bytes each. `end` becomes -1 when a number turns out to be longer. Nothing is believed until
-    the fields have met the record's end; where they do not, the record is read again with care.
+    Six bytes are looked at together: timestamp and offset delta, key length, value length, of one
+    or two bytes each. `end` becomes -1 when a number turns out to be longer. Nothing is believed
+    until the fields have met the record's end; where they do not, the record is read again with
+    care.
     """
     add_timestamp = parsed.timestamp_deltas.append
     add_offset = parsed.offset_deltas.append

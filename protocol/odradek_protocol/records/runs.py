@@ -1,11 +1,11 @@
 """Records of one shape in a row, read in bulk.
 
 Most real batches hold stretches of records with keys and values of equal length. Their structural
-bytes (lengths, attributes, varint widths) then lie at a fixed stride and are the same in every record,
-but for the timestamp, which may vary within its width, and the offset, which counts up. `read_run`
-cuts each structural byte out as a column, checks the whole column against what it must be, and leaves
-to the general loop everything from the first record on that differs. So it is no guess: each byte
-that the general loop would have read has been compared.
+bytes (lengths, attributes, varint widths) then lie at a fixed stride and are the same in every
+record, but for the timestamp, which may vary within its width, and the offset, which counts up.
+`read_run` cuts each structural byte out as a column, checks the whole column against what it must
+be, and leaves to the general loop everything from the first record on that differs. So it is no
+guess: each byte that the general loop would have read has been compared.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Columns(Protocol):
 def read_run(data: bytes, first: int, end: int, index: int, count: int, columns: Columns) -> int:
     """How many records of the shape of the one at first..end were taken from behind it.
 
-    `index` is the number of the first record behind it, `count` that of all in the batch. The record
-    at `first` has been read by the general loop and has no headers.
+    `index` is the number of the first record behind it, `count` that of all in the batch. The
+    record at `first` has been read by the general loop and has no headers.
     """
     shape = _shape(data, first, end)
     taken = 0
@@ -139,7 +139,8 @@ def _take(data: bytes, shape: Shape, start: int, index: int, room: int, columns:
 def _timestamp_deltas(
     data: bytes, at: int, behind: int, stride: int, count: int
 ) -> list[int] | None:
-    """The column of timestamp deltas, up to the first of another width; None for wider than two bytes."""
+    """The column of timestamp deltas, up to the first of another width; None for wider than two
+    bytes."""
     lows = data[at : at + count * stride : stride][:count]
     if behind - at == 1:
         if lows.count(lows[:1]) == count:

@@ -78,9 +78,10 @@ def validate_records(
 ) -> RecordsChecked:
     """Open the records of a batch that a client sent and hold them to the topic's rules.
 
-    Checked: the body decompresses within the limit (otherwise BodyNotDecompressed is raised), in a form
-    that all clients read, and holds exactly the records promised, at least one (otherwise CorruptBatch);
-    timestamps (R-05); keys (R-07). Where bit 3 is set, all have the header's largest timestamp, as Kafka has it.
+    Checked: the body decompresses within the limit (otherwise BodyNotDecompressed is raised), in a
+    form that all clients read, and holds exactly the records promised, at least one (otherwise
+    CorruptBatch); timestamps (R-05); keys (R-07). Where bit 3 is set, all have the header's largest
+    timestamp, as Kafka has it.
     """
     body: Buffer = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
     if (codec := header.codec) is not Codec.NONE:

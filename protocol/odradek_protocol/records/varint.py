@@ -1,7 +1,8 @@
 """Zigzag varints: small numbers of either sign in few bytes, as Protocol Buffers write them.
 
-Every number inside a record is one, at most 5 bytes for an int32 and 10 for an int64. The loops that
-read and write whole batches have the one- and two-byte cases written out; what is longer comes here.
+Every number inside a record is one, at most 5 bytes for an int32 and 10 for an int64. The loops
+that read and write whole batches have the one- and two-byte cases written out; what is longer comes
+here.
 """
 
 from __future__ import annotations

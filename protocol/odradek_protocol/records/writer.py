@@ -1,4 +1,5 @@
-"""The records of a batch as they are appended: compiled (`BatchWriter` of `_native.c`), or in pure Python.
+"""The records of a batch as they are appended: compiled (`BatchWriter` of `_native.c`), or in pure
+Python.
 
 Both count `estimated_bytes` alike, so that a batch is full after the same record.
 """
@@ -14,9 +15,9 @@ from . import native
 from .encoding import encode_rows
 from .layout import HEADER_BYTES
 
-# What a record takes besides key, value and header block. The widest: length 5, attributes 1, timestamp
-# 10, offset 5, key length 5, value length 5. While everything is below 8 KiB, 8192 records and 8 s,
-# every number takes two bytes at most.
+# What a record takes besides key, value and header block. The widest: length 5, attributes 1,
+# timestamp 10, offset 5, key length 5, value length 5. While everything is below 8 KiB, 8192
+# records and 8 s, every number takes two bytes at most.
 WIDEST_OVERHEAD_BYTES = 31
 NARROW_PAYLOAD_BYTES = 8000
 _NARROW_OVERHEAD_BYTES = 11
@@ -25,8 +26,8 @@ _NARROW_MS = 8192
 _MAX_TIMESTAMP_MS = 2**63 - 2
 
 UNUSUAL = -2
-"""What `append` answers for a record that it leaves to `BatchBuilder.append`: of other types, with an
-impossible timestamp, or behind `seal`."""
+"""What `append` answers for a record that it leaves to `BatchBuilder.append`: of other types, with
+an impossible timestamp, or behind `seal`."""
 
 
 class BatchWriter(Protocol):
@@ -55,7 +56,8 @@ class BatchWriter(Protocol):
         limit_bytes: int,
         /,
     ) -> int:
-        """The index of the record; -1 if `estimated_bytes` would exceed `limit_bytes`; or UNUSUAL."""
+        """The index of the record; -1 if `estimated_bytes` would exceed `limit_bytes`; or
+        UNUSUAL."""
 
     def body(self) -> bytes:
         """The records, as they are written."""

@@ -1,1 +1,2 @@
-"""SASL, as clients and brokers of Kafka speak it: what both sides know of its mechanisms. Bytes in, bytes out."""
+"""SASL, as clients and brokers of Kafka speak it: what both sides know of its mechanisms. Bytes in,
+bytes out."""

@@ -35,7 +35,8 @@ class OAuthBearerMessage:
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def encode(self) -> bytes:
-        """The bytes of the message. SaslMessageError for a token or an extension that it cannot carry."""
+        """The bytes of the message. SaslMessageError for a token or an extension that it cannot
+        carry."""
         if not re.fullmatch(_TOKEN, self.token):
             raise SaslMessageError("the token has characters that no bearer token has")
         check_extensions(self.extensions)

@@ -12,7 +12,8 @@ _PARTS = 3
 
 @dataclass(frozen=True)
 class PlainMessage:
-    """The client's only message. `authorization_id`: who it wants to be; empty for the user itself."""
+    """The client's only message. `authorization_id`: who it wants to be; empty for the user
+    itself."""
 
     username: str
     password: str = field(repr=False)

@@ -1,8 +1,8 @@
 """The four messages of SCRAM (RFC 5802, section 7), parsed and written.
 
-A client sends `ClientFirst`, gets `ServerFirst`, sends `ClientFinal` and gets `ServerFinal`. Channel binding and
-mandatory extensions are refused, as both sides of Kafka do; `tokenauth=true` says that the name is that of a
-delegation token (KIP-48).
+A client sends `ClientFirst`, gets `ServerFirst`, sends `ClientFinal` and gets `ServerFinal`.
+Channel binding and mandatory extensions are refused, as both sides of Kafka do; `tokenauth=true`
+says that the name is that of a delegation token (KIP-48).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""AlterClientQuotas (key 49): sets and removes quotas of users, client ids and IP addresses (KIP-546).
+"""AlterClientQuotas (key 49): sets and removes quotas of users, client ids and IP addresses
+(KIP-546).
 
 Versions: 1 is flexible.
 

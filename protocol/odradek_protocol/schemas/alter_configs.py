@@ -1,6 +1,7 @@
 """AlterConfigs (key 33): replaces all settings of a resource by those of the request.
 
-Versions: 1 is the same as 0; 2 is flexible. Clients since 2.3 prefer IncrementalAlterConfigs (KIP-339).
+Versions: 1 is the same as 0; 2 is flexible. Clients since 2.3 prefer IncrementalAlterConfigs
+(KIP-339).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""AlterPartitionReassignments (key 45): moves the replicas of partitions, or ends such moves (KIP-455).
+"""AlterPartitionReassignments (key 45): moves the replicas of partitions, or ends such moves
+(KIP-455).
 
 Versions: 0 is flexible; 1 may forbid another number of replicas (KIP-860).
 

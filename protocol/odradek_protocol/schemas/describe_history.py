@@ -1,5 +1,5 @@
-"""DescribeHistory (key 10000): what lately happened to a transactional id, a producer id, a group or a
-partition.
+"""DescribeHistory (key 10000): what lately happened to a transactional id, a producer id, a group
+or a partition.
 
 What is told is for people, and `name` and `details` for programs that sort it. Versions: only 0.
 

@@ -1,7 +1,8 @@
 """DescribeLogDirs (key 35): the data directories of a broker, and the bytes of each partition
 there.
 
-Versions: 2 is flexible; 3 an error code for all; 4 the size of the volume; 5 whether a directory is cordoned.
+Versions: 2 is flexible; 3 an error code for all; 4 the size of the volume; 5 whether a directory is
+cordoned.
 
 Left out: replicas that move between directories, and directories that are cordoned: there are none.
 """

@@ -1,6 +1,8 @@
-"""DescribeQuorum (key 55): who leads the metadata quorum, and how far each voter and observer has come (KIP-595).
+"""DescribeQuorum (key 55): who leads the metadata quorum, and how far each voter and observer has
+come (KIP-595).
 
-Versions: 1 has times of fetches; 2 has texts of errors, directory ids, and the addresses of controllers.
+Versions: 1 has times of fetches; 2 has texts of errors, directory ids, and the addresses of
+controllers.
 
 Of note: the quorum is that of partition 0 of `__cluster_metadata`.
 """

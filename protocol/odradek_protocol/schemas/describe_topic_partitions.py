@@ -2,8 +2,8 @@
 
 Versions: only 0.
 
-Of note: a page has at most 2,000 partitions, as with Kafka's default. The lists of eligible and last known
-leader replicas are empty: each partition has one replica.
+Of note: a page has at most 2,000 partitions, as with Kafka's default. The lists of eligible and
+last known leader replicas are empty: each partition has one replica.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Cursor(Struct):
 
 @message(key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest(Message):
-    """The request. `topics` empty: all of them; `cursor`: the first topic and partition of the page."""
+    """The request. `topics` empty: all of them; `cursor`: the first topic and partition of the
+    page."""
 
     topics: list[TopicRequest] = field(array(TopicRequest))
     response_partition_limit: int = field(INT32, default=2000)

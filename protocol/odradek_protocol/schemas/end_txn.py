@@ -11,7 +11,8 @@ from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
 #: Before this version PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
 PRODUCER_FENCED_SINCE = 2
-#: From this version on each transaction has an epoch of its own, which the answer names (T-60, T-63).
+#: From this version on each transaction has an epoch of its own, which the answer names (T-60,
+#: T-63).
 TRANSACTIONS_V2_SINCE = 5
 
 

@@ -1,7 +1,7 @@
 """SaslAuthenticate (key 36): one token of a SASL exchange (KIP-152).
 
-Versions: 1 tells how long the session lasts, and that the client can authenticate again (KIP-368); 2 is
-flexible.
+Versions: 1 tells how long the session lasts, and that the client can authenticate again (KIP-368);
+2 is flexible.
 
 Of note: after authentication, and at listeners without SASL, the answer is ILLEGAL_SASL_STATE.
 """
@@ -21,7 +21,8 @@ class SaslAuthenticateRequest(Message):
 
 @message(key=36, versions="0-2", flexible="2+")
 class SaslAuthenticateResponse(Message):
-    """The response. `session_lifetime_ms`: time until the client has to authenticate again; 0 for ever."""
+    """The response. `session_lifetime_ms`: time until the client has to authenticate again; 0 for
+    ever."""
 
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable="0+")

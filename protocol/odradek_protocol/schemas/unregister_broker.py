@@ -2,7 +2,8 @@
 
 Versions: only 0.
 
-Of note: the one broker that there is cannot be unregistered (INVALID_REQUEST). Kafka forgets its only broker all the same.
+Of note: the one broker that there is cannot be unregistered (INVALID_REQUEST). Kafka forgets its
+only broker all the same.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""UpdateFeatures (key 57): raises or lowers the levels at which features of the cluster are finalized (KIP-584).
+"""UpdateFeatures (key 57): raises or lowers the levels at which features of the cluster are
+finalized (KIP-584).
 
-Versions: 1 says how far a downgrade may go, in place of allowing any, and can only validate; 2 has one error for all.
+Versions: 1 says how far a downgrade may go, in place of allowing any, and can only validate; 2 has
+one error for all.
 
-Of note: level 0 switches a feature off. The release of 4.3 (`kafka-features.sh upgrade --release-version 4.3`) names share.version,
-streams.version, eligible.leader.replicas.version and kraft.version as well: beside metadata.version their level 1 is
-passed over, and alone it is refused, for nothing of theirs is served.
+Of note: level 0 switches a feature off. The release of 4.3 (`kafka-features.sh upgrade
+--release-version 4.3`) names share.version, streams.version, eligible.leader.replicas.version and
+kraft.version as well: beside metadata.version their level 1 is passed over, and alone it is
+refused, for nothing of theirs is served.
 """
 
 from __future__ import annotations

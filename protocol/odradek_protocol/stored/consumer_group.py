@@ -1,4 +1,5 @@
-"""A consumer group as `__consumer_offsets` keeps it (KIP-848; Kafka's ConsumerGroup*Key and -Value).
+"""A consumer group as `__consumer_offsets` keeps it (KIP-848; Kafka's ConsumerGroup*Key and
+-Value).
 
 A key is an int16 record type and the fields of its class; a value an int16 version, 0, and its
 fields, or null where the thing is gone. What a group consists of:

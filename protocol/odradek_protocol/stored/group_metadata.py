@@ -1,7 +1,9 @@
-"""A classic group as `__consumer_offsets` keeps it (rule O-02; Kafka's GroupMetadataKey and -Value).
+"""A classic group as `__consumer_offsets` keeps it (rule O-02; Kafka's GroupMetadataKey and
+-Value).
 
-The key is an int16 record type, 2, and the group; the value an int16 version and its fields, or null
-when the group is gone. Version 3 is written: it is what every reader since Kafka 2.3 understands.
+The key is an int16 record type, 2, and the group; the value an int16 version and its fields, or
+null when the group is gone. Version 3 is written: it is what every reader since Kafka 2.3
+understands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A committed offset as `__consumer_offsets` keeps it (rule O-02; Kafka's OffsetCommitKey and -Value).
+"""A committed offset as `__consumer_offsets` keeps it (rule O-02; Kafka's OffsetCommitKey and
+-Value).
 
 The key is an int16 record type, 1 (or 0, its predecessor of the same shape), group, topic and
 partition; the value an int16 version and its fields, or null when the offset is gone. Version 3 is
@@ -36,7 +37,8 @@ class OffsetCommitKey(Message):
 
 @message(key=KEY_TYPE, versions="0-4", flexible="4+")
 class OffsetCommitValue(Message):
-    """A committed offset. Timestamps in milliseconds since the epoch, -1 for none; epoch -1 unknown."""
+    """A committed offset. Timestamps in milliseconds since the epoch, -1 for none; epoch -1
+    unknown."""
 
     offset: int = field(INT64)
     leader_epoch: int = field(INT32, "3+", default=-1, ignorable=True)

@@ -42,8 +42,8 @@ def encode_sticky(data: StickyUserData, version: int = 1) -> bytes:
 def decode_sticky(data: Buffer | None) -> StickyUserData:
     """Of any version; empty if there is none, or if the bytes are something else's.
 
-    kafka-python 3 does put a version in front. As the length of an array that is above 65535, so that
-    it cannot be taken for the data of others.
+    kafka-python 3 does put a version in front. As the length of an array that is above 65535, so
+    that it cannot be taken for the data of others.
     """
     for version, position in ((1, 0), (0, 0), (1, 2)) if data is not None and len(data) else ():
         try:

@@ -1,4 +1,5 @@
-"""A transactional id as `__transaction_state` keeps it (rule T-02; Kafka's TransactionLogKey and -Value).
+"""A transactional id as `__transaction_state` keeps it (rule T-02; Kafka's TransactionLogKey and
+-Value).
 
 The key is an int16 0 and the transactional id; the value an int16 version and its fields, or null
 when the id has expired. Version 1, the flexible one, is written; 0 is read as well.
@@ -43,7 +44,8 @@ class StoredPartitions(Struct):
 
 @message(key=KEY_VERSION, versions="0-1", flexible="1+")
 class TransactionLogValue(Message):
-    """The state of a transactional id. Timestamps in milliseconds since the epoch; -1 is none, in all fields.
+    """The state of a transactional id. Timestamps in milliseconds since the epoch; -1 is none, in
+    all fields.
 
     `transaction_partitions` is null in state Empty.
     """

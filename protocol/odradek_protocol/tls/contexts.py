@@ -60,7 +60,8 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def certificate_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Of a listener that shows the keystore's certificate to everybody, and asks for none. TlsError."""
+    """Of a listener that shows the keystore's certificate to everybody, and asks for none.
+    TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _load_key(context, settings)
     return context
@@ -157,8 +158,8 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """The path of a file with this text: OpenSSL takes keys from files alone. It is in memory where the
-    system has that, else it is ours alone, and gone at once."""
+    """The path of a file with this text: OpenSSL takes keys from files alone. It is in memory where
+    the system has that, else it is ours alone, and gone at once."""
     create = getattr(os, "memfd_create", None)
     if create is not None and os.path.isdir("/proc/self/fd"):
         descriptor = create("odradek-key")

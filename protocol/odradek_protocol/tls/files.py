@@ -1,4 +1,5 @@
-"""Where keys and certificates come from: files, the environment, and secrets that settings refer to."""
+"""Where keys and certificates come from: files, the environment, and secrets that settings refer
+to."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ def resolve(text: str) -> str:
     """A secret, or what it refers to. TlsError if that is not there.
 
     ${env:NAME} is a variable of the environment, ${dir:FOLDER:FILE} the content of a file, and
-    ${file:PATH:KEY} the value of a key in a file of KEY=VALUE lines, as Kafka's own providers have them
-    (KIP-297, KIP-421, KIP-887).
+    ${file:PATH:KEY} the value of a key in a file of KEY=VALUE lines, as Kafka's own providers have
+    them (KIP-297, KIP-421, KIP-887).
     """
     match = _REFERENCE.fullmatch(text.strip())
     if match is None:

@@ -1,8 +1,8 @@
 """A handshake that tells both sides why it failed.
 
-asyncio and uvloop drop the alert that OpenSSL makes for the peer when a handshake fails, so that the peer sees
-no more than the end of the connection. `TellingSSLObject` lets the transport send it first, and
-keeps the failure for `telling`, which then ends the connection.
+asyncio and uvloop drop the alert that OpenSSL makes for the peer when a handshake fails, so that
+the peer sees no more than the end of the connection. `TellingSSLObject` lets the transport send it
+first, and keeps the failure for `telling`, which then ends the connection.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class TellingSSLObject(ssl.SSLObject):
     """As ssl's own, but for a handshake that fails inside of `telling`."""
 
     def do_handshake(self) -> None:
-        """Go on with the handshake. When it fails the transport hears that more bytes are wanted: it then sends
-        the alert."""
+        """Go on with the handshake. When it fails the transport hears that more bytes are wanted:
+        it then sends the alert."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError):
@@ -49,9 +49,11 @@ class TellingSSLObject(ssl.SSLObject):
 
 
 async def telling(connect: Coroutine[Any, Any, tuple[Any, P]]) -> P:
-    """The protocol of what `connect` returns, which shakes hands on the way (`create_connection`, say).
+    """The protocol of what `connect` returns, which shakes hands on the way (`create_connection`,
+    say).
 
-    Raises what that raises, or the ssl.SSLError that ended the handshake, when the peer has been told.
+    Raises what that raises, or the ssl.SSLError that ended the handshake, when the peer has been
+    told.
     """
     attempt = _Attempt()
     token = _ATTEMPT.set(attempt)

@@ -1,7 +1,8 @@
-"""The names in a keystore's certificate, and the question if clients take it for the name that they connect to.
+"""The names in a keystore's certificate, and the question if clients take it for the name that they
+connect to.
 
-OpenSSL decides that, in a handshake with itself in memory: it knows wildcards, addresses, and certificates that have
-nothing but a common name.
+OpenSSL decides that, in a handshake with itself in memory: it knows wildcards, addresses, and
+certificates that have nothing but a common name.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ _TURNS_MAX = 10
 
 
 def certificate_names(settings: TlsSettings) -> tuple[str, ...] | None:
-    """The names ("DNS:broker", "IP Address:127.0.0.1") in the keystore's certificate. None where OpenSSL cannot tell them.
+    """The names ("DNS:broker", "IP Address:127.0.0.1") in the keystore's certificate. None where
+    OpenSSL cannot tell them.
 
-    The names in `subjectAltName`, or else the common names ("CN=broker"). TlsError for a keystore that cannot be used.
+    The names in `subjectAltName`, or else the common names ("CN=broker"). TlsError for a keystore
+    that cannot be used.
     """
     certificate = _shown(settings, None)
     if certificate is None:
@@ -36,7 +39,8 @@ def certificate_names(settings: TlsSettings) -> tuple[str, ...] | None:
 
 
 def is_for(settings: TlsSettings, host: str) -> bool:
-    """True if clients that connect to `host` take the keystore's certificate. Its dates and authority do not count.
+    """True if clients that connect to `host` take the keystore's certificate. Its dates and
+    authority do not count.
 
     TlsError for a keystore that cannot be used.
     """
@@ -50,7 +54,8 @@ def is_for(settings: TlsSettings, host: str) -> bool:
 
 
 def wanted_name(host: str) -> str:
-    """The entry of `subjectAltName` that makes a certificate one for `host`: "DNS:broker", "IP:127.0.0.1"."""
+    """The entry of `subjectAltName` that makes a certificate one for `host`: "DNS:broker",
+    "IP:127.0.0.1"."""
     try:
         return f"IP:{ip_address(host)}"
     except ValueError:
@@ -58,7 +63,8 @@ def wanted_name(host: str) -> str:
 
 
 def _shown(settings: TlsSettings, host: str | None) -> dict[str, Any] | None:
-    """The certificate in the words of `ssl`, as a client of `host` takes it; None if it refuses it."""
+    """The certificate in the words of `ssl`, as a client of `host` takes it; None if it refuses
+    it."""
     broker_context = certificate_context(settings)
     certificate = files.load(settings.keystore, settings.key_password).certificates[0]
     client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -60,7 +60,8 @@ def at_client(error: BaseException, host: str) -> str:
 
 
 def is_certain(error: BaseException) -> bool:
-    """Whether trying again will fail in the same way: it was TLS that failed, not the connection."""
+    """Whether trying again will fail in the same way: it was TLS that failed, not the
+    connection."""
     return isinstance(error, ssl.SSLError) and not isinstance(
         error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError
     )

@@ -58,7 +58,8 @@ class TlsSettings:
 
 
 def tls_settings(values: Mapping[str, object]) -> TlsSettings:
-    """From values by Kafka's names with underscores; those that are not there have their defaults."""
+    """From values by Kafka's names with underscores; those that are not there have their
+    defaults."""
 
     def text(name: str) -> str:
         value = values.get(name)

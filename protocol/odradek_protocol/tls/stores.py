@@ -52,7 +52,8 @@ def _block(label: str, body: str) -> str:
 
 
 def from_file(store: StoreSettings, data: bytes, password: str, key_password: str) -> Pem:
-    """The content of the file of a store. What it holds decides, and has to fit its type. TlsError."""
+    """The content of the file of a store. What it holds decides, and has to fit its type.
+    TlsError."""
     where = f"{store.name}.location={store.location}"
     if data.startswith(_JKS):
         raise TlsError(f"{where} is a JKS keystore, which only Java reads; {_convert(store)}")

@@ -43,10 +43,11 @@ log = logging.getLogger("odradek.spark")
 
 #: Transactions that are being ended at once.
 ENDS_AT_ONCE_MAX = 64
-#: Timeouts to try, in this order, where `transaction.max.timeout.ms` cannot be asked for. Kafka's default is
-#: the first.
+#: Timeouts to try, in this order, where `transaction.max.timeout.ms` cannot be asked for. Kafka's
+#: default is the first.
 _TIMEOUTS_MS = (900_000, 60_000, 10_000, 1_000)
-#: Spark ends the Python worker of a task that is over 2 s after it was told (`spark.python.task.killTimeout`).
+#: Spark ends the Python worker of a task that is over 2 s after it was told
+#: (`spark.python.task.killTimeout`).
 WORKERS_END_S = 3.0
 #: The codes of refusals to abort a transaction that is not open; None is the client's own refusal.
 _NOT_OPEN = (None, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
@@ -92,7 +93,8 @@ class Brokers:
         )
         writing = settings_for(self._settings, AdminConfig)
         self._producer = Producer(**{**writing, **absent, "linger_ms": "0"})
-        #: The connections of all producers of rows: tasks come one after the other, each with its own.
+        #: The connections of all producers of rows: tasks come one after the other, each with its
+        #: own.
         self._rows_network = NetworkClient(ProducerConfig.from_settings(self._settings))
         self._logs: dict[str, DecisionLog] = {}
 
@@ -325,8 +327,8 @@ class Brokers:
 def fate_of(part: Participant, found: TransactionDescription | None) -> Fate:
     """A prepared transaction, as its coordinator describes it.
 
-    Nobody begins another one under the id before the batch is done (S-09), so the last one is it; but
-    administrators can. What they may have done is UNKNOWN, which is never taken for good.
+    Nobody begins another one under the id before the batch is done (S-09), so the last one is it;
+    but administrators can. What they may have done is UNKNOWN, which is never taken for good.
     """
     if found is None:
         return Fate.UNKNOWN

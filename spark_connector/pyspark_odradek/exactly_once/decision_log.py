@@ -1,7 +1,7 @@
 """The decision log on a cluster: one partition of a compacted topic, read and appended to.
 
-Which record counts is `ledger`'s business. A process remembers what it has read of each query, and asks
-for what came since; the first time it looks from the end backwards (S-05).
+Which record counts is `ledger`'s business. A process remembers what it has read of each query, and
+asks for what came since; the first time it looks from the end backwards (S-05).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Named points at which a test may stop the sink, to kill somebody there (the crash matrix).
 
 Only the environment can arm one: `ODRADEK_SPARK_FAULT_POINT=<name>` together with
-`ODRADEK_SPARK_FAULT_DIR`, a directory. Once there is a file `armed` in it, the process that first reaches
-the point leaves a file `reached` with its pid, and waits until somebody makes a file `go`, or kills it. If
-`go` says "raise", it fails there.
+`ODRADEK_SPARK_FAULT_DIR`, a directory. Once there is a file `armed` in it, the process that first
+reaches the point leaves a file `reached` with its pid, and waits until somebody makes a file `go`,
+or kills it. If `go` says "raise", it fails there.
 """
 
 from __future__ import annotations

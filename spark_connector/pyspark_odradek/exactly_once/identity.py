@@ -1,7 +1,7 @@
 """Who writes: the names of queries, runs and transactions (S-01, S-02).
 
-A transactional id is ``odradek-spark.<query>.<run>.<name>``; the name is unique within its run. From a
-listing of a cluster's transactions it can be told whose each one is.
+A transactional id is ``odradek-spark.<query>.<run>.<name>``; the name is unique within its run.
+From a listing of a cluster's transactions it can be told whose each one is.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def query_prefix(query: str) -> str:
 def commit_query(commit_id: str, topic: str | None) -> str:
     """The query of a batch job with a `commitId` that writes to `topic` (S-16).
 
-    Never the id of a stream, whatever the user calls it. Names of topics hold no colon, so no two jobs
-    share one. Without a topic the rows name theirs, and the id alone is the identity.
+    Never the id of a stream, whatever the user calls it. Names of topics hold no colon, so no two
+    jobs share one. Without a topic the rows name theirs, and the id alone is the identity.
     """
     return f"commit:{commit_id}" if topic is None else f"commit-to:{topic}:{commit_id}"
 

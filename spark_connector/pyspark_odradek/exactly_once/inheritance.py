@@ -1,12 +1,13 @@
 """Names of transactions that outlive the process that used them (S-02).
 
-Spark ends Python workers that were idle for a minute. Names that died with them would leave an id at the
-brokers for every task of every batch of a query that is triggered rarely. So a name is a file on the
-machine, and whoever holds the lock on that file owns the name: the kernel lets go of it when the
-process ends, however it ends, and not before. The file tells for which batch the name was last used,
-so the next owner is bound as the last one was (S-13).
+Spark ends Python workers that were idle for a minute. Names that died with them would leave an id
+at the brokers for every task of every batch of a query that is triggered rarely. So a name is a
+file on the machine, and whoever holds the lock on that file owns the name: the kernel lets go of it
+when the process ends, however it ends, and not before. The file tells for which batch the name was
+last used, so the next owner is bound as the last one was (S-13).
 
-Where there are no such locks, or the machine cannot be told from its earlier self, nothing is inherited.
+Where there are no such locks, or the machine cannot be told from its earlier self, nothing is
+inherited.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ _NEVER = -1
 
 
 class Place(NamedTuple):
-    """Where names are. Everything below `root` is ours; `boot` tells this start of the machine from others.
+    """Where names are. Everything below `root` is ours; `boot` tells this start of the machine from
+    others.
 
-    After a crash of the machine a file may be older than what it should say: so each start of the machine
-    has names of its own.
+    After a crash of the machine a file may be older than what it should say: so each start of the
+    machine has names of its own.
     """
 
     root: Path
@@ -74,8 +76,8 @@ class Inheritance:
         self._is_ready = False
 
     def take(self) -> tuple[str, int] | None:
-        """(a name that is now this process's, the newest batch it was used for or -1); None if there
-        is none to be had."""
+        """(a name that is now this process's, the newest batch it was used for or -1); None if
+        there is none to be had."""
         try:
             if not self._is_ready:
                 self._prepare()
@@ -98,7 +100,8 @@ class Inheritance:
         return None
 
     def used(self, name: str, batch: int) -> bool:
-        """To be said before the name is used for `batch`. False: it may not be used, for it was not noted."""
+        """To be said before the name is used for `batch`. False: it may not be used, for it was not
+        noted."""
         descriptor = self._held.get(name)
         if descriptor is None:
             return True
@@ -131,7 +134,8 @@ class Inheritance:
         self._is_ready = True
 
     def _tidy(self) -> None:
-        """Earlier runs of the query, queries that had no new worker for a week, earlier starts of the machine.
+        """Earlier runs of the query, queries that had no new worker for a week, earlier starts of
+        the machine.
 
         A name is in its file and nowhere else: one whose file is deleted never comes back.
         """

@@ -1,9 +1,9 @@
 """The decision log of one query, as values: records, which of them counts, and how the state moves.
 
-Every record carries the whole state that holds from it on, and names in `after` the offset of the record
-that its writer took for the newest. A record counts only if that was so when it came into the log
-(S-04): of those that name the same `after` the first. So one counts that contradicts nothing, and the
-newest one is all that a reader needs (S-05).
+Every record carries the whole state that holds from it on, and names in `after` the offset of the
+record that its writer took for the newest. A record counts only if that was so when it came into
+the log (S-04): of those that name the same `after` the first. So one counts that contradicts
+nothing, and the newest one is all that a reader needs (S-05).
 
 States change by the functions at the end, nothing else; what is not allowed raises.
 """
@@ -53,8 +53,8 @@ class State:
 
     `holder`: the run with the newest claim, "" for none; `past`: runs that may do nothing any more.
     `batch`: the newest batch that is decided, by `run`, with so many `rows`; `done`: whether its
-    `participants` are known to be ended. `targets`: how many rows are for each topic, as `targets` tells it;
-    None where a connector that did not keep topics apart has decided.
+    `participants` are known to be ended. `targets`: how many rows are for each topic, as `targets`
+    tells it; None where a connector that did not keep topics apart has decided.
     """
 
     holder: str = ""
@@ -106,9 +106,9 @@ class Found(NamedTuple):
 def newest(entries: Iterable[Entry]) -> Found:
     """The newest record that counts, of the records of one query in order of their offsets (S-05).
 
-    The largest `after` names the last but one that counts, because nobody names what he has not read
-    as counting. Of those that name it the first one counts. Whatever lies before it is not needed, so
-    it may be compacted away in any order.
+    The largest `after` names the last but one that counts, because nobody names what he has not
+    read as counting. Of those that name it the first one counts. Whatever lies before it is not
+    needed, so it may be compacted away in any order.
     """
     best: Entry | None = None
     keys = []

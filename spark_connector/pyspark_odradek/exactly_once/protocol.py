@@ -1,8 +1,8 @@
 """The steps of tasks and driver (docs/rules/spark.md).
 
-Each procedure is a generator: it yields an `Action`, is sent the outcome, and returns what came of it.
-`brokers` carries actions out against a cluster; the model in the tests against a simulated one, with
-every interleaving and crash in between. Nothing here waits, or knows what time it is.
+Each procedure is a generator: it yields an `Action`, is sent the outcome, and returns what came of
+it. `brokers` carries actions out against a cluster; the model in the tests against a simulated one,
+with every interleaving and crash in between. Nothing here waits, or knows what time it is.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class End(NamedTuple):
 class ListOpen(NamedTuple):
     """-> tuple of (run, name): the open transactions of these runs of the query.
 
-    `unused`: those too in which nothing has been sent yet, which have an id and open with the first row.
+    `unused`: those too in which nothing has been sent yet, which have an id and open with the first
+    row.
     """
 
     runs: tuple[str, ...]
@@ -67,7 +68,8 @@ class Fence(NamedTuple):
 
 
 class WaitForWorkers(NamedTuple):
-    """-> None. Until Spark has ended the Python workers of tasks that have failed or were killed."""
+    """-> None. Until Spark has ended the Python workers of tasks that have failed or were
+    killed."""
 
 
 class Forget(NamedTuple):
@@ -175,7 +177,8 @@ def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any
 
 
 def is_decided_for_every_topic(terms: Terms) -> Generator[Action, Any, bool]:
-    """True if a connector that did not keep topics apart has decided the batch, or a newer one (S-16)."""
+    """True if a connector that did not keep topics apart has decided the batch, or a newer one
+    (S-16)."""
     found = yield Read()
     return bool(found.state.batch >= terms.batch and found.state.targets is None)
 

@@ -1,8 +1,9 @@
-"""A number for how many rows of a write are for each topic, which tells a replay from another write (S-07).
+"""A number for how many rows of a write are for each topic, which tells a replay from another write
+(S-07).
 
-A sum over the rows, of a hash of each one's topic: the same however Spark deals the rows out to tasks, and of
-the same size for any number of topics. It says nothing about what is in the rows: `now()` and `rand()` give a replay
-other ones.
+A sum over the rows, of a hash of each one's topic: the same however Spark deals the rows out to
+tasks, and of the same size for any number of topics. It says nothing about what is in the rows:
+`now()` and `rand()` give a replay other ones.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ class TaskTransaction:
         )
 
     async def abandon(self) -> None:
-        """The task has failed: abort it, if that is possible within ABORT_TIMEOUT_MS. Raises OdradekError."""
+        """The task has failed: abort it, if that is possible within ABORT_TIMEOUT_MS. Raises
+        OdradekError."""
         if self._producer is not None:
             await self._producer.close(timeout_ms=ABORT_TIMEOUT_MS)

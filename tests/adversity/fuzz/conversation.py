@@ -1,7 +1,8 @@
-"""A whole node, asked over frames without a socket: what a connection says, and the time that passes.
+"""A whole node, asked over frames without a socket: what a connection says, and the time that
+passes.
 
-A conversation as bytes: frames, each behind a length of two bytes; a length from `PASSES_FROM` on is time that passes
-instead, in tenths of seconds.
+A conversation as bytes: frames, each behind a length of two bytes; a length from `PASSES_FROM` on
+is time that passes instead, in tenths of seconds.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ _SECONDS_TO_SHRINK = 120.0
 
 
 def signature(problem: BaseException) -> str:
-    """The kind of a problem and the innermost lines that it came through, the same for the same defect."""
+    """The kind of a problem and the innermost lines that it came through, the same for the same
+    defect."""
     if isinstance(problem, TooSlow | TooMuchMemory):
         return type(problem).__name__  # Where it is noticed is chance.
     frames = traceback.extract_tb(problem.__traceback__)[-3:]

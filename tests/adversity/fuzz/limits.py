@@ -46,7 +46,8 @@ def _too_slow(_: int, __: FrameType | None) -> None:
 
 
 def check_exactly(target: Target, data: bytes) -> None:
-    """`target.check`; TooMuchMemory if Python's objects took more than they may. `tracemalloc` runs."""
+    """`target.check`; TooMuchMemory if Python's objects took more than they may. `tracemalloc`
+    runs."""
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
     target.check(data)

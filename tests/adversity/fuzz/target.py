@@ -1,6 +1,7 @@
 """What a target of the fuzzer is.
 
-Nothing of the product may be imported from here: the worker imports it later, with counters in its code.
+Nothing of the product may be imported from here: the worker imports it later, with counters in its
+code.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class BehindOthers(Broken):
 class Target:
     """One kind of bytes that the product reads.
 
-    `check` raises for anything that must not be; `seeds` are inputs to begin with, of every kind that is
-    understood. `memory_bytes` may be allocated for one input, and each is at most `input_bytes_max` long.
+    `check` raises for anything that must not be; `seeds` are inputs to begin with, of every kind
+    that is understood. `memory_bytes` may be allocated for one input, and each is at most
+    `input_bytes_max` long.
     """
 
     check: Callable[[bytes], None]

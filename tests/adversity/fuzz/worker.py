@@ -1,7 +1,8 @@
-"""The process in which atheris runs a target: `python -m tests.adversity.fuzz.worker NAME SECONDS CORPUS`.
+"""The process in which atheris runs a target: `python -m tests.adversity.fuzz.worker NAME SECONDS
+CORPUS`.
 
-It has the product's code count its steps, those of generated decoders included, and goes on behind a
-finding. A crash of the interpreter, a hang and too much memory end it.
+It has the product's code count its steps, those of generated decoders included, and goes on behind
+a finding. A crash of the interpreter, a hang and too much memory end it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The transaction that holds a partition back, as `odradek explain partition` tells of it (T-45)."""
+"""The transaction that holds a partition back, as `odradek explain partition` tells of it
+(T-45)."""
 
 from __future__ import annotations
 

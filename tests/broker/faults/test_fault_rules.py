@@ -1,4 +1,5 @@
-"""Rules of ordered faults: which requests meet them, how often, for how long; and orders that make them."""
+"""Rules of ordered faults: which requests meet them, how often, for how long; and orders that make
+them."""
 
 from __future__ import annotations
 

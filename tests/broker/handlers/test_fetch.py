@@ -106,8 +106,8 @@ async def test_f01_nothing_to_read_waits_for_the_deadline(client: RawClient, top
 async def test_f01_a_fetch_of_what_is_there_is_never_parked(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
-    """Consumers with short queues ask for one batch at a time: what a fetch may wait for others must
-    not be added to each. Nor may the kernel hold small answers back."""
+    """Consumers with short queues ask for one batch at a time: what a fetch may wait for others
+    must not be added to each. Nor may the kernel hold small answers back."""
     for offset in range(5):
         request = fetch((topic, 0, offset), max_wait_ms=2**31 - 1, partition_max_bytes=1200)
         answer = partitions(await client.call(request, 11))[topic, 0]

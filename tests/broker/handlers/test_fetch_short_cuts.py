@@ -1,5 +1,6 @@
-"""What Fetch leaves out where nothing can have changed is not seen: beside it runs a broker that looks at everything,
-every time, and both give the same answers, byte by byte, keep the same sessions and count the same (D6, F-01 to F-28).
+"""What Fetch leaves out where nothing can have changed is not seen: beside it runs a broker that
+looks at everything, every time, and both give the same answers, byte by byte, keep the same
+sessions and count the same (D6, F-01 to F-28).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ CLIENT = quota_entity([("client-id", "client-1")])
 
 
 class Pair:
-    """Both brokers, and what a client knows of its sessions, which is what the one without short cuts said."""
+    """Both brokers, and what a client knows of its sessions, which is what the one without short
+    cuts said."""
 
     def __init__(self, **settings: str) -> None:
         self.both = [FetchWorld(short_cuts=short, **settings) for short in (True, False)]
@@ -323,7 +325,8 @@ def test_f24_short_histories_look_the_same(seed: int, slots: str) -> None:
 
 
 def looked_at(world: FetchWorld, request: FetchRequest, partitions: list[Any]) -> tuple[int, int]:
-    """The number of a request, and of the partitions that were looked up for it until it was answered."""
+    """The number of a request, and of the partitions that were looked up for it until it was
+    answered."""
     counted: list[int] = []
     found = world.node.partition
 
@@ -378,7 +381,8 @@ def test_f24_a_fetch_of_a_session_looks_at_no_more_than_has_changed() -> None:
 
 
 def test_f20_a_session_has_one_fetch_that_waits() -> None:
-    """The client has gone on, so the one before is answered, and first: its session is as it was."""
+    """The client has gone on, so the one before is answered, and first: its session is as it
+    was."""
     world = FetchWorld(short_cuts=True)
     world.create("t", 1)
     world.settle_metadata()

@@ -112,7 +112,8 @@ async def test_p11_a_duplicate_beside_another_batch_is_refused_with_it(
 async def test_p19_the_same_batch_from_many_connections_at_once_is_written_once(
     broker: RunningBroker, client: RawClient, topic: str, transactional: bool
 ) -> None:
-    """Check and append are one step: nobody gets in between, nor while a transaction is verified."""
+    """Check and append are one step: nobody gets in between, nor while a transaction is
+    verified."""
     identity: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     request = produce_request(topic, None)
     if transactional:
@@ -264,7 +265,8 @@ async def test_a_produce_that_waits_learns_that_its_topic_was_deleted(
 async def test_d11_p24_the_broker_forgets_producers_beyond_its_limit(
     start_broker: StartBroker,
 ) -> None:
-    """Those that wrote longest ago; whoever comes again is taken as one that is not known (P-14)."""
+    """Those that wrote longest ago; whoever comes again is taken as one that is not known
+    (P-14)."""
     broker = await start_broker(max_producer_ids="1000", log_durability="page-cache")
     client = await broker.client()
     await client.create_topic("t")

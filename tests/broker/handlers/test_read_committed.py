@@ -1,4 +1,5 @@
-"""Readers of committed records, from every offset of a log with every kind of transaction (F-03, F-08, F-09, T-45)."""
+"""Readers of committed records, from every offset of a log with every kind of transaction (F-03,
+F-08, F-09, T-45)."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ Seen = list[tuple[int, bytes | None]]
 
 
 class Written(NamedTuple):
-    """`committed`: (offset, value) of what readers of committed records may see. `open_at`: the first offset
-    that they may not reach."""
+    """`committed`: (offset, value) of what readers of committed records may see. `open_at`: the
+    first offset that they may not reach."""
 
     committed: Seen
     open_at: int
@@ -32,8 +33,9 @@ class Written(NamedTuple):
 
 
 def write(log: Any) -> Written:
-    """Plain records, a transaction that is committed and one that is aborted, two that overlap, each within
-    the other's sight, and one that stays open with something committed behind its beginning."""
+    """Plain records, a transaction that is committed and one that is aborted, two that overlap,
+    each within the other's sight, and one that stays open with something committed behind its
+    beginning."""
     sequences: dict[int, int] = {}
     pending: dict[int, Seen] = {}
     committed: Seen = []
@@ -147,7 +149,8 @@ async def test_f09_read_committed_from_every_offset_after_a_restart(
 async def test_f07_read_behind_deleted_records_and_at_the_end(
     client: RawClient, broker: RunningBroker
 ) -> None:
-    """The start may lie in the middle of a batch: it comes whole, and the reader drops what is before."""
+    """The start may lie in the middle of a batch: it comes whole, and the reader drops what is
+    before."""
     await client.create_topic("t", partitions=2)
     written = write(broker.node.partition("t", 0).log)
     for start in (1, 5, written.open_at - 1):

@@ -1,5 +1,5 @@
-"""Batches that come a second time: of the last five, older than these, across a restart, and when the
-producer was forgotten (P-04, P-09, P-14, P-24 to P-28)."""
+"""Batches that come a second time: of the last five, older than these, across a restart, and when
+the producer was forgotten (P-04, P-09, P-14, P-24 to P-28)."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ async def test_p28_a_retry_across_a_restart_is_stored_once(
 async def test_p24_a_producer_that_was_forgotten_goes_on_and_its_retry_is_written_twice(
     client: RawClient, broker: RunningBroker, how: str
 ) -> None:
-    """The window of duplicates that Kafka has as well: who is unknown may begin with any sequence."""
+    """The window of duplicates that Kafka has as well: who is unknown may begin with any
+    sequence."""
     log = log_of(broker)
     if how == "expired":
         forget(broker)

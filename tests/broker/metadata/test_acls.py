@@ -1,4 +1,5 @@
-"""ACLs in the cluster metadata: created, found, deleted, and there after a restart (A-68, A-70 to A-73)."""
+"""ACLs in the cluster metadata: created, found, deleted, and there after a restart (A-68, A-70 to
+A-73)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Quotas in the cluster metadata: what is taken, what is described, and that a restart keeps them."""
+"""Quotas in the cluster metadata: what is taken, what is described, and that a restart keeps
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SCRAM credentials in the cluster metadata: what is taken, what is told, and that a restart keeps them."""
+"""SCRAM credentials in the cluster metadata: what is taken, what is told, and that a restart keeps
+them."""
 
 from __future__ import annotations
 

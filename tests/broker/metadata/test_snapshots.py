@@ -1,4 +1,5 @@
-"""Snapshots of the metadata log: what is in them, when they are taken, how a start uses them (KIP-630)."""
+"""Snapshots of the metadata log: what is in them, when they are taken, how a start uses them
+(KIP-630)."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ def state_of(metadata: ClusterMetadata) -> object:
     )
 
 
-# --- The file ---------------------------------------------------------------------------------------
+# --- The file -------------------------------------------------------------------------------------
 
 
 def _encode(values: list[bytes]) -> bytes:
@@ -149,7 +150,7 @@ def test_names_are_kafkas() -> None:
         assert parse_file_name(name) is None
 
 
-# --- The image --------------------------------------------------------------------------------------
+# --- The image ------------------------------------------------------------------------------------
 
 
 def _credential_change(rng: random.Random, metadata: ClusterMetadata) -> MetadataRecord:
@@ -310,7 +311,7 @@ def test_l39_a_snapshot_begins_without_a_copy() -> None:
         tracemalloc.stop()
 
 
-# --- When -------------------------------------------------------------------------------------------
+# --- When -----------------------------------------------------------------------------------------
 
 
 def test_l39_by_size() -> None:
@@ -381,7 +382,7 @@ def test_l39_a_snapshot_waits_until_its_records_are_durable() -> None:
     assert len(checkpoints(world)) == 1
 
 
-# --- A start ----------------------------------------------------------------------------------------
+# --- A start --------------------------------------------------------------------------------------
 
 
 def _world_with_history(**settings: str) -> NodeWorld:
@@ -495,7 +496,7 @@ def test_l39_old_snapshots_go_by_age_and_the_newest_stays() -> None:
     assert len(segments(world)) == 1
 
 
-# --- Trouble ----------------------------------------------------------------------------------------
+# --- Trouble --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["append", "sync", "rename", "sync_dir"])
@@ -612,7 +613,8 @@ def test_a_full_disk_while_a_snapshot_is_due_refuses_changes_and_loses_none(code
 def test_l33_a_start_makes_indexes_of_closed_metadata_segments_anew(
     monkeypatch: pytest.MonkeyPatch, suffix: str, content: bytes | None, *, clean: bool
 ) -> None:
-    """A start cannot ask again, so it waits for no worker. Records before the snapshot are not read."""
+    """A start cannot ask again, so it waits for no worker. Records before the snapshot are not
+    read."""
     world = NodeWorld(metadata_log_max_record_bytes_between_snapshots="1")
     make_topics(world, "first", "second")
     take_snapshot(world)

@@ -203,7 +203,8 @@ def test_n11_other_clients_do_not_wait() -> None:
 
 
 def test_n11_a_throttled_connection_is_not_read() -> None:
-    """What it sends stays where it is, and takes no memory of the broker's but one receive buffer."""
+    """What it sends stays where it is, and takes no memory of the broker's but one receive
+    buffer."""
 
     async def story(broker: Broker, peer: Peer) -> None:
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, 1)

@@ -1,5 +1,5 @@
-"""Who may do what, request by request (A-09 to A-18, A-20). Those of transactions and Produce (A-01 to
-A-08) are with the tests of their handlers, those of group administration (A-16) too.
+"""Who may do what, request by request (A-09 to A-18, A-20). Those of transactions and Produce (A-01
+to A-08) are with the tests of their handlers, those of group administration (A-16) too.
 
 A real broker with a list of rules for an authorizer; what no rule allows is denied.
 """

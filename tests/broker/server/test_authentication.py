@@ -1,4 +1,5 @@
-"""Authentication at the listeners: what is taken when, what a failure looks like, and how long a session lasts."""
+"""Authentication at the listeners: what is taken when, what a failure looks like, and how long a
+session lasts."""
 
 from __future__ import annotations
 
@@ -476,7 +477,8 @@ def ends_of_logs(broker: RunningBroker) -> dict[tuple[str, int], int]:
 async def test_a20_n25_no_api_is_served_to_whom_nobody_knows(
     start_broker: StartBroker, credentials: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has no answer and does nothing: neither topics nor groups nor users nor anything else is there."""
+    """It has no answer and does nothing: neither topics nor groups nor users nor anything else is
+    there."""
     monkeypatch.setattr(sasl_listener, "_FREE_FAILURES", 1_000)
     broker = await start_broker(
         keys=LISTENER

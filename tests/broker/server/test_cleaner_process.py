@@ -1,4 +1,5 @@
-"""The process in which logs are compacted: it is started when needed, dies with others, and loses nothing."""
+"""The process in which logs are compacted: it is started when needed, dies with others, and loses
+nothing."""
 
 from __future__ import annotations
 

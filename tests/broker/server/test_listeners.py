@@ -1,4 +1,5 @@
-"""Several listeners: each tells its clients its own addresses, and limits count over all of them."""
+"""Several listeners: each tells its clients its own addresses, and limits count over all of
+them."""
 
 from __future__ import annotations
 

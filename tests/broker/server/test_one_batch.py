@@ -1,5 +1,6 @@
-"""The short road of Produce does what the ordinary one does: the same requests to two nodes, one of which never
-takes it, with answers, files, state and counters held equal (P-06 to P-23, T-60 to T-62, Q-01, R-03 to R-08)."""
+"""The short road of Produce does what the ordinary one does: the same requests to two nodes, one of
+which never takes it, with answers, files, state and counters held equal (P-06 to P-23, T-60 to
+T-62, Q-01, R-03 to R-08)."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ class Wire(asyncio.Transport):
 
 
 class Connection:
-    """A session of its own; `arrive` gives it bytes as long as it is read from, all in one turn of the loop."""
+    """A session of its own; `arrive` gives it bytes as long as it is read from, all in one turn of
+    the loop."""
 
     def __init__(self) -> None:
         world = NodeWorld(log_durability="page-cache")
@@ -127,7 +128,8 @@ def moves(times: int) -> tuple[Message, int]:
 def test_n56_others_get_their_turn_between_large_requests(
     request_of: Callable[[int], tuple[Message, int]],
 ) -> None:
-    """A partition is named 5,000 times in an election, 20,000 times in a move, whose answer is smaller."""
+    """A partition is named 5,000 times in an election, 20,000 times in a move, whose answer is
+    smaller."""
     times = 5_000 if request_of is elections else 20_000
 
     async def story(connection: Connection) -> None:

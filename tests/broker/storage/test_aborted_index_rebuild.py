@@ -352,7 +352,8 @@ def test_l20_a_worker_that_loses_its_segments_is_asked_again(
 def test_l27_a_worker_whose_earlier_segment_is_compacted_is_asked_again(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """Without snapshots the worker reads what comes before, by names that are a cleaned segment's by now."""
+    """Without snapshots the worker reads what comes before, by names that are a cleaned segment's
+    by now."""
     workers = Workers(log)
     ruin(log, files)
     for path in files.paths():
@@ -477,8 +478,8 @@ def test_l05_segments_without_transactions_are_not_read_for_a_missing_file(
 def test_l05_a_directory_of_kafkas_is_read_once_and_no_further_than_needed(
     files: MemoryFiles, scans: list[str]
 ) -> None:
-    """Snapshots of Kafka say nothing of transaction indexes, and a segment without aborts has no index. But
-    they say which transactions were open."""
+    """Snapshots of Kafka say nothing of transaction indexes, and a segment without aborts has no
+    index. But they say which transactions were open."""
     log = make_log(files)
     for _ in range(3):
         append(log, make_batch(producer_id=1, transactional=True))

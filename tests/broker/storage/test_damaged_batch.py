@@ -1,4 +1,5 @@
-"""Bits that flip in what was flushed long ago: readers are told, and nothing is cut off or passed over (L-33)."""
+"""Bits that flip in what was flushed long ago: readers are told, and nothing is cut off or passed
+over (L-33)."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ def opened(files: MemoryFiles, clean: bool) -> PartitionLog:
 
 
 def found_at(log: PartitionLog, offset: int) -> list[tuple[int, bytes | None]] | None:
-    """(offset, value) of the batch there; None if a reader is told that it is damaged, by the broker or
-    by its checksum."""
+    """(offset, value) of the batch there; None if a reader is told that it is damaged, by the
+    broker or by its checksum."""
     try:
         data = log.read(offset, 1, upper_bound=EVERYTHING, minimum_one=True)
     except LogCorrupt as problem:
@@ -74,7 +75,8 @@ def test_l33_a_flipped_bit_is_told_and_nothing_is_cut_off_or_passed_over(clean: 
             assert log.log_end_offset == 8
             assert found_at(log, 0) == [(0, b"first"), (1, b"first")]
             middle, last = found_at(log, 2), found_at(log, 4)
-            # The leader epoch is not covered by the checksum either, and says nothing of the records.
+            # The leader epoch is not covered by the checksum either, and says nothing of the
+            # records.
             assert middle in (None, [(2, b"middle"), (3, b"middle")]), (at, bit)
             assert last in (None, [(4, b"last"), (5, b"last")]), (at, bit)
             told += middle is None

@@ -1,4 +1,5 @@
-"""The queue of files to remove: what is due, in the background, a directory at a time (L-01, L-38)."""
+"""The queue of files to remove: what is due, in the background, a directory at a time (L-01,
+L-38)."""
 
 from __future__ import annotations
 

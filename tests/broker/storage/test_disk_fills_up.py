@@ -1,4 +1,5 @@
-"""A disk that has no room at any one of a log's operations, for a while: append, new file or rename (L-08)."""
+"""A disk that has no room at any one of a log's operations, for a while: append, new file or rename
+(L-08)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ DAY_MS = 86_400_000
 
 
 class FillingFiles(MemoryFiles):
-    """Full from one operation to another, by their numbers; of what is written then, some bytes land."""
+    """Full from one operation to another, by their numbers; of what is written then, some bytes
+    land."""
 
     def __init__(self) -> None:
         super().__init__(now_ms=NOW_MS)
@@ -42,7 +44,8 @@ class FillingFiles(MemoryFiles):
 
 
 def work(log: PartitionLog) -> list[bytes]:
-    """Append, flush, roll, delete by size; the values that were taken. What is refused is not sent again."""
+    """Append, flush, roll, delete by size; the values that were taken. What is refused is not sent
+    again."""
     taken: list[bytes] = []
     for number in range(40):
         value = b"%d" % number

@@ -1,4 +1,5 @@
-"""A disk that takes no more: each request is refused, people are told once, and it ends by itself."""
+"""A disk that takes no more: each request is refused, people are told once, and it ends by
+itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Indexes that do not fit are made anew once, beside the loop, and never for damaged records (L-33)."""
+"""Indexes that do not fit are made anew once, beside the loop, and never for damaged records
+(L-33)."""
 
 from __future__ import annotations
 
@@ -446,7 +447,8 @@ def test_l33_a_last_entry_that_is_not_true_is_not_believed(
 
 
 def _damaged_entries(content: bytes) -> list[tuple[int, bytes]]:
-    """(number, the entry made wrong) of all but the last entry, in each way that leaves them ascending."""
+    """(number, the entry made wrong) of all but the last entry, in each way that leaves them
+    ascending."""
     entries = list(struct.iter_unpack(">qi", content))
     damaged = []
     for number, (timestamp, offset) in enumerate(entries[:-1]):
@@ -553,7 +555,8 @@ def test_l33_a_damaged_snapshot_is_no_reason_for_a_scan(
 def test_l33_an_offset_index_that_lost_its_last_entries_is_made_anew(
     files: MemoryFiles, scans: list[str]
 ) -> None:
-    """The answers are right without them, but a reader would walk over megabytes while everybody waits."""
+    """The answers are right without them, but a reader would walk over megabytes while everybody
+    waits."""
     log = make_log(files, segment_bytes=4_000_000)
     for number in range(70):
         append(log, make_batch(1, value=bytes(100_000), timestamp=NOW_MS + number))

@@ -168,8 +168,8 @@ def test_l52_a_rolled_segment_gets_its_end_back(
 
 
 def test_l52_what_compaction_removed_does_not_come_back_from_the_journal() -> None:
-    """The journal has the end of a segment that compaction has shortened since, and damage below the recovery
-    point makes the start read that segment."""
+    """The journal has the end of a segment that compaction has shortened since, and damage below
+    the recovery point makes the start read that segment."""
     policy = frozenset({"compact"})
     world = World(MemoryFiles(), segment_bytes=2_000, cleanup_policy=policy)
     world.start()
@@ -199,8 +199,8 @@ def test_l52_what_compaction_removed_does_not_come_back_from_the_journal() -> No
 
 @pytest.mark.parametrize("checkpoint_lost", [False, True])
 def test_l32_a_gap_in_a_young_compacted_log_is_no_work_of_compaction(checkpoint_lost: bool) -> None:
-    """Where the checkpoint is there, compaction would have written to it; where it is gone, the gap is
-    taken and told."""
+    """Where the checkpoint is there, compaction would have written to it; where it is gone, the gap
+    is taken and told."""
     world = World(MemoryFiles(), segment_bytes=2_000, cleanup_policy=frozenset({"compact"}))
     world.start()
     log = world.create("t", IDS[0])
@@ -259,7 +259,8 @@ def test_l50_page_cache_never_uses_it() -> None:
 
 
 def test_l52_a_start_with_page_cache_keeps_what_fsync_has_acknowledged(world: World) -> None:
-    """The journal goes when nobody is to use it: not before the files are synced that it stands for."""
+    """The journal goes when nobody is to use it: not before the files are synced that it stands
+    for."""
     log = world.create("t", IDS[0])
     for _ in range(5):
         append(log)

@@ -305,7 +305,8 @@ def test_r12_records_to_be_compressed_anew_count_each(files: MemoryFiles) -> Non
 
 
 def test_r12_refused_batches_count_as_well(log: PartitionLog) -> None:
-    """Many small batches that inflate to much, and hold no record, would otherwise cost without end."""
+    """Many small batches that inflate to much, and hold no record, would otherwise cost without
+    end."""
     batch = bytearray(bytes(make_batch(1))[:61] + compress(Codec.ZSTD, bytes(1 << 20)))
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[21:23] = Codec.ZSTD.to_bytes(2, "big")

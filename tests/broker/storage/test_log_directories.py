@@ -1,4 +1,5 @@
-"""Several data directories: whose they are, where partitions go, what fails with one (L-41 to L-43)."""
+"""Several data directories: whose they are, where partitions go, what fails with one (L-41 to
+L-43)."""
 
 from __future__ import annotations
 
@@ -321,7 +322,8 @@ def test_l42_another_directory_in_its_place_is_none(world: NodeWorld) -> None:
 
 
 def test_l42_the_directory_of_the_metadata_log_is_not_given_up_as_a_whole(world: NodeWorld) -> None:
-    """Its partitions keep to L-08 and L-40, and the broker stops when the metadata log itself is lost."""
+    """Its partitions keep to L-08 and L-40, and the broker stops when the metadata log itself is
+    lost."""
     lose(world, "data", index=0)
     assert (offline(world), world.logs.directories[0].failure, world.fatal) == ([], "", [])
     world.files.heal()

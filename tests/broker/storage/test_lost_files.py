@@ -1,7 +1,8 @@
 """Every file beside the `.log` files is a cache, or is synced before anything depends on it.
 
-Each file of a data directory is removed, emptied, torn, zeroed and changed in single bits, after a clean stop and
-after a power cut; a start must answer what was answered before. Of each kind some files and some bytes are taken.
+Each file of a data directory is removed, emptied, torn, zeroed and changed in single bits, after a
+clean stop and after a power cut; a start must answer what was answered before. Of each kind some
+files and some bytes are taken.
 """
 
 from __future__ import annotations

@@ -597,7 +597,8 @@ def test_l35_a_start_says_so_where_only_the_first_epoch_tells_the_log_start(
 def test_l34_a_log_that_the_power_cut_before_its_start_is_served_at_once(
     files: MemoryFiles,
 ) -> None:
-    """With page-cache the log start is on disk before the records are. What the start removes, it syncs no more."""
+    """With page-cache the log start is on disk before the records are. What the start removes, it
+    syncs no more."""
     manager, _ = start(files, config=LogConfig(durability="page-cache"))
     log = manager.create("a", 0, ID_A)
     append(log, make_batch(3))
@@ -615,7 +616,8 @@ def test_l34_a_log_that_the_power_cut_before_its_start_is_served_at_once(
 def test_l10_a_start_that_cannot_read_where_logs_start_is_none(
     files: MemoryFiles, two_topics: LogManager
 ) -> None:
-    """Deleted records would come back; and the next start must still know how the last run ended."""
+    """Deleted records would come back; and the next start must still know how the last run
+    ended."""
     log = two_topics.get("a", 1)
     assert log is not None
     log.delete_records(2)

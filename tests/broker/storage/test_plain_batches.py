@@ -1,5 +1,5 @@
-"""Plain batches are checked in C: what that accepts, the full check accepts with the same header and no change
-(P-07, R-03 to R-08)."""
+"""Plain batches are checked in C: what that accepts, the full check accepts with the same header
+and no change (P-07, R-03 to R-08)."""
 
 from __future__ import annotations
 

@@ -160,7 +160,8 @@ def test_l32_a_gap_that_compaction_cannot_have_left(
 
 
 def test_l31_f09_what_a_scan_has_found_aborted_outlives_the_next_crash(files: MemoryFiles) -> None:
-    """The scan writes the transaction index, and then the recovery point says that it was flushed."""
+    """The scan writes the transaction index, and then the recovery point says that it was
+    flushed."""
     log = make_log(files, durability="fsync")
     append(log, make_batch(producer_id=7, transactional=True))
     append_marker(log, False, 7)

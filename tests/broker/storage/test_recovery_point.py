@@ -1,5 +1,5 @@
-"""A start after a crash reads what lies behind the recovery point, and finds what a scan of everything
-finds (L-30)."""
+"""A start after a crash reads what lies behind the recovery point, and finds what a scan of
+everything finds (L-30)."""
 
 from __future__ import annotations
 
@@ -276,8 +276,8 @@ def run(log: PartitionLog, points: list[int], acknowledged: list[int]) -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_l30_d5_a_crash_at_every_operation_is_as_good_as_scanned_whole(power_cut: bool) -> None:
-    """Whatever the disk kept of what was not synced: what a start from the recovery point finds is what
-    one finds that trusts nothing."""
+    """Whatever the disk kept of what was not synced: what a start from the recovery point finds is
+    what one finds that trusts nothing."""
     probe = MemoryFiles()
     run(make_log(probe, **SETTINGS), [0], [])
     shorter = 0

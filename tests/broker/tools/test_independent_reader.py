@@ -1,7 +1,8 @@
 """A reader that shares no code with the product sees in a data directory what the product sees.
 
-The first tests hold files to the rules (L-01..L-04, P-26, P-27), computing each from the batches; the
-others compare with `odradek log dump` and with the answers of a broker that is started on the files.
+The first tests hold files to the rules (L-01..L-04, P-26, P-27), computing each from the batches;
+the others compare with `odradek log dump` and with the answers of a broker that is started on the
+files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The group calls of Admin: against our broker, and against brokers that are old, busy or elsewhere."""
+"""The group calls of Admin: against our broker, and against brokers that are old, busy or
+elsewhere."""
 
 from __future__ import annotations
 
@@ -277,7 +278,8 @@ def described(code: int = E.NONE, state: str = "Stable", **fields: Any) -> Any:
 async def test_a_group_that_is_missing_is_missing_also_where_consumer_groups_are_switched_off() -> (
     None
 ):
-    """group.coordinator.rebalance.protocols=classic answers UNSUPPORTED_VERSION for each of them."""
+    """group.coordinator.rebalance.protocols=classic answers UNSUPPORTED_VERSION for each of
+    them."""
 
     def switched_off(request: Any, version: int) -> Any:
         return ConsumerGroupDescribeResponse(

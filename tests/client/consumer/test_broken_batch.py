@@ -1,7 +1,7 @@
 """Past a batch that cannot be read: what says so, and how to go on (K-16).
 
-The broker believes headers, as others may have; the log has records 0 and 1, a batch that announces five and has three
-(offsets 2 to 6), and records 7 and 8.
+The broker believes headers, as others may have; the log has records 0 and 1, a batch that announces
+five and has three (offsets 2 to 6), and records 7 and 8.
 """
 
 from __future__ import annotations

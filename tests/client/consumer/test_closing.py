@@ -103,7 +103,8 @@ async def test_k34_a_listener_commits_while_the_consumer_unsubscribes(
 async def test_k34_what_is_lost_is_not_committed_at_the_end(
     topic: str, consumers: Any, protocol: str
 ) -> None:
-    """A member that was put out hears of the loss; its commit is refused, as one for others to make."""
+    """A member that was put out hears of the loss; its commit is refused, as one for others to
+    make."""
     listener = Committing({(topic, 0): 3})
     consumer = await consumers(
         group_id=topic, **BY_HAND, **PROTOCOLS[protocol], max_poll_interval_ms=200

@@ -1,4 +1,5 @@
-"""The fetcher without a loop: what is asked, what is buffered, what a poll returns (K-01 to K-20)."""
+"""The fetcher without a loop: what is asked, what is buffered, what a poll returns (K-01 to
+K-20)."""
 
 from __future__ import annotations
 
@@ -423,7 +424,8 @@ def test_k16_unknown_formats_are_never_skipped(damage: Callable[[bytearray], Non
 
 @pytest.mark.parametrize("last", [-5, 2**31 - 1])
 def test_k16_a_header_without_sense_names_no_place_behind(last: int) -> None:
-    """A wrong checksum may mean a wrong last offset: only one before the position is seen to be wrong."""
+    """A wrong checksum may mean a wrong last offset: only one before the position is seen to be
+    wrong."""
     scene = Scene()
     batch = bytearray(records(0, 3))
     batch[23:27] = last.to_bytes(4, "big", signed=True)

@@ -1,4 +1,5 @@
-"""Rows for Arrow out of the fetcher: the same records, positions and errors as objects (K-01 to K-20)."""
+"""Rows for Arrow out of the fetcher: the same records, positions and errors as objects (K-01 to
+K-20)."""
 
 from __future__ import annotations
 

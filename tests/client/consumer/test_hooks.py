@@ -1,4 +1,5 @@
-"""What applications plug into a consumer raises: the poll says so, and the next ones go on (K-33)."""
+"""What applications plug into a consumer raises: the poll says so, and the next ones go on
+(K-33)."""
 
 from __future__ import annotations
 

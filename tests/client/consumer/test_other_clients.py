@@ -18,7 +18,8 @@ from odradek_protocol.message import Versions
 
 DEADLINE_S = 40.0
 
-# The mock offers flexible versions of these, but reads their arrays and strings as if they were not.
+# The mock offers flexible versions of these, but reads their arrays and strings as if they were
+# not.
 MOCK_NEWEST = {ApiKey.JOIN_GROUP: 5, ApiKey.SYNC_GROUP: 3, ApiKey.HEARTBEAT: 3}
 
 #: The oldest version of each API that any broker with batches of format 2 has (Kafka 0.11).
@@ -59,8 +60,8 @@ def limit_versions(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[ApiKey, in
 
 @pytest.fixture
 def leaders_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mock refuses the SyncGroup of members that come after their leader, with bytes that are no
-    answer: leaders wait a moment."""
+    """The mock refuses the SyncGroup of members that come after their leader, with bytes that are
+    no answer: leaders wait a moment."""
     know_topics = ClassicGroupLoop._know_topics
 
     async def slowly(self: ClassicGroupLoop) -> None:

@@ -1,5 +1,5 @@
-"""A broker that hangs is left for another one as soon as the cluster has given it up; one that is merely
-slow is waited for. "Late" is a few milliseconds here."""
+"""A broker that hangs is left for another one as soon as the cluster has given it up; one that is
+merely slow is waited for. "Late" is a few milliseconds here."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Clients whose password is changed while they work: whatever waits is told at once, and nothing waits for its
-time to be over."""
+"""Clients whose password is changed while they work: whatever waits is told at once, and nothing
+waits for its time to be over."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ async def test_c75_members_of_groups(alice: Alice, protocol: str) -> None:
             with pytest.raises(AuthenticationFailed):
                 while True:  # until the session at the coordinator ends, too
                     await consumer.commit({("t", 0): 0})
-            # Leaving the group cannot be told to a broker that does not listen: the end comes all the same.
+            # Leaving the group cannot be told to a broker that does not listen: the end comes all
+            # the same.
             await consumer.close(timeout_ms=FOREVER_MS)
 
 

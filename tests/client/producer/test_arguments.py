@@ -1,4 +1,5 @@
-"""What `send` takes and refuses, with and without an open batch, and what hooks of users may do to it."""
+"""What `send` takes and refuses, with and without an open batch, and what hooks of users may do to
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`produce_arrow`: the rows of a RecordBatch through the whole producer, against a scripted broker and ours."""
+"""`produce_arrow`: the rows of a RecordBatch through the whole producer, against a scripted broker
+and ours."""
 
 from __future__ import annotations
 

@@ -127,7 +127,8 @@ class Held:
 
 
 async def test_who_raises_the_error_of_a_delivery_is_not_kept_by_it() -> None:
-    """The error has a traceback, its frames the delivery, that one the batch, and the batch the error."""
+    """The error has a traceback, its frames the delivery, that one the batch, and the batch the
+    error."""
     gone = []
 
     def look(delivery: Delivery, how: str) -> None:

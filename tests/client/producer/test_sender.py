@@ -1,7 +1,8 @@
-"""The sender's decisions: the error table, and whole lives against a broker's model, without a loop.
+"""The sender's decisions: the error table, and whole lives against a broker's model, without a
+loop.
 
-In `World` a producer's cores run against `PartitionLog`s with virtual time. One seed decides what is lost,
-refused, late or cut; what must hold whatever happens is checked at the end.
+In `World` a producer's cores run against `PartitionLog`s with virtual time. One seed decides what
+is lost, refused, late or cut; what must hold whatever happens is checked at the end.
 """
 
 from __future__ import annotations
@@ -104,12 +105,12 @@ def test_c53_metadata_errors_refresh(code: ErrorCode) -> None:
     assert world.refreshes == before + 1
 
 
-# --- a batch on the wire that gets another sequence ------------------------------------------------
+# --- a batch on the wire that gets another sequence -----------------------------------------------
 
 
 def behind_a_refused_batch(world: World) -> tuple[Delivery, Delivery, Any]:
-    """Two batches on the wire; the first is refused for good, so the second one is stamped again there.
-    The refused one, the second one, and the buffer that the transport has of it."""
+    """Two batches on the wire; the first is refused for good, so the second one is stamped again
+    there. The refused one, the second one, and the buffer that the transport has of it."""
     known(world)
     refused = world.send()
     world.run()
@@ -279,7 +280,8 @@ def test_c54_p09_a_lost_answer_makes_no_duplicate() -> None:
 
 
 def test_c45_what_is_refused_may_have_been_written_before() -> None:
-    """A topic's settings may change between two tries; nothing behind the batch is written twice."""
+    """A topic's settings may change between two tries; nothing behind the batch is written
+    twice."""
     world = World(batch_size=100)
     known(world)
     first, *behind = [world.send(size=80) for _ in range(4)]

@@ -1,4 +1,5 @@
-"""A transactional producer's decisions, rule by rule (C-33, C-42 to C-70, T-60 to T-68), without a loop."""
+"""A transactional producer's decisions, rule by rule (C-33, C-42 to C-70, T-60 to T-68), without a
+loop."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ OFFSETS = {T0: OffsetAndMetadata(5), T1: OffsetAndMetadata(7, "note", 2)}
 
 
 class Bench:
-    """A manager, and somebody who answers its questions. `level`: of the feature transaction.version."""
+    """A manager, and somebody who answers its questions. `level`: of the feature
+    transaction.version."""
 
     def __init__(self, level: int = 0, *, init_version: int = 5, two_phase: bool = False) -> None:
         self.level = level

@@ -1,8 +1,9 @@
-"""Whole lives of a transactional producer against a broker's model, with virtual time and without a loop.
+"""Whole lives of a transactional producer against a broker's model, with virtual time and without a
+loop.
 
 One seed decides what is lost, refused, late or cut, when markers are written, and when the cluster
-changes over to transactions v2. At the end every committed transaction must be seen whole, in order and
-once, and nothing of any other (C-05, T-68).
+changes over to transactions v2. At the end every committed transaction must be seen whole, in order
+and once, and nothing of any other (C-05, T-68).
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class TransactionWorld(World):
         return manager
 
     def set_aside(self) -> tuple[Any, ...]:
-        """The producer stops in the middle of things, its connections break; a new one takes over."""
+        """The producer stops in the middle of things, its connections break; a new one takes
+        over."""
         old = (self.tm, self.sender, self.accumulator)
         for node in (1, 2):
             self.lose(node, written=False)
@@ -199,7 +201,8 @@ class TransactionWorld(World):
         self.tm.lifecycle.seen(operation)
 
     def transact(self, trouble: float) -> Transaction:
-        """One transaction as an application does it: commits, or aborts by choice or because it must."""
+        """One transaction as an application does it: commits, or aborts by choice or because it
+        must."""
         rng = self.random
         held = Transaction()
         self.history.append(held)

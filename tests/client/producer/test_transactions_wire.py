@@ -1,4 +1,5 @@
-"""Transactions of the producer over sockets: versions, lost answers, coordinators that move, and the API."""
+"""Transactions of the producer over sockets: versions, lost answers, coordinators that move, and
+the API."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ class Asker:
             await self._client.create_topic(name, partitions=1, **configs)
 
     async def ask(self, case: Case) -> dict[str, Any]:
-        """What came of it: times as distances from the batch's, offsets as distances from the log's end.
+        """What came of it: times as distances from the batch's, offsets as distances from the log's
+        end.
 
         What is nothing (no errors of records, no move) is left out.
         """

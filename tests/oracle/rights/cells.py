@@ -55,9 +55,10 @@ def cluster_right(operation: str) -> Right:
 class Case:
     """A request, and the rights that it needs together.
 
-    `before`: what there has to be; `after`: what shows what has happened. Both are the super user's. `versions`: of the user
-    without rights, and with all of them; all unless told. `extra`: further users, by name: the rights that they have.
-    `ignore`: paths in the user's answer that say nothing. `only`: these users and no others.
+    `before`: what there has to be; `after`: what shows what has happened. Both are the super
+    user's. `versions`: of the user without rights, and with all of them; all unless told. `extra`:
+    further users, by name: the rights that they have. `ignore`: paths in the user's answer that say
+    nothing. `only`: these users and no others.
     """
 
     name: str
@@ -91,7 +92,8 @@ class Cell:
 
 
 def cells(case: Case) -> list[Cell]:
-    """All users of a case: without rights and with all of them in every version, the others in the newest."""
+    """All users of a case: without rights and with all of them in every version, the others in the
+    newest."""
     return [cell for cell in _cells(case) if not case.only or cell.who in case.only]
 
 

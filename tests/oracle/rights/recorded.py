@@ -1,4 +1,5 @@
-"""The recorded answers: `answers/<api>.json`, cell by cell; versions with the same answers together."""
+"""The recorded answers: `answers/<api>.json`, cell by cell; versions with the same answers
+together."""
 
 from __future__ import annotations
 

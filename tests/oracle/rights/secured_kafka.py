@@ -1,4 +1,5 @@
-"""An Apache Kafka with ACLs: users log in with SASL/PLAIN, and nobody in particular comes by a listener without."""
+"""An Apache Kafka with ACLs: users log in with SASL/PLAIN, and nobody in particular comes by a
+listener without."""
 
 from __future__ import annotations
 

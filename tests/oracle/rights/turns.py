@@ -1,4 +1,5 @@
-"""Plays cells against a broker: each with a user of its own, so that no ACL is in the way of another."""
+"""Plays cells against a broker: each with a user of its own, so that no ACL is in the way of
+another."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def users(count: int, salt: str) -> list[str]:
 async def play(
     connect: Connect, chosen: Sequence[Cell], salt: str
 ) -> Mapping[tuple[str, int], Answers | str]:
-    """The answers of each turn, by (name of the cell, version); what went wrong, as text, where it broke."""
+    """The answers of each turn, by (name of the cell, version); what went wrong, as text, where it
+    broke."""
     turns = [(cell, version) for cell in chosen for version in cell.scenario.runs()]
     at_once = asyncio.Semaphore(_AT_ONCE)
     found: dict[tuple[str, int], Answers | str] = {}

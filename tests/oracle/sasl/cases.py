@@ -1,7 +1,8 @@
 """What is said on one connection, at a listener with PLAIN, SCRAM and tokens without a signature.
 
-A case is a list of steps: a request (name, version, fields), `Token` (a bare frame), `Scram` (both messages of a
-client) or `Together` (requests that do not wait for each other). The listener SHORT has sessions that end.
+A case is a list of steps: a request (name, version, fields), `Token` (a bare frame), `Scram` (both
+messages of a client) or `Together` (requests that do not wait for each other). The listener SHORT
+has sessions that end.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ Step = Ask | Token | Scram | Together
 
 @dataclass(frozen=True)
 class Case:
-    """One connection. Behind the last step Metadata is asked for, to see whether there is still somebody."""
+    """One connection. Behind the last step Metadata is asked for, to see whether there is still
+    somebody."""
 
     name: str
     steps: Sequence[Step]

@@ -64,7 +64,8 @@ class Connection:
         return _decoded(ask, await self.exchange(_frame(ask, 0)[4:]))
 
     async def ask_together(self, asks: Sequence[Ask]) -> list[Any]:
-        """The answers to requests that are sent at once, with the API of each, up to where the broker hangs up."""
+        """The answers to requests that are sent at once, with the API of each, up to where the
+        broker hangs up."""
         self.writer.write(b"".join(_frame(ask, number) for number, ask in enumerate(asks)))
         answers: list[Any] = []
         for _ in asks:

@@ -1,4 +1,5 @@
-"""The levels of a broker's loggers. Kafka and our broker have one logger of the same name, the root.
+"""The levels of a broker's loggers. Kafka and our broker have one logger of the same name, the
+root.
 
 All scenarios share its level: only one of them changes it, and the others do not look at it.
 """

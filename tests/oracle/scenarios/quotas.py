@@ -1,7 +1,7 @@
 """Client quotas: set, removed, described, and what they do to produce, fetch and topics.
 
-Names are of one run, since all scenarios share the broker. Defaults would hold for everybody: they are
-set in one version only, and high.
+Names are of one run, since all scenarios share the broker. Defaults would hold for everybody: they
+are set in one version only, and high.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What is asked while the markers of a decided transaction are on their way (T-65), and ids that were
-handed out for a group that is deleted (G-25)."""
+"""What is asked while the markers of a decided transaction are on their way (T-65), and ids that
+were handed out for a group that is deleted (G-25)."""
 
 from __future__ import annotations
 

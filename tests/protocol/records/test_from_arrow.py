@@ -1,4 +1,5 @@
-"""Arrow's columns as records: the same bytes from both twins, and as the builder makes them of objects."""
+"""Arrow's columns as records: the same bytes from both twins, and as the builder makes them of
+objects."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Our batches under other people's readers, and theirs under ours.
 
-aiokafka (its Cython and its pure Python codec) and kafka-python are called directly. librdkafka writes
-its own snappy, lz4 and zstd; it is reached over a socket through the mock cluster that it carries,
-with the two requests that takes written out by hand.
+aiokafka (its Cython and its pure Python codec) and kafka-python are called directly. librdkafka
+writes its own snappy, lz4 and zstd; it is reached over a socket through the mock cluster that it
+carries, with the two requests that takes written out by hand.
 """
 
 from __future__ import annotations

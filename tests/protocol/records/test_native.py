@@ -1,4 +1,5 @@
-"""Whether the compiled record codec is there, may be used, and says so; what a build without a compiler does."""
+"""Whether the compiled record codec is there, may be used, and says so; what a build without a
+compiler does."""
 
 from __future__ import annotations
 

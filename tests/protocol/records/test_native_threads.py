@@ -1,7 +1,9 @@
-"""Threads that write into buffers which the compiled record codec reads: refused or read, never beyond an end.
+"""Threads that write into buffers which the compiled record codec reads: refused or read, never
+beyond an end.
 
-A thread that reads from a file into a buffer does so without Python's lock, in the middle of any compiled call.
-The program runs as a process of its own, because memory that was written out of bounds ends the process."""
+A thread that reads from a file into a buffer does so without Python's lock, in the middle of any
+compiled call. The program runs as a process of its own, because memory that was written out of
+bounds ends the process."""
 
 from __future__ import annotations
 

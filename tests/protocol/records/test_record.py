@@ -344,7 +344,8 @@ def test_a_number_of_three_bytes_is_not_taken_for_one_of_two(record: str) -> Non
 
 
 def test_attributes_are_ignored_however_they_look() -> None:
-    """With a length of three bytes, a careless reader would take them for a timestamp's first byte."""
+    """With a length of three bytes, a careless reader would take them for a timestamp's first
+    byte."""
     record = b"\xff" + zigzag_encode(2**62) + bytes.fromhex("00 01") + zigzag_encode(8200)
     record += bytes(8201)
     data = zigzag_encode(len(record)) + record

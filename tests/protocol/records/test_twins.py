@@ -1,4 +1,5 @@
-"""The compiled record codec beside the pure one: the same values, bytes and errors, whatever comes in."""
+"""The compiled record codec beside the pure one: the same values, bytes and errors, whatever comes
+in."""
 
 from __future__ import annotations
 

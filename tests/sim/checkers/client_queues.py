@@ -1,4 +1,5 @@
-"""What clients hold is within their limits: memory of the accumulator, requests in flight, fetches, commits."""
+"""What clients hold is within their limits: memory of the accumulator, requests in flight, fetches,
+commits."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from odradek_client.network.client import NetworkClient
 from odradek_client.producer import producer as producers
 from odradek_client.producer.producer import Producer
 
-#: Requests of one consumer or admin that wait on one connection, and callers that wait for metadata.
+#: Requests of one consumer or admin that wait on one connection, and callers that wait for
+#: metadata.
 _REQUESTS_MAX = 20
 #: Connections to one broker: one for each purpose.
 _CHANNELS_MAX = 4

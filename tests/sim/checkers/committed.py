@@ -19,8 +19,8 @@ class CommittedChecker:
     """Told of acknowledged commits, and of what an observer fetches, one fetch after the other.
 
     An observation must show at least what was acknowledged before it began, and what was observed
-    before; over restarts of the broker as well. Of a partition that was reset while it was under way
-    it says nothing: it may have been made before the reset or after it.
+    before; over restarts of the broker as well. Of a partition that was reset while it was under
+    way it says nothing: it may have been made before the reset or after it.
     """
 
     def __init__(self) -> None:

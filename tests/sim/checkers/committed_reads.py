@@ -13,7 +13,8 @@ from tests.sim.checkers.attempts import Logs
 def check_committed_reads(
     seen: Mapping[str, Mapping[str, Sequence[tuple[int, bytes]]]], committed: Logs
 ) -> Iterator[str]:
-    """`seen`: what each reader got, from the beginning on, by partition. `committed`: all there is."""
+    """`seen`: what each reader got, from the beginning on, by partition. `committed`: all there
+    is."""
     for reader, logs in seen.items():
         for partition, records in logs.items():
             for (offset, value), final in zip(records, committed[partition], strict=False):

@@ -1,4 +1,5 @@
-"""What coordinators hold until later: deadlines, markers on their way, calls that wait for an end."""
+"""What coordinators hold until later: deadlines, markers on their way, calls that wait for an
+end."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from odradek_broker.node import Node
 
 #: By how much a deadline may be overdue: the timer of the loop is a little late.
 _LATE_MS = 1_000
-#: Cancelled deadlines that the heap of a coordinator may still hold, besides one for each that counts.
+#: Cancelled deadlines that the heap of a coordinator may still hold, besides one for each that
+#: counts.
 _STALE_MAX = 64
 #: Deadlines that are always set.
 _SCANS = (GroupDeadline.EXPIRY, TransactionDeadline.EXPIRY, TransactionDeadline.TIMEOUTS)

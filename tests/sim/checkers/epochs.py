@@ -15,8 +15,8 @@ class EpochChecker:
         self._committed: dict[Identity, str] = {}
 
     def commits(self, producer: str, identity: Identity) -> Iterator[str]:
-        """Yields if an earlier transaction was committed under the same identity: what is late of that
-        one would be taken for this one's."""
+        """Yields if an earlier transaction was committed under the same identity: what is late of
+        that one would be taken for this one's."""
         if identity in self._committed:
             producer_id, epoch = identity
             yield (

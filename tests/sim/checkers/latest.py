@@ -1,7 +1,9 @@
-"""A compacted topic: of each key the last committed write is there, and nothing that was not written.
+"""A compacted topic: of each key the last committed write is there, and nothing that was not
+written.
 
-Each key has one writer, which numbers its writes, so that the order of the numbers is that of offsets. Records leave
-at the start of the log, too (DeleteRecords), and all of them when the topic is deleted and made anew.
+Each key has one writer, which numbers its writes, so that the order of the numbers is that of
+offsets. Records leave at the start of the log, too (DeleteRecords), and all of them when the topic
+is deleted and made anew.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ class Fate(Enum):
 class Write:
     """A write of a key; a `tombstone` has no value.
 
-    `offset`: -1 until it is acknowledged in the topic that it was made for. `life`: which of the topics of one name that
-    is. `over`: its producer sends it no more. `deletion`: the number of the topic's deletion that it went with, from 1
-    on; 0 if with none.
+    `offset`: -1 until it is acknowledged in the topic that it was made for. `life`: which of the
+    topics of one name that is. `over`: its producer sends it no more. `deletion`: the number of the
+    topic's deletion that it went with, from 1 on; 0 if with none.
     """
 
     number: int
@@ -64,8 +66,8 @@ def check_latest(
     *,
     whole: bool,
 ) -> Iterator[str]:
-    """`found`: by partition what a read_committed reader got; the `whole` log as it is now, or a part as it was.
-    `starts`: of partitions where the log starts, at most."""
+    """`found`: by partition what a read_committed reader got; the `whole` log as it is now, or a
+    part as it was. `starts`: of partitions where the log starts, at most."""
     for place, records in found.items():
         by_key: dict[str, list[tuple[int, int]]] = {}
         for offset, key, number in records:
@@ -103,8 +105,8 @@ def _check_visible(
 
 
 def _check_last(key: str, writes: Sequence[Write], visible: int, start: int) -> Iterator[str]:
-    """What is visible must not be older than the last acknowledged write; nothing may be visible only if a
-    tombstone or DeleteRecords can have removed the key."""
+    """What is visible must not be older than the last acknowledged write; nothing may be visible
+    only if a tombstone or DeleteRecords can have removed the key."""
     known = max((write.number for write in writes if write.fate is Fate.ACKNOWLEDGED), default=-1)
     if visible >= known or (visible < 0 and writes[known].offset < start):
         return
@@ -121,8 +123,8 @@ def check_uncompacted(
     found: Mapping[str, Found],
     starts: Mapping[str, int] = _NO_STARTS,
 ) -> Iterator[str]:
-    """Of a log that nothing has compacted every acknowledged write is there, not only the last of a key: from
-    its start on (`starts`, at most)."""
+    """Of a log that nothing has compacted every acknowledged write is there, not only the last of a
+    key: from its start on (`starts`, at most)."""
     for key, writes in written.items():
         numbers = {number for _, name, number in found.get(writes.place, ()) if name == key}
         start = starts.get(writes.place, 0)

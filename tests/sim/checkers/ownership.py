@@ -13,8 +13,8 @@ class OwnershipChecker:
     """Told of every assignment and revocation of one group's members."""
 
     def __init__(self) -> None:
-        #: Partition to the members that hold it as far as they know, in the order of assignment, and
-        #: whether they were in the group ever since.
+        #: Partition to the members that hold it as far as they know, in the order of assignment,
+        #: and whether they were in the group ever since.
         self._claims: dict[str, dict[str, bool]] = {}
         #: (generation or epoch, partition) to the member that it was given to.
         self._owners: dict[tuple[int, str], str] = {}
@@ -40,7 +40,8 @@ class OwnershipChecker:
             claims = self._claims.setdefault(partition, {})
             for other in [other for other in claims if other != member and counts]:
                 if not is_current(other):
-                    # The partition was given away, also where the other member joins before this one hears of that.
+                    # The partition was given away, also where the other member joins before this
+                    # one hears of that.
                     claims[other] = False
                 elif claims[other]:
                     yield f"{partition} was given to {member} while {other}, in the group, has it"
@@ -52,8 +53,8 @@ class OwnershipChecker:
             self._claims.get(partition, {}).pop(member, False)
 
     def dropped(self, member: str) -> None:
-        """The coordinator has removed a member: what it holds as far as it knows counts no more, not even
-        when it is in the group again before it hears of that."""
+        """The coordinator has removed a member: what it holds as far as it knows counts no more,
+        not even when it is in the group again before it hears of that."""
         for claims in self._claims.values():
             if member in claims:
                 claims[member] = False

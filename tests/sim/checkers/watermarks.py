@@ -22,8 +22,8 @@ class WatermarkChecker:
         self._shown: dict[tuple[str, int, bytes], int] = {}
 
     def restarted(self, *, promised: bool) -> None:
-        """A broker begins anew: a log may be shorter, but not than what was readable. `promised`: the last
-        one made that durable (`log.durability`)."""
+        """A broker begins anew: a log may be shorter, but not than what was readable. `promised`:
+        the last one made that durable (`log.durability`)."""
         if promised:
             for key, offsets in self._seen.items():
                 self._shown[key] = max(self._shown.get(key, 0), offsets[2])

@@ -12,9 +12,9 @@ from typing import Any
 class Mutant:
     """`patches`: (class or module, attribute) to what stands there instead.
 
-    `workload` and `seed` are known to catch it. `caught_by`: what a violation must say, one of these,
-    to count; what a bug does by the way, as a group that never settles, proves nothing of the checker
-    that is meant to see it. Empty: anything counts.
+    `workload` and `seed` are known to catch it. `caught_by`: what a violation must say, one of
+    these, to count; what a bug does by the way, as a group that never settles, proves nothing of
+    the checker that is meant to see it. Empty: anything counts.
     """
 
     name: str

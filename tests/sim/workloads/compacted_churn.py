@@ -1,5 +1,5 @@
-"""A compacted topic of which records are deleted by offset, and that is itself deleted and made anew, while it is
-written, read and cleaned."""
+"""A compacted topic of which records are deleted by offset, and that is itself deleted and made
+anew, while it is written, read and cleaned."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _POLICIES = ("compact,delete", "compact", "delete")
 
 
 class CompactedChurnWorkload(CompactionWorkload):
-    """The clients of `compaction`, and one administrator at a time. Where it is not told what became of the topic,
-    it leaves that alone and goes on with another name: the change may yet come."""
+    """The clients of `compaction`, and one administrator at a time. Where it is not told what
+    became of the topic, it leaves that alone and goes on with another name: the change may yet
+    come."""
 
     name: ClassVar[str] = "compacted-churn"
     policy: ClassVar[Mapping[str, str]] = {

@@ -1,5 +1,5 @@
-"""Compacted topics while they are written, read and cleaned: keys, tombstones, transactions, and the broker's
-own topics with them."""
+"""Compacted topics while they are written, read and cleaned: keys, tombstones, transactions, and
+the broker's own topics with them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _TRANSACTIONS_MAX = 8
 _READS_MAX = 10
 _NUMBER = "number"
 _SETTLE_MS = 1_500
-#: When the cleaner is first asked: at once, or late (None: in the end), so that faults meet logs that nothing
-#: has ever compacted: of those every acknowledged write is there.
+#: When the cleaner is first asked: at once, or late (None: in the end), so that faults meet logs
+#: that nothing has ever compacted: of those every acknowledged write is there.
 _FIRST_CLEANING_MS = (100, 1_500, None)
 #: As long as a transaction may outlive its client: a wall clock that was set back counts.
 _END_MS = 120_000
@@ -46,8 +46,9 @@ _END_MS = 120_000
 class CompactedTopic:
     """The known state of a compacted topic's name.
 
-    `life`: which of the topics of this name is there, counted from 1; 0 while there may be none, or one that nobody
-    knows. `removals`: how many of them were deleted for certain. `deletions`: the log starts of the present one.
+    `life`: which of the topics of this name is there, counted from 1; 0 while there may be none, or
+    one that nobody knows. `removals`: how many of them were deleted for certain. `deletions`: the
+    log starts of the present one.
     """
 
     name: str
@@ -63,7 +64,8 @@ class CompactedTopic:
 
 @dataclass(slots=True)
 class _Reading:
-    """All that one reader has read of one topic, by partition: (offset, key, number of the write)."""
+    """All that one reader has read of one topic, by partition: (offset, key, number of the
+    write)."""
 
     reader: str
     found: dict[str, list[tuple[int, str, int]]] = field(default_factory=dict)

@@ -1,5 +1,5 @@
-"""Everything at once: the topics, transactions, groups and administrators of four workloads in one broker with small
-segments and two data directories, whose durability is switched between starts."""
+"""Everything at once: the topics, transactions, groups and administrators of four workloads in one
+broker with small segments and two data directories, whose durability is switched between starts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.sim.workloads.retention import RetentionWorkload
 
 from odradek.simulation.world import World
 
-#: Their topics differ: state, with DeleteRecords and made anew; events, with DeleteRecords; t0 and on, which come and
-#: go; orders and copies.
+#: Their topics differ: state, with DeleteRecords and made anew; events, with DeleteRecords; t0 and
+#: on, which come and go; orders and copies.
 _PARTS: tuple[type[Workload], ...] = (
     CompactedChurnWorkload,
     RetentionWorkload,

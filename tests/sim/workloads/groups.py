@@ -210,8 +210,8 @@ class GroupsWorkload:
             self._partitions = count
 
     async def _reset(self) -> None:
-        """An administrator sets offsets back, which the coordinator takes while nobody is there: for
-        that all members leave, in most runs."""
+        """An administrator sets offsets back, which the coordinator takes while nobody is there:
+        for that all members leave, in most runs."""
         world, random = self._world, self._random
         for _ in range(random.choice((0, 1, 1, 2))):
             await world.sleep(random.randrange(500, 2_000))

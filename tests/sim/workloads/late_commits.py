@@ -89,7 +89,8 @@ class LateCommitsWorkload(GroupsWorkload):
             await network.close()
 
     def _delay_a_commit(self) -> None:
-        """A member's commit is refused for so long that the group changes meanwhile, and is tried again."""
+        """A member's commit is refused for so long that the group changes meanwhile, and is tried
+        again."""
         if len(self._members) < 2:
             return
         name, leaver = self._chance.sample(list(self._members), 2)

@@ -99,8 +99,8 @@ class PreparedWorkload:
         sitting: list[asyncio.Task[None]] = []
         over = self._world.faults_over
         name = ""
-        # Two-phase commit knows no transaction timeout (KIP-939): what a client that died or gave up
-        # has left open, prepared or not, ends only when the next of its seat comes.
+        # Two-phase commit knows no transaction timeout (KIP-939): what a client that died or gave
+        # up has left open, prepared or not, ends only when the next of its seat comes.
         while not over.is_set() or self._logs[seat].entry is not None or name not in self._finished:
             self._started += 1
             name = f"client-{seat}-{self._started}"

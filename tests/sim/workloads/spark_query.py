@@ -1,4 +1,5 @@
-"""As much of Spark as the sink's protocol needs: a checkpoint, drivers, and workers for their tasks.
+"""As much of Spark as the sink's protocol needs: a checkpoint, drivers, and workers for their
+tasks.
 
 The steps are the connector's own (`pyspark_odradek.exactly_once`), in the asynchronous form that
 Spark's synchronous calls drive from a thread.
@@ -39,7 +40,8 @@ class WorkerLost(Exception):
 
 
 class Checkpoint:
-    """What outlives a run: the rows of every batch that was planned, and the newest committed one."""
+    """What outlives a run: the rows of every batch that was planned, and the newest committed
+    one."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -67,7 +69,8 @@ class Estate:
 
 
 class Heir:
-    """What one process owns of an estate (`identity.Inherited`), where Spark's workers have files."""
+    """What one process owns of an estate (`identity.Inherited`), where Spark's workers have
+    files."""
 
     def __init__(self, estate: Estate, process: Process) -> None:
         self._owned = estate.owned

@@ -1,6 +1,8 @@
-"""A Spark query that writes exactly once, while drivers, workers, tasks and the broker die under it.
+"""A Spark query that writes exactly once, while drivers, workers, tasks and the broker die under
+it.
 
-It writes to one topic as a stream does, or in `foreachBatch` to two topics as jobs with one `commitId`.
+It writes to one topic as a stream does, or in `foreachBatch` to two topics as jobs with one
+`commitId`.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ class _Run:
 
 @dataclass
 class _Target:
-    """A topic that each batch is written to. `query`: the identity of what is written there, but for the batch."""
+    """A topic that each batch is written to. `query`: the identity of what is written there, but
+    for the batch."""
 
     query: str
     sink: Sink
@@ -161,7 +164,8 @@ class SparkSinkWorkload:
     # --- the driver ---
 
     async def _follow(self, run: _Run) -> None:
-        """Until the run has ended, or its driver was killed; its workers outlive it for a moment."""
+        """Until the run has ended, or its driver was killed; its workers outlive it for a
+        moment."""
         world = self._world
         name = f"driver-{run.number}"
         task = world.start_client(name, lambda: self._drive(name, run))

@@ -35,8 +35,8 @@ class Sink:
     def __init__(
         self, world: World, topic: str, groups: Sequence[str] = (), readers: str = "reader"
     ) -> None:
-        """`groups`: those whose offsets are committed with the transactions. `readers`: the first part of the names
-        of those who read it."""
+        """`groups`: those whose offsets are committed with the transactions. `readers`: the first
+        part of the names of those who read it."""
         self._world = world
         self._readers = readers
         self._groups = groups

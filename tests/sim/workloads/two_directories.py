@@ -1,4 +1,5 @@
-"""Other workloads on two data directories, of which one may fail until the broker is started again."""
+"""Other workloads on two data directories, of which one may fail until the broker is started
+again."""
 
 from __future__ import annotations
 

@@ -116,7 +116,8 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class DeletedOffsets:
-    """The answer to an OffsetDelete: `error` speaks for all, `codes` for each partition by itself."""
+    """The answer to an OffsetDelete: `error` speaks for all, `codes` for each partition by
+    itself."""
 
     error: ErrorCode
     codes: list[ErrorCode]
@@ -283,8 +284,8 @@ class GroupAdministration:
     def offset_deletion(
         self, group_id: str, partitions: list[TopicPartition]
     ) -> tuple[DeletedOffsets, list[Record]]:
-        """A code for each partition, and the tombstones. Where nothing is committed, nothing is amiss;
-        an offset of an open transaction is deleted with the others."""
+        """A code for each partition, and the tombstones. Where nothing is committed, nothing is
+        amiss; an offset of an open transaction is deleted with the others."""
         group = self._any(group_id)
         error = offset_deletion_error(group)
         if group is None or error is not ErrorCode.NONE:

@@ -1,9 +1,9 @@
-"""Conversion of groups: a shard's classic groups become consumer groups and consumer groups become classic
-ones, where that is asked for and allowed, while the members go on (rules G-150 to G-156).
+"""Conversion of groups: a shard's classic groups become consumer groups and consumer groups become
+classic ones, where that is asked for and allowed, while the members go on (rules G-150 to G-156).
 
-What a group becomes is computed first, as records: whoever owned a partition before owns it afterwards, and
-what a member may still hold without having it assigned is to be given back first. Records and answers
-are returned; the caller adds them to its own.
+What a group becomes is computed first, as records: whoever owned a partition before owns it
+afterwards, and what a member may still hold without having it assigned is to be given back first.
+Records and answers are returned; the caller adds them to its own.
 """
 
 from __future__ import annotations
@@ -139,8 +139,9 @@ def upgraded(
     wanted = partitions_of((topic.topic_id, range(topic.partitions)) for topic in metadata.values())
     assigned = partitions_of(pair for after in made for pair in after.assigned.items())
     if not is_subset(wanted, assigned):
-        # Partitions that were on their way from one member to another are nobody's. As if no topic had
-        # been seen yet, whoever comes first has them assigned, though nothing else may have changed.
+        # Partitions that were on their way from one member to another are nobody's. As if no topic
+        # had been seen yet, whoever comes first has them assigned, though nothing else may have
+        # changed.
         metadata = {}
     records.append(make.topics_record(group.group_id, metadata))
     records.append(make.group_record(group.group_id, epoch))
@@ -153,8 +154,8 @@ def upgraded(
 
 
 def _without_double_claims(members: list[ConsumerMember]) -> list[ConsumerMember]:
-    """The members without partitions that another one has: an assignment counts before a claim, and among
-    equals the first."""
+    """The members without partitions that another one has: an assignment counts before a claim, and
+    among equals the first."""
     taken: Partitions = NO_PARTITIONS
     assigned = []
     for member in members:
@@ -170,7 +171,8 @@ def _without_double_claims(members: list[ConsumerMember]) -> list[ConsumerMember
 
 
 def _member(classic: ClassicGroup, member: Member, topics: Topics) -> ConsumerMember:
-    """The member as a consumer group has it. DecodeError if its subscription or assignment cannot be read."""
+    """The member as a consumer group has it. DecodeError if its subscription or assignment cannot
+    be read."""
     metadata = member.metadata(classic.protocol) or member.protocols[0][1]
     subscription = decode_subscription(metadata)
     claimed = owned_by_subscription(subscription, topics)
@@ -224,7 +226,8 @@ def may_downgrade(group: ConsumerGroup, gone: set[str], config: ConsumerGroupSet
 def downgraded(
     group: ConsumerGroup, gone: set[str], topics: Topics, wall_ms: int
 ) -> tuple[GroupMetadataValue, list[Record]]:
-    """The classic group that is left without the members `gone`: its record, and all that is written.
+    """The classic group that is left without the members `gone`: its record, and all that is
+    written.
 
     The generation is the group epoch: a member that has caught up is in it, and is told to join
     again; one that has not is not, and joins again as well.
@@ -279,8 +282,8 @@ def _records(group: ConsumerGroup, value: GroupMetadataValue) -> list[Record]:
 class OpenedGroup:
     """The consumer group that a member speaks to.
 
-    Where it was a classic one, `records` make it out of that, `ending` ends that, and `replies` go to
-    those who were parked in it (G-150, G-156).
+    Where it was a classic one, `records` make it out of that, `ending` ends that, and `replies` go
+    to those who were parked in it (G-150, G-156).
     """
 
     group: ConsumerGroup
@@ -315,8 +318,8 @@ class GroupConversion:
     # --- To a consumer group ---
 
     def open(self, group_id: str, now: Instant, *, joins: bool) -> OpenedGroup | None:
-        """The group that a member of the consumer protocol speaks to; None if there is none, or one of
-        another kind that cannot become one."""
+        """The group that a member of the consumer protocol speaks to; None if there is none, or one
+        of another kind that cannot become one."""
         held = self._consumers.get(group_id)
         if held is not None:
             return OpenedGroup(held, [], [], [])
@@ -355,8 +358,8 @@ class GroupConversion:
     # --- To a classic group ---
 
     def downgrade(self, group: ConsumerGroup, gone: set[str], now: Instant) -> Outcome | None:
-        """G-155: without its last members that speak the consumer protocol, a classic group again; None
-        if it stays what it is.
+        """G-155: without its last members that speak the consumer protocol, a classic group again;
+        None if it stays what it is.
 
         Its members are as they were in the record; they are told to join again.
         """
@@ -381,8 +384,8 @@ class GroupConversion:
     def join_empty(
         self, group: ConsumerGroup, join: Callable[[], Outcome], now: Instant
     ) -> Outcome:
-        """G-156: nobody speaks the consumer protocol here; the first to come decides. `join` joins the
-        classic group that this one becomes."""
+        """G-156: nobody speaks the consumer protocol here; the first to come decides. `join` joins
+        the classic group that this one becomes."""
         self._observer(GroupConverted(group.group_id, "classic", ConversionReason.GROUP_EMPTY))
         value, records = emptied(group, now.wall_ms)
         classic = self._revive(group.group_id, value, now)

@@ -1,7 +1,8 @@
 """The group coordinator of this broker: which shard has a group, and is it ready?
 
 Groups are spread over the partitions of `__consumer_offsets` (G-06); this broker coordinates those
-whose partition it leads. Each partition has a `GroupShard` that decides and a `Runtime` that writes.
+whose partition it leads. Each partition has a `GroupShard` that decides and a `Runtime` that
+writes.
 """
 
 from __future__ import annotations

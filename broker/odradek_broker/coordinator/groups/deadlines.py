@@ -143,7 +143,8 @@ class ConsumerDeadlines:
         self.set(group, member, Deadline.MEMBER_SESSION, timeout_ms, now)
 
     def update_revocation(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
-        """Set the revocation timer of a member that must give partitions back; cancel it for others.
+        """Set the revocation timer of a member that must give partitions back; cancel it for
+        others.
 
         Who speaks the classic protocol has its deadlines for rejoining and syncing instead.
         """

@@ -44,7 +44,8 @@ class RemovalReason(Enum):
 class Removal(NamedTuple):
     """Why a member was removed, and after how long, where that is known.
 
-    `stated`: the reason that the client itself gave (LeaveGroup version 5, KIP-800), as it wrote it.
+    `stated`: the reason that the client itself gave (LeaveGroup version 5, KIP-800), as it wrote
+    it.
     """
 
     reason: RemovalReason

@@ -1,5 +1,5 @@
-"""Committed offsets that go: nobody needs them any more, or their removal was asked for (rules O-11 to
-O-15, O-23). Nothing here changes anything: records are returned."""
+"""Committed offsets that go: nobody needs them any more, or their removal was asked for (rules O-11
+to O-15, O-23). Nothing here changes anything: records are returned."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ EXPIRY_PAUSE_MS = 1_000
 def remove_offsets(
     offsets: Iterable[tuple[str, TopicPartition]], reason: OffsetDeletion, observer: Observer
 ) -> list[Record]:
-    """The tombstones of committed offsets, (group, partition) each; tells the observer why they go."""
+    """The tombstones of committed offsets, (group, partition) each; tells the observer why they
+    go."""
     by_group: dict[str, list[TopicPartition]] = {}
     records: list[Record] = []
     for group_id, partition in offsets:
@@ -62,8 +63,8 @@ def expire(
     wall_ms: int,
     observer: Observer,
 ) -> list[Record]:
-    """The tombstones of what a group has and nobody has needed for long enough, at most TOMBSTONES_MAX
-    offsets; with the last offset a group goes that nobody is in."""
+    """The tombstones of what a group has and nobody has needed for long enough, at most
+    TOMBSTONES_MAX offsets; with the last offset a group goes that nobody is in."""
     group_id = group.group_id
     held = offsets.of_group(group_id)
     if isinstance(group, ConsumerGroup):
@@ -108,7 +109,8 @@ def expired_partitions(
     retention_ms: int,
     wall_ms: int,
 ) -> list[TopicPartition]:
-    """The expired offsets of a classic group: nobody has needed them for long enough (O-11, O-13)."""
+    """The expired offsets of a classic group: nobody has needed them for long enough (O-11,
+    O-13)."""
     if group.is_simple:
         since_ms, kept = None, frozenset[str]()
     elif group.state is GroupState.EMPTY:

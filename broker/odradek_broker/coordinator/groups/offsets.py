@@ -1,7 +1,7 @@
 """Committed offsets: kept, checked, fetched (rules O-01 to O-10, O-17, O-18).
 
-`OffsetStore` is durable state: only `replay` and `end_transaction`, which the log drives, change it.
-Decisions are returned as records.
+`OffsetStore` is durable state: only `replay` and `end_transaction`, which the log drives, change
+it. Decisions are returned as records.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ OFFSET_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    # Kafka's NOT_COORDINATOR sends clients to another node, and there is none: librdkafka then looks for the
-    # coordinator until its session is over. With this error it keeps its membership and tells its user.
+    # Kafka's NOT_COORDINATOR sends clients to another node, and there is none: librdkafka then
+    # looks for the coordinator until its session is over. With this error it keeps its membership
+    # and tells its user.
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
@@ -304,7 +305,8 @@ def check_consumer_commit(group: ConsumerGroup, call: CommitCall, transactional:
 
 
 def check_fetch(group: ConsumerGroup, asker: FetchingMember) -> ErrorCode:
-    """Why a caller may not fetch; NONE if it may. One that says it is a member must be one (O-21)."""
+    """Why a caller may not fetch; NONE if it may. One that says it is a member must be one
+    (O-21)."""
     if asker.member_id is None and asker.epoch < 0:
         return _E.NONE
     member = group.members.get(asker.member_id or "")
@@ -323,7 +325,8 @@ def expired_partitions(
     retention_ms: int,
     wall_ms: int,
 ) -> list[TopicPartition]:
-    """The partitions that nobody subscribes to and nobody has committed for `retention_ms` (O-23)."""
+    """The partitions that nobody subscribes to and nobody has committed for `retention_ms`
+    (O-23)."""
     subscribed = group.subscribed_names
     found = []
     for partition, value in offsets.items():

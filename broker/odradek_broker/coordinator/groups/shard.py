@@ -143,8 +143,8 @@ class GroupShard:
         self._replay_record(key, value, producer_id)
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
-        """The transaction of this producer is decided (O-17). A group that it leaves without anything
-        is forgotten by the next check for expired offsets."""
+        """The transaction of this producer is decided (O-17). A group that it leaves without
+        anything is forgotten by the next check for expired offsets."""
         self.offsets.end_transaction(producer_id, commit)
 
     def _replay_record(self, key: bytes, value: bytes | None, producer_id: int) -> None:

@@ -1,5 +1,5 @@
-"""The way from a durable decision to the end of a transaction: its markers, then its Complete record (T-33,
-T-40, T-43).
+"""The way from a durable decision to the end of a transaction: its markers, then its Complete
+record (T-33, T-40, T-43).
 
 A decision is never taken back, so this goes on until every partition has its marker. What a shard
 wants of the rest of the broker, a new producer id or markers, is an effect in its outbox; `Effects`
@@ -196,11 +196,12 @@ _E = ErrorCode
 
 
 class Completion:
-    """Ends the decided transactions of one shard; `transactions`, `timers` and `outbox` are the shard's.
+    """Ends the decided transactions of one shard; `transactions`, `timers` and `outbox` are the
+    shard's.
 
-    `coordinator_epoch`: the partition's leader epoch, in every marker (T-57). `exists`: is there such a
-    partition? Markers for deleted topics are not needed (T-43). `on_complete`: an id may begin its next
-    transaction.
+    `coordinator_epoch`: the partition's leader epoch, in every marker (T-57). `exists`: is there
+    such a partition? Markers for deleted topics are not needed (T-43). `on_complete`: an id may
+    begin its next transaction.
     """
 
     def __init__(

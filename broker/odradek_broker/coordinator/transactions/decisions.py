@@ -2,8 +2,8 @@
 AddPartitionsToTxn, EndTxn, and the abort by the coordinator itself.
 
 A decision is an error, or records and an answer. The functions here look at nothing but their
-arguments. If they need a new producer id they say so (`needs_producer_id`), and decide again when there
-is one, on whatever is stored then.
+arguments. If they need a new producer id they say so (`needs_producer_id`), and decide again when
+there is one, on whatever is stored then.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class EndCall(NamedTuple):
 
 
 class AddCall(NamedTuple):
-    """Partitions for a transaction. `version` as in `EndCall`. `group`: whose offsets they are for."""
+    """Partitions for a transaction. `version` as in `EndCall`. `group`: whose offsets they are
+    for."""
 
     transactional_id: str
     producer_id: int

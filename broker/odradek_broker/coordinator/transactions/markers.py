@@ -2,7 +2,8 @@
 
 `MarkerProgress` keeps, for a transaction that is being ended, the partitions without a marker. The
 transaction coordinator of this broker and WriteTxnMarkers from the network both write through
-`write_markers`, at each partition's leader, so that a marker means the same whoever asked for it (D8).
+`write_markers`, at each partition's leader, so that a marker means the same whoever asked for it
+(D8).
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ ANSWERS: dict[ErrorCode, MarkerAnswer] = {
 
 
 class MarkerProgress:
-    """The markers of one prepared transaction. Soft state: after a restart all are written again."""
+    """The markers of one prepared transaction. Soft state: after a restart all are written
+    again."""
 
     __slots__ = ("attempts", "coordinator_epoch", "in_flight", "remaining", "transaction")
 

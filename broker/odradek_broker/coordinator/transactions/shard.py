@@ -1,10 +1,11 @@
 """The transactional ids of one partition of `__transaction_state`: the core that a runtime runs.
 
 Records are replayed when they are appended, and answers wait until they are durable; so the outside
-sees what T-03 asks for. Between the two a step is pending (`PendingTransitions`), and what would build on it is answered
-CONCURRENT_TRANSACTIONS, but for more partitions in an open transaction: those are simply added.
-Partitions for the next transaction wait while the last one is being ended (`Parking`, T-68): markers usually
-take less time than the pause that clients make after CONCURRENT_TRANSACTIONS.
+sees what T-03 asks for. Between the two a step is pending (`PendingTransitions`), and what would
+build on it is answered CONCURRENT_TRANSACTIONS, but for more partitions in an open transaction:
+those are simply added. Partitions for the next transaction wait while the last one is being ended
+(`Parking`, T-68): markers usually take less time than the pause that clients make after
+CONCURRENT_TRANSACTIONS.
 
 What cannot be decided here (producer ids, markers) goes into `outbox`; whoever runs the shard takes
 it from there and comes back with the answers.
@@ -85,7 +86,8 @@ class TransactionSettings(Protocol):
 _E = ErrorCode
 _S = TransactionState
 
-#: Where a broker under test may die once a record is durable: by its state, or else by what wrote it.
+#: Where a broker under test may die once a record is durable: by its state, or else by what wrote
+#: it.
 _DECISION_DURABLE = {
     _S.PREPARE_COMMIT: FaultPoint.PREPARE_COMMIT_DURABLE,
     _S.PREPARE_ABORT: FaultPoint.PREPARE_ABORT_DURABLE,
@@ -97,8 +99,8 @@ _STEP_DURABLE = {
 
 
 class PendingTransitions:
-    """The transitions of one shard's transactional ids that are decided and not durable yet, and those that
-    wait for a producer id (T-03); `transactions` and `outbox` are the shard's."""
+    """The transitions of one shard's transactional ids that are decided and not durable yet, and
+    those that wait for a producer id (T-03); `transactions` and `outbox` are the shard's."""
 
     def __init__(
         self,
@@ -121,8 +123,8 @@ class PendingTransitions:
         return None if pending is None else pending.state
 
     def is_busy(self, name: str) -> bool:
-        """Is something on its way: a transition that is not durable, or a decision whose Complete record is
-        not?"""
+        """Is something on its way: a transition that is not durable, or a decision whose Complete
+        record is not?"""
         return name in self._targets or self._completion.is_under_way(name)
 
     def record(
@@ -135,7 +137,8 @@ class PendingTransitions:
         *,
         fences: bool = False,
     ) -> Outcome:
-        """Decide on a transition. `fences`: it goes through PrepareEpochFence, on the coordinator's own account."""
+        """Decide on a transition. `fences`: it goes through PrepareEpochFence, on the coordinator's
+        own account."""
         name = after.transactional_id
         before = self._transactions.get(name)
         state = before.state if before is not None else _S.EMPTY
@@ -257,7 +260,8 @@ class ParkedCall(NamedTuple):
 
 
 class Parking:
-    """The parked calls of one shard. Each has a deadline in the shard's timers, which is its name."""
+    """The parked calls of one shard. Each has a deadline in the shard's timers, which is its
+    name."""
 
     def __init__(self, timers: Timers[TimerName]) -> None:
         self._timers = timers
@@ -324,8 +328,8 @@ class TransactionShard:
         self._settings = settings
         self._observer = observer
         self._has_room = has_room
-        #: Ids with an open transaction, in the order in which they were opened, and since when by the
-        #: monotonic clock: what the timeout scan looks at.
+        #: Ids with an open transaction, in the order in which they were opened, and since when by
+        #: the monotonic clock: what the timeout scan looks at.
         self._ongoing: dict[str, int] = {}
         self._added_at_ms = 0
         self._parking = Parking(self.timers)

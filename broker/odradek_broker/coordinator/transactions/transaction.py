@@ -1,9 +1,9 @@
-"""A transactional id: its state, the legal transitions, the answers to EndTxn as tables, and its record in
-the log.
+"""A transactional id: its state, the legal transitions, the answers to EndTxn as tables, and its
+record in the log.
 
-Numbers, names and legal transitions are Kafka's (T-05). Dead and PrepareEpochFence are never stored:
-an id is Dead while its tombstone is written, and in PrepareEpochFence while the abort that fences its
-producer is.
+Numbers, names and legal transitions are Kafka's (T-05). Dead and PrepareEpochFence are never
+stored: an id is Dead while its tombstone is written, and in PrepareEpochFence while the abort that
+fences its producer is.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class End(Enum):
 
 Ending = End | ErrorCode
 
-#: Transactions of version 1 (EndTxn 0 to 4), by (state, commit) (T-30). A decided one never comes here:
-#: until its Complete record is durable a step is on its way.
+#: Transactions of version 1 (EndTxn 0 to 4), by (state, commit) (T-30). A decided one never comes
+#: here: until its Complete record is durable a step is on its way.
 END_V1: dict[tuple[TransactionState, bool], Ending] = {
     (_S.EMPTY, True): _E.INVALID_TXN_STATE,
     (_S.EMPTY, False): _E.INVALID_TXN_STATE,

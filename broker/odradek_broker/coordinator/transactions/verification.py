@@ -5,8 +5,9 @@ A partition in which the producer already has a transaction open lets its batche
 that is nearly all of them. The first one of a transaction asks the coordinator, with what comes
 behind it from the same producer kept in a queue, however long the answer takes (N-03, P-15).
 
-The coordinator may still be busy with the producer's last transaction (51): its markers are on their
-way. Asking again a moment later is cheaper than sending the client away, whose backoff is long.
+The coordinator may still be busy with the producer's last transaction (51): its markers are on
+their way. Asking again a moment later is cheaper than sending the client away, whose backoff is
+long.
 """
 
 from __future__ import annotations
@@ -104,8 +105,9 @@ class _Question(NamedTuple):
 class TransactionVerification:
     """One for the broker. Its queues are as long as what connections may have in flight (N-14).
 
-    `verifies`: is `transaction.partition.verification.enable` on now? Without it, producers of version 1 are
-    believed that they have added their partitions; those of version 2 never have (T-61).
+    `verifies`: is `transaction.partition.verification.enable` on now? Without it, producers of
+    version 1 are believed that they have added their partitions; those of version 2 never have
+    (T-61).
     """
 
     def __init__(

@@ -37,7 +37,8 @@ class CreationResult:
 def create_acls(
     metadata: ClusterMetadata, wanted: Sequence[AclCreation]
 ) -> tuple[list[MetadataRecord], list[CreationResult]]:
-    """The records of the valid ones that are not there yet, and an answer for each, in their order."""
+    """The records of the valid ones that are not there yet, and an answer for each, in their
+    order."""
     records: list[MetadataRecord] = []
     results = []
     made: set[Acl] = set()

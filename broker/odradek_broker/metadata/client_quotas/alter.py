@@ -1,5 +1,5 @@
-"""Changes of quotas by AlterClientQuotas (KIP-546): state in, records out. Codes are those of Kafka's
-controller."""
+"""Changes of quotas by AlterClientQuotas (KIP-546): state in, records out. Codes are those of
+Kafka's controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Changes of settings by AlterConfigs and IncrementalAlterConfigs (KIP-339): state in, records out."""
+"""Changes of settings by AlterConfigs and IncrementalAlterConfigs (KIP-339): state in, records
+out."""
 
 from __future__ import annotations
 
@@ -126,8 +127,8 @@ def _alter_one(
 
 
 def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Change) -> str | None:
-    """The setting's text after the change; None if it is removed. As in Kafka, unknown settings and those
-    that are not set may be removed too."""
+    """The setting's text after the change; None if it is removed. As in Kafka, unknown settings and
+    those that are not set may be removed too."""
     try:
         operation = Operation(change.operation)
     except ValueError:

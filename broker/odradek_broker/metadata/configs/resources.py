@@ -1,4 +1,5 @@
-"""Configured resources, Kafka's ConfigResource: topics, brokers, groups, subscriptions to client metrics.
+"""Configured resources, Kafka's ConfigResource: topics, brokers, groups, subscriptions to client
+metrics.
 
 A kind of resource knows which settings there are, what a change must satisfy and how all of it is
 described. `changes.py` decides on changes with it; nothing here changes anything."""
@@ -140,8 +141,8 @@ class TopicConfigResource:
         return metadata.topic_configs.describe(metadata.topic_overrides(name), keys)
 
 
-#: Groups, and subscriptions, that may have settings. Neither has to exist, so that nothing else limits
-#: their number.
+#: Groups, and subscriptions, that may have settings. Neither has to exist, so that nothing else
+#: limits their number.
 _NAMES_MAX = 10_000
 _NAMES_LIMITED = frozenset({RESOURCE_CLIENT_METRICS, RESOURCE_GROUP})
 

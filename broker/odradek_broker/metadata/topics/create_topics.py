@@ -53,8 +53,8 @@ def create_topics(
     times = Counter(topic.name for topic in wanted)
     if sum(_count_asked(metadata, topic) for topic in wanted) > PARTITIONS_PER_REQUEST_MAX:
         return [], [TopicResult.refused(name, too_many_partitions()) for name in times]
-    # '.' and '_' are one character in the names of metrics, so a topic that differs only in them from
-    # one that exists is refused; of two in one request Kafka creates both.
+    # '.' and '_' are one character in the names of metrics, so a topic that differs only in them
+    # from one that exists is refused; of two in one request Kafka creates both.
     taken = {name.replace(".", "_"): name for name in metadata.topics}
     limit = PartitionLimit(metadata)
     records: list[MetadataRecord] = []

@@ -23,8 +23,8 @@ _NO_RECORDS = RecordColumns((), [], [], [], [])
 
 class Kept(NamedTuple):
     """`batch`: what is left, None for nothing. `records_kept` of the batch's records are in it, and
-    `keyless` were dropped because nothing could ever replace them. `aborted`: a transaction that ends with
-    this batch and must stay in the index."""
+    `keyless` were dropped because nothing could ever replace them. `aborted`: a transaction that
+    ends with this batch and must stay in the index."""
 
     batch: Buffer | None
     records_kept: int
@@ -53,7 +53,8 @@ class BatchFilter:
         return self._keep_data(header, batch)
 
     def _keep_control(self, header: BatchHeader, batch: memoryview) -> Kept:
-        """A marker stays as long as something that it ended, and then for the time of a tombstone."""
+        """A marker stays as long as something that it ended, and then for the time of a
+        tombstone."""
         ended_nothing, aborted = self._transactions.saw_control(header, batch)
         horizon_ms = header.delete_horizon_ms
         expired = horizon_ms is not None and horizon_ms <= self._job.now_ms
@@ -83,8 +84,8 @@ class BatchFilter:
         return Kept(batch if whole else rewrite_columns(header, columns), count, keyless)
 
     def _choose(self, header: BatchHeader, columns: RecordColumns) -> tuple[list[bool], int]:
-        """Which records stay: the last of each key, unless it is a tombstone whose time is over; and
-        what has not been looked at. And how many have no key."""
+        """Which records stay: the last of each key, unless it is a tombstone whose time is over;
+        and what has not been looked at. And how many have no key."""
         latest = self._map.latest_offset
         keyless = 0
         if header.last_offset > latest or None in columns.keys:

@@ -1,7 +1,8 @@
-"""The cleaner: reads the closed segments of a log and writes shorter ones beside them (L-23 to L-28).
+"""The cleaner: reads the closed segments of a log and writes shorter ones beside them (L-23 to
+L-28).
 
-It is synchronous, changes none of the files it reads, and knows nothing of the log that they belong to;
-so it may run in whatever process, and may die at any time. Kafka's Cleaner.
+It is synchronous, changes none of the files it reads, and knows nothing of the log that they belong
+to; so it may run in whatever process, and may die at any time. Kafka's Cleaner.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _OPEN_FILES = 4
 def clean(job: CleaningJob, files: Files, throttle: Throttle = unthrottled) -> Cleaning:
     """Clean one log: the steps of it. See `Cleaning`.
 
-    A cleaning that is given up leaves files that end in `.cleaned`, which the next one of the segment or
-    the next start removes. Raises SegmentCorrupt and BatchError for what cannot be read,
+    A cleaning that is given up leaves files that end in `.cleaned`, which the next one of the
+    segment or the next start removes. Raises SegmentCorrupt and BatchError for what cannot be read,
     CorruptAbortedIndex, OSError.
     """
     return _LogCleaning(job, files, throttle).run()
@@ -86,8 +87,8 @@ class _LogCleaning:
         )
 
     def _aborted_transactions(self) -> list[AbortedTransaction]:
-        """Of all segments, those behind the cleaned ones too: there a marker may lie of a transaction
-        that began before. CorruptAbortedIndex, OSError."""
+        """Of all segments, those behind the cleaned ones too: there a marker may lie of a
+        transaction that began before. CorruptAbortedIndex, OSError."""
         found = []
         bases = [base for base, _ in self._job.segments]
         for base in (*bases, *self._job.later_bases):
@@ -103,7 +104,8 @@ class _LogCleaning:
     # ---- the first reading: which record of a key is the last
 
     def _fill_map(self, segments: Sequence[Segment], transactions: CleanedTransactions) -> None:
-        """Up to the last segment, or until the map is full: the next cleaning goes on there (L-28)."""
+        """Up to the last segment, or until the map is full: the next cleaning goes on there
+        (L-28)."""
         start = self._job.first_dirty_offset
         ends = [*(segment.base_offset for segment in segments[1:]), self._job.upper_bound]
         for segment, end in zip(segments, ends, strict=True):

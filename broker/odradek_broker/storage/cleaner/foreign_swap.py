@@ -1,13 +1,15 @@
-"""What Apache Kafka left when it was killed while a cleaned segment took the place of its sources (L-46).
+"""What Apache Kafka left when it was killed while a cleaned segment took the place of its sources
+(L-46).
 
     the cleaner writes `<base>.{log,index,timeindex,txnindex}.cleaned`, and syncs them
     .cleaned becomes .swap, the log first
     the sources become `.deleted`
     .swap becomes the final names, the log first
 
-No list of sources says what was replaced. So, as Kafka's own start does: a `.swap` with a `.cleaned` at or below
-it was not committed, and goes; any other is complete, and whatever lies between its first offset and its end goes
-instead. Our own swaps have their list, and are finished before (`swap`).
+No list of sources says what was replaced. So, as Kafka's own start does: a `.swap` with a
+`.cleaned` at or below it was not committed, and goes; any other is complete, and whatever lies
+between its first offset and its end goes instead. Our own swaps have their list, and are finished
+before (`swap`).
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def finish_foreign_swaps(files: Files, directory: str) -> None:
             if whole or base not in logs:
                 ranges.append((base, end))
             else:
-                # It is not what Kafka synced, and the first source is still there: so are the others.
+                # It is not what Kafka synced, and the first source is still there: so are the
+                # others.
                 refused.add(base)
     for base, suffix in swaps:
         if base in refused:
@@ -60,7 +63,8 @@ def finish_foreign_swaps(files: Files, directory: str) -> None:
 def _remove_sources(
     files: Files, directory: str, first: int, end: int, ranges: list[tuple[int, int]]
 ) -> None:
-    """Remove the segments from `first` up to `end`. Producer snapshots at the start of one that stays, do."""
+    """Remove the segments from `first` up to `end`. Producer snapshots at the start of one that
+    stays, do."""
     starts = {base for base, _ in ranges}
     for name in files.list(directory):
         base, suffix = _parse(name)

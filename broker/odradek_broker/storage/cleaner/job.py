@@ -1,4 +1,5 @@
-"""What a cleaner is told to do, and what it says of it: values that go between processes as JSON."""
+"""What a cleaner is told to do, and what it says of it: values that go between processes as
+JSON."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ _PRODUCERS_A_LINE = 1_000
 
 
 class LastRecord(NamedTuple):
-    """The last thing that a living producer wrote: the last offset of a data batch, -1 if that was a
-    marker, and its epoch."""
+    """The last thing that a living producer wrote: the last offset of a data batch, -1 if that was
+    a marker, and its epoch."""
 
     data_offset: int
     epoch: int
@@ -25,10 +26,10 @@ class LastRecord(NamedTuple):
 class CleaningJob:
     """One log to clean.
 
-    `segments`: (base offset, bytes) of those to clean, oldest first, whole and closed; `later_bases`:
-    base offsets of those behind them, whose transaction indexes may name transactions that began
-    before. Records from `first_dirty_offset` on have not been cleaned; `upper_bound` is the first offset
-    behind `segments`. Times are of the wall clock.
+    `segments`: (base offset, bytes) of those to clean, oldest first, whole and closed;
+    `later_bases`: base offsets of those behind them, whose transaction indexes may name
+    transactions that began before. Records from `first_dirty_offset` on have not been cleaned;
+    `upper_bound` is the first offset behind `segments`. Times are of the wall clock.
     """
 
     directory: str
@@ -47,8 +48,8 @@ class CleaningJob:
     last_records: dict[int, LastRecord] = field(default_factory=dict)
 
     def to_lines(self) -> Iterator[str]:
-        """As JSON: all but the producers, then these, some a line. A line is made in a moment, however many
-        there are."""
+        """As JSON: all but the producers, then these, some a line. A line is made in a moment,
+        however many there are."""
         head = {each.name: getattr(self, each.name) for each in fields(self)}
         del head[_PRODUCERS]
         producers = iter(self.last_records.items())

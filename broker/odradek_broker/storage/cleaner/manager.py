@@ -1,7 +1,8 @@
-"""The log cleaner: looks for the dirtiest log, has it cleaned, swaps in what came of it (L-25 to L-29).
+"""The log cleaner: looks for the dirtiest log, has it cleaned, swaps in what came of it (L-25 to
+L-29).
 
-Kafka's LogCleaner. Everything here happens on the loop, in steps too short to be noticed: the cleaning
-itself is the runner's, and the background waits for the disk. One log at a time.
+Kafka's LogCleaner. Everything here happens on the loop, in steps too short to be noticed: the
+cleaning itself is the runner's, and the background waits for the disk. One log at a time.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ OWN_SEGMENT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """As they are now: log.cleaner.enable, .backoff.ms, .dedupe.buffer.size, .io.buffer.load.factor and
-    .io.max.bytes.per.second."""
+    """As they are now: log.cleaner.enable, .backoff.ms, .dedupe.buffer.size, .io.buffer.load.factor
+    and .io.max.bytes.per.second."""
 
     enabled: bool
     backoff_ms: int
@@ -106,7 +107,8 @@ class LogCleaner:
         return self._busy
 
     def tick(self) -> None:
-        """Begin to look, if that is due. The first look comes when the broker has run for a while."""
+        """Begin to look, if that is due. The first look comes when the broker has run for a
+        while."""
         now_ms = self._clock.monotonic_ms()
         settings = self._settings()
         if self._next_look_ms is None:
@@ -216,8 +218,8 @@ class LogCleaner:
     def _collect_producers(
         self, run: _Run, entries: Iterator[ProducerEntry], found: dict[int, LastRecord]
     ) -> None:
-        """Some at a time. Whoever writes meanwhile writes behind what is cleaned: then a batch stays that
-        need not have."""
+        """Some at a time. Whoever writes meanwhile writes behind what is cleaned: then a batch
+        stays that need not have."""
         if self._closed or self._lost(run):
             return
         some = list(islice(entries, _PRODUCERS_AT_ONCE))
@@ -231,8 +233,8 @@ class LogCleaner:
         self._runner.begin(self._job(run, producers), lambda step: self._came_to(run, step))
 
     def _secure(self, run: _Run, then: Callable[[], None]) -> None:
-        """Have it on disk that everything that is to be cleaned was flushed. Else the gaps that a cleaning leaves
-        could not be told from what a crash has taken (L-32)."""
+        """Have it on disk that everything that is to be cleaned was flushed. Else the gaps that a
+        cleaning leaves could not be told from what a crash has taken (L-32)."""
         directory, bound = self._logs.directory_of(run.log), run.to_clean.upper_bound
         if directory.recovery_point_on_disk(run.key) >= bound:
             then()
@@ -291,7 +293,8 @@ class LogCleaner:
         )
 
     def _lost(self, run: _Run) -> bool:
-        """Is the log gone, offline or cut? Then the cleaning is given up, and others have their turn."""
+        """Is the log gone, offline or cut? Then the cleaning is given up, and others have their
+        turn."""
         log = run.log
         if (
             log.loaded
@@ -418,8 +421,8 @@ class LogCleaner:
         self._sync(run, lambda: self._runner.go_on(lambda step: self._came_to(run, step)))
 
     def _sync(self, run: _Run, then: Callable[[], None]) -> None:
-        """Have the steps so far on disk, then go on. Where that fails, nobody knows what a start would
-        find, and the partition goes offline (D5)."""
+        """Have the steps so far on disk, then go on. Where that fails, nobody knows what a start
+        would find, and the partition goes offline (D5)."""
 
         def synced(problem: Exception | None) -> None:
             if self._closed or isinstance(problem, InterruptedError) or self._lost(run):

@@ -1,7 +1,8 @@
 """Of each key the highest offset, in bounded memory (L-28).
 
-A dict is fastest, and takes six times as much memory. So it is a dict as long as that fits into the memory, as it
-does for most logs, and then becomes a `PackedOffsets`, so that a log of many keys takes few rounds.
+A dict is fastest, and takes six times as much memory. So it is a dict as long as that fits into the
+memory, as it does for most logs, and then becomes a `PackedOffsets`, so that a log of many keys
+takes few rounds.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import repeat
 
-#: What an entry of the dict takes at most: digest, offset and its share of a table that has just grown.
+#: What an entry of the dict takes at most: digest, offset and its share of a table that has just
+#: grown.
 DICT_ENTRY_BYTES = 180
-#: What one takes that is packed: digest and offset, and its share of a bucket and of what that has in reserve.
+#: What one takes that is packed: digest and offset, and its share of a bucket and of what that has
+#: in reserve.
 ENTRY_BYTES = 34
 _DIGEST_BYTES = 16
 _PACKED_BYTES = _DIGEST_BYTES + 8
@@ -35,7 +38,8 @@ def _whole_digests(keys: Iterable[bytes]) -> list[bytes]:
 
 
 class PackedOffsets:
-    """Digests with their offsets, one behind the other, in buckets that are searched from the start."""
+    """Digests with their offsets, one behind the other, in buckets that are searched from the
+    start."""
 
     __slots__ = ("_buckets", "_entries")
 

@@ -1,4 +1,5 @@
-"""Which part of a log may be cleaned, and whether it is time (L-25). Kafka's LogCleanerManager and LogToClean.
+"""Which part of a log may be cleaned, and whether it is time (L-25). Kafka's LogCleanerManager and
+LogToClean.
 
 Nothing here opens a file but to learn a segment's timestamps, and only where a lag is set.
 """
@@ -17,8 +18,9 @@ from odradek_broker.storage.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """`sources` are whole closed segments from the start of the log; records from `first_dirty_offset`
-    on have not been cleaned, and `upper_bound` is the first offset behind `sources`.
+    """`sources` are whole closed segments from the start of the log; records from
+    `first_dirty_offset` on have not been cleaned, and `upper_bound` is the first offset behind
+    `sources`.
 
     `delay_ms`: for how long a record has been dirty beyond max.compaction.lag.ms; 0 if none has.
     """

@@ -70,7 +70,8 @@ def _file_bytes(files: Files, path: str) -> int:
 
 
 class CleanedSegment(Segment):
-    """What a group becomes: all its files have names that end in `.cleaned`, until it is swapped in.
+    """What a group becomes: all its files have names that end in `.cleaned`, until it is swapped
+    in.
 
     A file of that name from an earlier attempt is overwritten.
     """

@@ -25,9 +25,10 @@ class LogCleaned:
 
 @dataclass(slots=True)
 class CleanerStatistics:
-    """`uncleanable`: logs that are left alone until the next start, and why; their bytes by directory. Of the last cleaning:
-    how full the map was, how much was kept, how long it took. Of the last look at all logs: the dirtiest,
-    the longest delay beyond max.compaction.lag.ms, and when it was, on the monotonic clock."""
+    """`uncleanable`: logs that are left alone until the next start, and why; their bytes by
+    directory. Of the last cleaning: how full the map was, how much was kept, how long it took. Of
+    the last look at all logs: the dirtiest, the longest delay beyond max.compaction.lag.ms, and
+    when it was, on the monotonic clock."""
 
     uncleanable: dict[TopicPartition, str] = field(default_factory=dict)
     uncleanable_bytes: dict[str, int] = field(default_factory=dict)

@@ -1,7 +1,8 @@
-"""A cleaned segment takes the place of those that it was made from, in steps that a crash may interrupt
-anywhere (L-27).
+"""A cleaned segment takes the place of those that it was made from, in steps that a crash may
+interrupt anywhere (L-27).
 
-    the cleaner     writes `<base>.{log,index,timeindex,txnindex,sources}.cleaned`, syncs them and their names
+    the cleaner     writes `<base>.{log,index,timeindex,txnindex,sources}.cleaned`
+        sync of the files and of the directory
     commit          renames them to `.swap`, `sources` last: from then on the swap will be finished
         sync of the directory
     swap_in         renames the first source to `.compacted.deleted`, `.swap` to the final names
@@ -10,10 +11,11 @@ anywhere (L-27).
     end             removes `sources.swap`
         sync of the directory, before anything is cleaned there again
 
-Renames reach the disk in any order, so a start asks `sources.swap`: if it is there, the swap was committed,
-and is finished by `finish_swaps`; if not, all the sources are there. Kafka has no such file: it takes
-the range from the swapped segment, and a segment of it that was not deleted comes back. Sources end in
-`.compacted.deleted`, for a `.retention.deleted` says that everything before it is gone (L-20).
+Renames reach the disk in any order, so a start asks `sources.swap`: if it is there, the swap was
+committed, and is finished by `finish_swaps`; if not, all the sources are there. Kafka has no such
+file: it takes the range from the swapped segment, and a segment of it that was not deleted comes
+back. Sources end in `.compacted.deleted`, for a `.retention.deleted` says that everything before it
+is gone (L-20).
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 _RETIRED = ".compacted.deleted"
 _SOURCES = "sources"
-#: What a segment has besides its log, all of it caches but the snapshot, which stays with its offset.
+#: What a segment has besides its log, all of it caches but the snapshot, which stays with its
+#: offset.
 _INDEXES = ("index", "timeindex", "txnindex")
 
 
@@ -55,8 +58,8 @@ def write_sources(files: Files, directory: str, sources: Sequence[int]) -> None:
 
 
 def remove_cleaned(files: Files, directory: str, base: int) -> None:
-    """Remove what a cleaner wrote and nobody committed; what cannot be removed is overwritten by the
-    next cleaning, or removed by the next start."""
+    """Remove what a cleaner wrote and nobody committed; what cannot be removed is overwritten by
+    the next cleaning, or removed by the next start."""
     for ending in (CLEANED, SWAP):
         for suffix in ("log", *_INDEXES, _SOURCES):
             with suppress(OSError):
@@ -147,8 +150,8 @@ def _finish(files: Files, directory: str, base: int, names: set[str]) -> None:
 
 
 def _read_sources(files: Files, directory: str, base: int) -> list[int]:
-    """It was on disk before it got this name; damage is beyond what a crash does, and then old records
-    may come back, but none is lost."""
+    """It was on disk before it got this name; damage is beyond what a crash does, and then old
+    records may come back, but none is lost."""
     try:
         text = read_small_file(files, _path(directory, base, _SOURCES + SWAP))
         return [base] if text is None else decode_sources(text)

@@ -15,7 +15,8 @@ from odradek_protocol.stored.control_marker import ControlType
 
 
 class CleanedTransactions:
-    """Told of every batch in the order of offsets. `aborted`: of at least the range that is read."""
+    """Told of every batch in the order of offsets. `aborted`: of at least the range that is
+    read."""
 
     __slots__ = ("_aborted", "_committed_seen", "_ongoing_aborted", "_with_data")
 

@@ -255,13 +255,13 @@ class Producers:
                 yield int(stem)
 
     def segment_state(self, offset: int) -> SegmentState | None:
-        """What a snapshot says of the segment that it lies in; None if it says nothing, or is damaged.
-        OSError."""
+        """What a snapshot says of the segment that it lies in; None if it says nothing, or is
+        damaged. OSError."""
         return read_segment_state(self._files, self._snapshot_path(offset))
 
     def _first_open_at(self, offset: int) -> int:
-        """Where the first transaction begins that was open at an offset, beyond all offsets if none was; -1
-        if no snapshot says it. OSError."""
+        """Where the first transaction begins that was open at an offset, beyond all offsets if none
+        was; -1 if no snapshot says it. OSError."""
         try:
             state = ProducerStateManager.from_snapshot(
                 self._read(self._snapshot_path(offset)),
@@ -274,8 +274,8 @@ class Producers:
         return _BEYOND_ALL if first is None else first
 
     def take_snapshot(self, offset: int, segment: Segment | None = None) -> None:
-        """Write the state, which is that of `offset` (P-27), and that of the `segment` which it lies in or
-        ends. OSError.
+        """Write the state, which is that of `offset` (P-27), and that of the `segment` which it
+        lies in or ends. OSError.
 
         Its checksum tells a torn one (P-26), so nothing waits for the disk here.
         """
@@ -321,8 +321,8 @@ class Producers:
         self.remove_snapshots(lambda offset: offset not in kept)
 
     def remove_outdated(self, segment_bases: Sequence[int], recovery_point: int) -> None:
-        """Of those inside of segments keep the newest that the recovery point has reached, and newer ones
-        (L-30). OSError."""
+        """Of those inside of segments keep the newest that the recovery point has reached, and
+        newer ones (L-30). OSError."""
         inside = sorted(set(self.snapshot_offsets()).difference(segment_bases))
         reached = [offset for offset in inside if offset <= recovery_point]
         outdated = set(reached[:-1])

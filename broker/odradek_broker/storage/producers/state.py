@@ -335,8 +335,8 @@ class ProducerStateManager:
 
         While one waits, the lowest sequence that came is remembered, and a later batch of the
         producer cannot overtake it. `must_start_at_zero`: the producer speaks transactions v2
-        (Produce >= 12), where a partition without its state can only see sequence 0.
-        Not needed where `has_open_transaction`. ProducerStateError for an older epoch than the partition knows
+        (Produce >= 12), where a partition without its state can only see sequence 0. Not needed
+        where `has_open_transaction`. ProducerStateError for an older epoch than the partition knows
         (T-61): the coordinator may know another producer id by now, and would not tell why.
         """
         entry = self._entries.get(producer_id)
@@ -488,8 +488,8 @@ def _situation(producer_epoch: int, entry: ProducerEntry | None) -> _Situation:
 
 
 def _follows(header: BatchHeader, entry: ProducerEntry) -> bool:
-    """Whether a batch is what nearly all are: the next one of its producer, in the same transaction or outside of
-    any. Then it is no duplicate either, and there is nothing to refuse."""
+    """Whether a batch is what nearly all are: the next one of its producer, in the same transaction
+    or outside of any. Then it is no duplicate either, and there is nothing to refuse."""
     return (
         header.producer_epoch == entry.epoch
         and entry.has_batches

@@ -108,7 +108,8 @@ def _values(files: Files, directory: str, findings: Findings) -> Iterator[tuple[
 def _newest_snapshot(
     files: Files, directory: str, first: int, findings: Findings
 ) -> tuple[int, list[tuple[str, int, bytes]]]:
-    """The end offset and the records of the newest that is whole; all of them are looked at (L-39)."""
+    """The end offset and the records of the newest that is whole; all of them are looked at
+    (L-39)."""
     start, values = 0, list[tuple[str, int, bytes]]()
     for name in sorted(files.list(directory), reverse=True):
         snapshot = parse_file_name(name)

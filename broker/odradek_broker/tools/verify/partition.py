@@ -65,7 +65,8 @@ class ProducerReplay:
         self.exact = True
 
     def follow(self, batch: StoredBatch) -> AbortedTransaction | None:
-        """Take a batch over; the entry that it gives the transaction index. BatchError, ValueError."""
+        """Take a batch over; the entry that it gives the transaction index. BatchError,
+        ValueError."""
         header = batch.header
         marker = None
         if header.is_control and batch.data is not None:
@@ -139,8 +140,8 @@ _UNREADABLE = (
 class Expected:
     """The state of a partition as the rest of the directory has it; None is unknown.
 
-    `clean`: the next start trusts the files. `live`: a broker writes to them. `gaps_known`: gaps that compaction
-    left are below the recovery point.
+    `clean`: the next start trusts the files. `live`: a broker writes to them. `gaps_known`: gaps
+    that compaction left are below the recovery point.
     """
 
     clean: bool

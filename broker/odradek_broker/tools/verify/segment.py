@@ -128,7 +128,8 @@ class SegmentCheck:
             self._unreadable(batch, str(error))
             return
         offsets = columns.offsets
-        # Offsets that repeat or fall inside of a batch are taken from producers, as by Kafka.
+        # Offsets that repeat or fall inside of a batch are taken from producers, as by Kafka
+        #
         if len(offsets) and (
             min(offsets) < header.base_offset
             or max(offsets) > header.last_offset

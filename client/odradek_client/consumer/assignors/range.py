@@ -9,7 +9,8 @@ from odradek_client.structs import TopicPartition
 
 
 class RangeAssignor(Assignor):
-    """Of a topic's n partitions and m members, the first n mod m members get one more than the rest.
+    """Of a topic's n partitions and m members, the first n mod m members get one more than the
+    rest.
 
     Partitions with one number go to one member across topics that have equally many partitions
     and the same subscribers: joins by key stay local.

@@ -10,7 +10,8 @@ from odradek_client.structs import TopicPartition
 
 
 class RoundRobinAssignor(Assignor):
-    """Sorted partitions around the sorted members, passing over those not subscribed to the topic."""
+    """Sorted partitions around the sorted members, passing over those not subscribed to the
+    topic."""
 
     name = "roundrobin"
 

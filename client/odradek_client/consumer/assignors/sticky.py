@@ -28,8 +28,8 @@ def divide(
 ) -> MemberAssignment:
     """Every partition of a subscribed topic to one member that subscribes to it.
 
-    `previous`: who had what; no partition twice. What cannot be kept is left out here: partitions of
-    topics that are gone, or that the member does not subscribe to any more.
+    `previous`: who had what; no partition twice. What cannot be kept is left out here: partitions
+    of topics that are gone, or that the member does not subscribe to any more.
     """
     wanted = {topic for topics in member_topics.values() for topic in topics}
     everything = [
@@ -52,7 +52,8 @@ def divide(
 
 
 def _divide_equal_subscriptions(everything: list[TopicPartition], held: MemberAssignment) -> None:
-    """All members subscribe to the same: each gets its quota, those that had most the larger one."""
+    """All members subscribe to the same: each gets its quota, those that had most the larger
+    one."""
     least, more = divmod(len(everything), len(held))
     by_size = sorted(held, key=lambda member: -len(held[member]))
     quotas = {member: least + (index < more) for index, member in enumerate(by_size)}
@@ -72,7 +73,8 @@ def _divide_equal_subscriptions(everything: list[TopicPartition], held: MemberAs
 def _divide_unequal_subscriptions(
     everything: list[TopicPartition], member_topics: MemberTopics, held: MemberAssignment
 ) -> None:
-    """Members subscribe to different topics: free partitions go to who has least, then loads are evened."""
+    """Members subscribe to different topics: free partitions go to who has least, then loads are
+    evened."""
     subscribers: dict[str, list[str]] = {}
     for member, topics in member_topics.items():
         for topic in topics:
@@ -155,8 +157,8 @@ class StickyAssignor(Assignor):
     """Balanced; members tell in their user data what they had, and keep as much of it as that
     allows.
 
-    Members give everything up before they join all the same (eager): what is spared is state that an
-    application keeps by partition. `CooperativeStickyAssignor` spares the pause as well.
+    Members give everything up before they join all the same (eager): what is spared is state that
+    an application keeps by partition. `CooperativeStickyAssignor` spares the pause as well.
     """
 
     name = "sticky"
@@ -211,8 +213,8 @@ class StickyAssignor(Assignor):
 class CooperativeStickyAssignor(StickyAssignor):
     """As sticky, and members go on reading what they keep while the group is rebalanced (KIP-429).
 
-    A partition that changes hands is given to nobody at first; its holder sees that, gives it up and
-    joins again, and that second rebalance gives it to the new one.
+    A partition that changes hands is given to nobody at first; its holder sees that, gives it up
+    and joins again, and that second rebalance gives it to the new one.
     """
 
     name = "cooperative-sticky"

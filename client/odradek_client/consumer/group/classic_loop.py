@@ -71,7 +71,8 @@ class ClassicGroupLoop(GroupLoop):
         return self.membership.state is JoinState.STABLE
 
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
-        """The coordinator refused a commit of `identity`. Whether the next poll puts it right (K-38)."""
+        """The coordinator refused a commit of `identity`. Whether the next poll puts it right
+        (K-38)."""
         membership = self.membership
         if not self.assigns:
             return False
@@ -137,8 +138,8 @@ class ClassicGroupLoop(GroupLoop):
             self._join.add_done_callback(lambda _: self._signal())
 
     def _on_joined(self) -> None:
-        """The assignment has come. What was read under one generation does not pass as read under the
-        next: `metadata` changes only here."""
+        """The assignment has come. What was read under one generation does not pass as read under
+        the next: `metadata` changes only here."""
         membership = self.membership
         assignment = self._rebalance.assignment = membership.take_assignment()
         self._remember_metadata()
@@ -208,7 +209,8 @@ class ClassicGroupLoop(GroupLoop):
         return membership.on_sync(synced, self._now_ms())
 
     async def _know_topics(self) -> None:
-        """As leader: metadata of what the other members want. One that stays unknown is left out."""
+        """As leader: metadata of what the other members want. One that stays unknown is left
+        out."""
         topics = self.membership.topics_to_know()
         self.led_topics = topics
         cluster = self._network.cluster

@@ -6,7 +6,7 @@ A member is in one of these states; `JOIN_STATE_STEPS` has the legal steps (K-30
     UNJOINED   not in the group's current generation: the next poll joins
     JOINING    JoinGroup was sent; heartbeats pause (K-31)
     SYNCING    in the new generation; as leader, to assign; SyncGroup was sent or is about to be
-    STABLE     the assignment has come; heartbeats go out, also while `rejoin_reason` waits for a poll
+    STABLE     the assignment has come; heartbeats go out, also while `rejoin_reason` waits
 
 Every answer of an older generation than the current one is ignored (K-35).
 """
@@ -280,7 +280,8 @@ class ClassicMembership(Membership):
         """After `on_sync`: the partitions of this member. The group loop puts them into the
         subscription.
 
-        Partitions of topics that are no longer subscribed are left out, and joined about again (K-32).
+        Partitions of topics that are no longer subscribed are left out, and joined about again
+        (K-32).
         """
         self.lost = False
         wanted = self._subscription.topics
@@ -423,7 +424,8 @@ def leave_in_version(request: LeaveGroupRequest, version: int, reason: str) -> L
 class LeaderAssignment:
     """The assignment of one generation, by its leader, from the members that JoinGroup listed.
 
-    `skips`: the generation has its assignment already, and only what it is of is looked at (KIP-814).
+    `skips`: the generation has its assignment already, and only what it is of is looked at
+    (KIP-814).
     """
 
     def __init__(self, members: Sequence[JoinGroupResponseMember], skips: bool = False) -> None:

@@ -66,7 +66,8 @@ class ConsumerGroupLoop(GroupLoop):
         return self.membership.in_group
 
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
-        """The coordinator refused a commit of `identity`. Whether the next poll puts it right (K-38)."""
+        """The coordinator refused a commit of `identity`. Whether the next poll puts it right
+        (K-38)."""
         membership = self.membership
         if not self.assigns:
             return False
@@ -251,5 +252,6 @@ class ConsumerGroupLoop(GroupLoop):
         except TimeoutError:
             log.info("group %s: leaving: no coordinator in time", self._group_id)
         finally:
-            # Told or not: one that went on leaving would do so in the middle of its next membership.
+            # Told or not: one that went on leaving would do so in the middle of its next
+            # membership.
             self.membership.left()

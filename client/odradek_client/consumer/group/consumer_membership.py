@@ -1,12 +1,12 @@
 """Membership in a group, next protocol (KIP-848): one request, whose answers carry the assignment.
 
-The broker computes the assignment. Each member gets its target, gives up and takes over what that asks
-for, acknowledges it, and goes on; there is no moment at which the whole group waits. A member is in one
-of these states; `MEMBER_STATE_STEPS` has the legal steps::
+The broker computes the assignment. Each member gets its target, gives up and takes over what that
+asks for, acknowledges it, and goes on; there is no moment at which the whole group waits. A member
+is in one of these states; `MEMBER_STATE_STEPS` has the legal steps::
 
     UNSUBSCRIBED     not in the group, and not to be
     JOINING          its next heartbeat asks to be let in, with epoch 0
-    RECONCILING      has a target that differs from what it holds; heartbeats do not acknowledge it yet
+    RECONCILING      has a target that differs from what it holds, and does not acknowledge it yet
     ACKNOWLEDGING    holds what its target has; its next heartbeat, due at once, acknowledges that
     STABLE           holds what its target has, and has acknowledged it
     PREPARE_LEAVING  is giving up everything before it leaves
@@ -15,8 +15,8 @@ of these states; `MEMBER_STATE_STEPS` has the legal steps::
     STALE            left because the application did not poll; joins again when it does
     FATAL            the group will not have it; asking again will not help
 
-Unlike a classic member's, heartbeats go on in every state that is in the group, also while listeners
-are running."""
+Unlike a classic member's, heartbeats go on in every state that is in the group, also while
+listeners are running."""
 
 from __future__ import annotations
 
@@ -185,9 +185,9 @@ class Reconciliation:
 class ConsumerMembership(Membership):
     """One consumer's membership in its group, next protocol.
 
-    The group loop sends each request when it is due, brings the answer or that there was none, takes the
-    partitions over that `reconcile` gives and calls `reconciled`; in FENCED and STALE it calls the
-    listener for what is lost, and then `rejoin`.
+    The group loop sends each request when it is due, brings the answer or that there was none,
+    takes the partitions over that `reconcile` gives and calls `reconciled`; in FENCED and STALE it
+    calls the listener for what is lost, and then `rejoin`.
     """
 
     state: MemberState
@@ -345,7 +345,8 @@ class ConsumerMembership(Membership):
         self._interval_ms = response.heartbeat_interval_ms
         self._last_heard_ms = now_ms
         if response.member_epoch <= JOIN_EPOCH:
-            # Not let in yet: librdkafka's mock broker has newcomers wait until others have given up.
+            # Not let in yet: librdkafka's mock broker has newcomers wait until others have given
+            # up.
             self._fields.send_all()
             self._next_heartbeat_ms = now_ms + self._interval_ms
             return Action.GO_ON

@@ -41,7 +41,8 @@ class GroupCoordinator:
         self.group_id = group_id
 
     async def find(self) -> int:
-        """The coordinator's node id. CoordinatorUnavailable or another Retriable if there is none now."""
+        """The coordinator's node id. CoordinatorUnavailable or another Retriable if there is none
+        now."""
         return await self._network.find_coordinator(self.group_id)
 
     def forget(self) -> None:
@@ -86,7 +87,8 @@ class GroupCoordinator:
     ) -> None:
         """Send what `request` makes for a node until `read` takes the response or raises.
 
-        Ends as well when `request` makes nothing. Raises what the last try met when no retries are left.
+        Ends as well when `request` makes nothing. Raises what the last try met when no retries are
+        left.
         """
         while True:
             try:
@@ -121,8 +123,9 @@ class GroupCoordinator:
     async def within(
         self, timeout_ms: float, retries: Retries, work: Coroutine[Any, Any, None]
     ) -> None:
-        """Await `work`; RequestTimedOut, with the last error as its cause, after `timeout_ms`. A request
-        that is on the wire then stays there: what is sent after it is carried out after it."""
+        """Await `work`; RequestTimedOut, with the last error as its cause, after `timeout_ms`. A
+        request that is on the wire then stays there: what is sent after it is carried out after it.
+        """
         try:
             async with asyncio.timeout(max(timeout_ms, 0) / 1000):
                 await work

@@ -1,7 +1,7 @@
 """One consumer's traffic with its group's coordinator, whichever protocol it speaks.
 
-`ClassicGroupLoop` speaks the classic one, `ConsumerGroupLoop` the next one (KIP-848). Listeners are called
-in the polling task (K-33); joining, heartbeats and commits go on beside it."""
+`ClassicGroupLoop` speaks the classic one, `ConsumerGroupLoop` the next one (KIP-848). Listeners are
+called in the polling task (K-33); joining, heartbeats and commits go on beside it."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Rebalance:
         self._commit_tried = False
 
     def committed(self, partitions: Collection[TopicPartition] | None) -> bool:
-        """Whether the positions of these (of all if None) are committed, as far as that is automatic
-        and can be; begins it if need be, and signals when it is done. Bounded by the rebalance timeout
-        (K-31)."""
+        """Whether the positions of these (of all if None) are committed, as far as that is
+        automatic and can be; begins it if need be, and signals when it is done. Bounded by the
+        rebalance timeout (K-31)."""
         if self._commit_tried or not self._config.enable_auto_commit:
             return True
         if self._commit is None:
@@ -65,8 +65,8 @@ class Rebalance:
                 for each, at in consumed.items()
                 if partitions is None or each in partitions
             }
-            # In the queue at once: positions that are kept go on, and a commit of later ones must come
-            # after it.
+            # In the queue at once: positions that are kept go on, and a commit of later ones must
+            # come after it.
             self._commit = self._offsets.commit_quietly_soon(
                 offsets, self._config.max_poll_interval_ms, "before the rebalance"
             )
@@ -88,18 +88,21 @@ class Rebalance:
                     listener.on_partitions_lost if lost else listener.on_partitions_revoked,
                     partitions,
                 )
-                # What the listener began to commit can be committed only while the partitions are held.
+                # What the listener began to commit can be committed only while the partitions are
+                # held.
                 await self._offsets.settled(self._config.default_api_timeout_ms, before)
         finally:
             self._subscription.drop(partitions)
             self._fetcher.drop(partitions)
 
     async def take_over(self, on_assigned: Callable[[], None], *, incremental: bool) -> bool:
-        """Make `assignment` the subscription's: revoked for what goes, then assigned for what is new, or
-        for everything unless `incremental` (K-32). False if a commit has to be waited for first.
+        """Make `assignment` the subscription's: revoked for what goes, then assigned for what is
+        new, or for everything unless `incremental` (K-32). False if a commit has to be waited for
+        first.
 
-        `on_assigned` is called before the listener. Raises what the listener raised, when everything is
-        in place (K-33). A poll that was cancelled in a listener leaves the rest to the next one.
+        `on_assigned` is called before the listener. Raises what the listener raised, when
+        everything is in place (K-33). A poll that was cancelled in a listener leaves the rest to
+        the next one.
         """
         assignment = self.assignment
         assert assignment is not None
@@ -150,8 +153,8 @@ LEAVE_TIMEOUT_MS = 5_000
 class GroupLoop(ABC):
     """One consumer's group; only its offsets matter while partitions are assigned by hand.
 
-    `membership_lost` is set whenever this consumer may not count on its partitions. `led_topics`: what the
-    leader of a classic group needs metadata of. `signal` wakes a poll that waits.
+    `membership_lost` is set whenever this consumer may not count on its partitions. `led_topics`:
+    what the leader of a classic group needs metadata of. `signal` wakes a poll that waits.
     """
 
     membership: Membership
@@ -200,8 +203,8 @@ class GroupLoop(ABC):
     # --- what a poll does -------------------------------------------------------------------------
 
     async def poll(self) -> None:
-        """The group's part of a poll: join if needed, take over what was assigned, commit if it is time.
-        Waits for nothing but listeners. Raises what a heartbeat found."""
+        """The group's part of a poll: join if needed, take over what was assigned, commit if it is
+        time. Waits for nothing but listeners. Raises what a heartbeat found."""
         membership, subscription = self.membership, self._subscription
         membership.polled(self._now_ms())
         if subscription.by_group and self._needs_rebalance():
@@ -212,8 +215,8 @@ class GroupLoop(ABC):
 
     @abstractmethod
     def _needs_rebalance(self) -> bool:
-        """Whether this member has to join, or to give up or take over partitions. Raises what a heartbeat
-        found."""
+        """Whether this member has to join, or to give up or take over partitions. Raises what a
+        heartbeat found."""
 
     @abstractmethod
     async def _go_on_with_rebalance(self) -> None:
@@ -313,7 +316,8 @@ class GroupLoop(ABC):
 
     @abstractmethod
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
-        """The coordinator refused a commit of `identity`. Whether the next poll puts it right (K-38)."""
+        """The coordinator refused a commit of `identity`. Whether the next poll puts it right
+        (K-38)."""
 
     def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
         """Whether a commit refused to `identity` may be tried again, under a newer epoch."""

@@ -162,9 +162,9 @@ def read_offset_commit(
     """None if all is committed. Raises CommitFailed, RebalanceInProgress or what the broker
     refused.
 
-    `on_member_lost` returns whether a rebalance is going on already, in which case the next poll puts it
-    right (K-38). `may_retry` returns whether the member has a newer epoch by now than the refused one,
-    with which to try again (KIP-848).
+    `on_member_lost` returns whether a rebalance is going on already, in which case the next poll
+    puts it right (K-38). `may_retry` returns whether the member has a newer epoch by now than the
+    refused one, with which to try again (KIP-848).
     """
     worst: CoordinatorRetry | None = None
     for topic in response.topics:

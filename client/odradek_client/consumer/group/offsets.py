@@ -1,7 +1,7 @@
 """The offsets that a group keeps: committing and fetching them.
 
-The classic and the next protocol are the same here, but for who this consumer is in its group, which
-`Committer` says."""
+The classic and the next protocol are the same here, but for who this consumer is in its group,
+which `Committer` says."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Commit:
-    """One commit of offsets, from the moment it is asked for until its `outcome`: None, or what it raised.
+    """One commit of offsets, from the moment it is asked for until its `outcome`: None, or what it
+    raised.
 
-    `partition_states`: each partition's state at that moment. A partition that went and came back has
-    another one, and another member may have committed it in between.
-    `superseded_by`: per partition, the newer commit that has taken this one's place.
-    `automatic`: begun by the timer of automatic commits.
+    `partition_states`: each partition's state at that moment. A partition that went and came back
+    has another one, and another member may have committed it in between. `superseded_by`: per
+    partition, the newer commit that has taken this one's place. `automatic`: begun by the timer of
+    automatic commits.
     """
 
     __slots__ = ("automatic", "offsets", "outcome", "partition_states", "superseded_by")
@@ -158,7 +159,8 @@ class GroupOffsets:
 
     Commits are carried out one at a time, and none undoes a newer one: a commit that waits for its
     turn, or for another try, leaves to a newer one the partitions that both have. It goes under the
-    member id and generation of its first try, and never for a partition that has been given up since.
+    member id and generation of its first try, and never for a partition that has been given up
+    since.
     """
 
     def __init__(
@@ -406,7 +408,8 @@ class AutoCommit:
         self._next_ms = 0.0
 
     def commit_if_due(self) -> None:
-        """Begin to commit what earlier polls returned, if it is time and no such commit is going on."""
+        """Begin to commit what earlier polls returned, if it is time and no such commit is going
+        on."""
         if not self._config.enable_auto_commit or self._network.now_ms() < self._next_ms:
             return
         if self._task is not None and not self._task.done():
@@ -417,8 +420,8 @@ class AutoCommit:
             self._task = self._offsets.commit_automatically(offsets, self._commit_ended)
 
     def _commit_ended(self, error: OdradekError | WireError | None) -> None:
-        """A failed commit is not sent again: the positions of a later poll are, and soon if the error may
-        pass."""
+        """A failed commit is not sent again: the positions of a later poll are, and soon if the
+        error may pass."""
         if error is None:
             self._failed = False
         elif isinstance(error, Retriable):
@@ -441,8 +444,8 @@ class AutoCommit:
         self._next_ms = self._network.now_ms() + self._config.auto_commit_interval_ms
 
     def due_in_ms(self) -> float | None:
-        """How long until the next automatic commit; None if there are none, or if it is due and has to
-        wait for something else."""
+        """How long until the next automatic commit; None if there are none, or if it is due and has
+        to wait for something else."""
         left_ms = self._next_ms - self._network.now_ms()
         return left_ms if self._config.enable_auto_commit and left_ms > 0 else None
 

@@ -1,4 +1,5 @@
-"""What a client reads when it says who it is: tokens of brokers, answers of token endpoints, tokens, lines of JAAS.
+"""What a client reads when it says who it is: tokens of brokers, answers of token endpoints,
+tokens, lines of JAAS.
 
 The first byte of an input says which. No broker that does not know the password is believed.
 """

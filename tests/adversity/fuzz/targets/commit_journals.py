@@ -1,8 +1,9 @@
 """A commit journal with other bytes in it: what was synced stays, and the logs go on (L-50).
 
-The files have lost what only the journal had. One log is compacted, and its active segment was begun just before
-the power cut: the end of the one before it is in the journal alone. The first byte: bit 0 makes the checksums of header and blocks fit, bit 1 those
-of the batches in them. The rest is a list of changes: position in three bytes, one byte.
+The files have lost what only the journal had. One log is compacted, and its active segment was
+begun just before the power cut: the end of the one before it is in the journal alone. The first
+byte: bit 0 makes the checksums of header and blocks fit, bit 1 those of the batches in them. The
+rest is a list of changes: position in three bytes, one byte.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _CHANGE_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The disk after a power cut; of each partition what was synced of it, up to which offset it was
-    acknowledged, and the base offset of its last segment."""
+    """The disk after a power cut; of each partition what was synced of it, up to which offset it
+    was acknowledged, and the base offset of its last segment."""
 
     files: MemoryFiles
     synced: dict[TopicPartition, bytes]
@@ -124,7 +125,8 @@ def _check(data: bytes) -> None:
         log = world.logs.get(*key)
         if log is None or log.offline:
             raise Broken(f"{key} is not served")
-        # Where the journal does not say what came before it, a compacted log keeps its last segment.
+        # Where the journal does not say what came before it, a compacted log keeps its last
+        # segment.
         may_skip_to = written.last_bases[key] if key[0] == _COMPACTED else -1
         end = _check_log(read_all(log), before, may_skip_to, written.acknowledged[key], intact)
         if end < written.acknowledged[key] and intact:

@@ -1,6 +1,7 @@
 """The four codecs: damaged data, and data that claims to become very large (R-09 to R-12).
 
-The first byte chooses codec and limit. What is read is what others read of it, and is within its limit.
+The first byte chooses codec and limit. What is read is what others read of it, and is within its
+limit.
 """
 
 from __future__ import annotations

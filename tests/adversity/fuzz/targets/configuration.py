@@ -1,7 +1,8 @@
-"""Configuration that people write: properties files, settings of brokers, topics and groups, addresses, expressions.
+"""Configuration that people write: properties files, settings of brokers, topics and groups,
+addresses, expressions.
 
-The first byte says what the text is: a file, lines of KEY=VALUE for a topic, an expression for topics (and, in its
-first line, a name to match), an address.
+The first byte says what the text is: a file, lines of KEY=VALUE for a topic, an expression for
+topics (and, in its first line, a name to match), an address.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Records of `__consumer_offsets` and `__transaction_state` that nobody wrote, replayed by their coordinators.
+"""Records of `__consumer_offsets` and `__transaction_state` that nobody wrote, replayed by their
+coordinators.
 
-The first byte chooses the coordinator; then records, each a byte of flags (bit 0: the value is null, bit 1: part
-of a transaction) and key and value behind a length of one byte. A coordinator loads them or says that it cannot
-(O-18); one that has loaded stands what happens in the hours that follow.
+The first byte chooses the coordinator; then records, each a byte of flags (bit 0: the value is
+null, bit 1: part of a transaction) and key and value behind a length of one byte. A coordinator
+loads them or says that it cannot (O-18); one that has loaded stands what happens in the hours that
+follow.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A partition's directory with bytes of others in it: the start repairs or refuses, and the log goes on (L-30 to L-36).
+"""A partition's directory with bytes of others in it: the start repairs or refuses, and the log
+goes on (L-30 to L-36).
 
-The first byte chooses the file that is changed, the second how: bit 0 a start after a clean stop, bit 1 the
-checksums of its batches are made to fit, bit 2 the rest is a list of changes (position in two bytes, one byte) and not the
-whole file, bits 3 and 4 the recovery point, bit 5 the log start.
+The first byte chooses the file that is changed, the second how: bit 0 a start after a clean stop,
+bit 1 the checksums of its batches are made to fit, bit 2 the rest is a list of changes (position in
+two bytes, one byte) and not the whole file, bits 3 and 4 the recovery point, bit 5 the log start.
 """
 
 from __future__ import annotations

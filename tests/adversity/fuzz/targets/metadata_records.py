@@ -1,7 +1,8 @@
-"""Records of `__cluster_metadata` that nobody wrote: the broker starts with them, or says what is wrong (D4).
+"""Records of `__cluster_metadata` that nobody wrote: the broker starts with them, or says what is
+wrong (D4).
 
-Each record stands behind a length of one byte. Where the first byte is odd a node starts on them, with their log
-and directories; otherwise they are replayed alone, which is faster.
+Each record stands behind a length of one byte. Where the first byte is odd a node starts on them,
+with their log and directories; otherwise they are replayed alone, which is faster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Frames of Produce requests: what is read of one at once, the codecs read too, and answer in the same bytes."""
+"""Frames of Produce requests: what is read of one at once, the codecs read too, and answer in the
+same bytes."""
 
 from __future__ import annotations
 

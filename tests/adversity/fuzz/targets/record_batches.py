@@ -1,7 +1,9 @@
-"""Record batches: read by both twins of the codec, checked as Produce checks them, fetched by the client.
+"""Record batches: read by both twins of the codec, checked as Produce checks them, fetched by the
+client.
 
-The first byte says how the input is completed: bit 0 makes the length and the checksum of the first batch those of
-its bytes, so that what they protect is looked at too; the others choose the settings of the topic.
+The first byte says how the input is completed: bit 0 makes the length and the checksum of the first
+batch those of its bytes, so that what they protect is looked at too; the others choose the settings
+of the topic.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Requests of one connection, as frames: every API and version, through the dispatcher to a whole node.
+"""Requests of one connection, as frames: every API and version, through the dispatcher to a whole
+node.
 
-An input is a conversation (`conversation.py`). Each answer is one that the client can read, and says the same when it
-is written again. A node takes many inputs, then it is crashed: what it was sent must let it start again, with nothing
-to repair.
+An input is a conversation (`conversation.py`). Each answer is one that the client can read, and
+says the same when it is written again. A node takes many inputs, then it is crashed: what it was
+sent must let it start again, with nothing to repair.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Answers of a broker that is none: every API and version, as the client reads them, and the stream they come in.
+"""Answers of a broker that is none: every API and version, as the client reads them, and the stream
+they come in.
 
-Two bytes of key and two of version in front choose how the rest is read. Where the key is none, the rest is a stream
-of frames, cut into pieces of the version's size.
+Two bytes of key and two of version in front choose how the rest is read. Where the key is none, the
+rest is a stream of frames, cut into pieces of the version's size.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Authentication of one connection, as frames: every mechanism, before and after a client is known.
 
-An input is a conversation (`conversation.py`) with a listener of SASL; its first byte says which. Nobody who does not know the
-password gets through, whatever he sends; with tokens without a signature everybody may, and then asks for more.
+An input is a conversation (`conversation.py`) with a listener of SASL; its first byte says which.
+Nobody who does not know the password gets through, whatever he sends; with tokens without a
+signature everybody may, and then asks for more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The small files of storage, each read by itself: snapshots of producers, indexes, checkpoints (L-02 to L-04, P-26).
+"""The small files of storage, each read by itself: snapshots of producers, indexes, checkpoints
+(L-02 to L-04, P-26).
 
-The first byte says which file it is and, above bit 6, whether a checksum is made to fit. What is read can be written,
-and is the same when it is read again; where the format is declared as well, the declaration reads the same.
+The first byte says which file it is and, above bit 6, whether a checksum is made to fit. What is
+read can be written, and is the same when it is read again; where the format is declared as well,
+the declaration reads the same.
 """
 
 from __future__ import annotations

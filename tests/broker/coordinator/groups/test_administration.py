@@ -1,4 +1,5 @@
-"""Listing, describing and deleting groups, and deleting offsets (rules O-14, A-16; KIP-496, 518)."""
+"""Listing, describing and deleting groups, and deleting offsets (rules O-14, A-16; KIP-496,
+518)."""
 
 from __future__ import annotations
 
@@ -373,7 +374,8 @@ def test_g91_a_deletion_that_cannot_be_written_changes_nothing(world: GroupWorld
 def test_o14_g25_ids_that_were_handed_out_go_with_their_group(
     world: GroupWorld, committed: bool
 ) -> None:
-    """Deleted is deleted, also where all that there is of a group is ids: who has one asks again."""
+    """Deleted is deleted, also where all that there is of a group is ids: who has one asks
+    again."""
     if committed:
         world.commit(5)
     member = world.new_id()

@@ -1,4 +1,5 @@
-"""Offsets survive anything: power cuts, kills, full disks, torn tails, failed flushes (O-03, O-18, G-90).
+"""Offsets survive anything: power cuts, kills, full disks, torn tails, failed flushes (O-03, O-18,
+G-90).
 
 The whole node over files in memory, its own logs and recovery in between. Real processes that are
 killed: `tests/adversity/test_killed_group_coordinator.py`.

@@ -1,4 +1,5 @@
-"""The handlers of the group APIs: every version of every answer can be encoded and says the same."""
+"""The handlers of the group APIs: every version of every answer can be encoded and says the
+same."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Requests that the network held back until their transaction was over, and requests of the fenced.
 
-Version 2 refuses them all. Version 1 cannot tell the transactions of one producer apart: what it lets through
-is shown here, because Kafka lets it through as well and users have to know (T-30, T-62, T-63).
+Version 2 refuses them all. Version 1 cannot tell the transactions of one producer apart: what it
+lets through is shown here, because Kafka lets it through as well and users have to know (T-30,
+T-62, T-63).
 """
 
 from __future__ import annotations
@@ -168,8 +169,8 @@ async def test_t63_v2_a_delayed_end_does_not_end_the_next_transaction(
 async def test_t30_v1_a_delayed_end_ends_the_next_transaction(
     v1: Transactions, commit: bool
 ) -> None:
-    """The exposure of version 1: one epoch for all transactions. What the producer writes behind it is
-    refused, but the transaction was torn."""
+    """The exposure of version 1: one epoch for all transactions. What the producer writes behind it
+    is refused, but the transaction was torn."""
     who = await v1.init()
     await v1.begin(who, 0, b"of the first")
     assert await v1.ended(who, commit) == who
@@ -214,8 +215,8 @@ async def test_t62_v1_records_delayed_past_the_abort_are_let_into_no_ended_trans
 async def test_t62_v1_records_delayed_past_the_abort_get_into_the_next_transaction(
     v1: Transactions,
 ) -> None:
-    """The other exposure of version 1: once the partition is in the next transaction, the leader cannot
-    tell a record of the one before."""
+    """The other exposure of version 1: once the partition is in the next transaction, the leader
+    cannot tell a record of the one before."""
     who = await v1.init()
     await v1.begin(who, 0, b"in time")
     await v1.ended(who, False)

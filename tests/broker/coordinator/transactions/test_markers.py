@@ -1,4 +1,5 @@
-"""Markers: written through the leader, from wherever they come (rules T-40 to T-45, F-03, F-08, F-09)."""
+"""Markers: written through the leader, from wherever they come (rules T-40 to T-45, F-03, F-08,
+F-09)."""
 
 from __future__ import annotations
 

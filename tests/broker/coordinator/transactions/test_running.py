@@ -1,4 +1,5 @@
-"""The transaction coordinator in a running broker: over sockets, through partitions and restarts."""
+"""The transaction coordinator in a running broker: over sockets, through partitions and
+restarts."""
 
 from __future__ import annotations
 

@@ -983,8 +983,8 @@ def test_t65_an_abort_of_nothing_is_legal_and_raises(world: TransactionWorld) ->
 def test_t65_who_goes_on_before_the_markers_are_written_waits_and_is_not_fenced(
     world: TransactionWorld, commit: bool, again: bool
 ) -> None:
-    """A producer that aborts its next transaction before anything of it was sent shows the new epoch
-    while the markers of the last one are on their way."""
+    """A producer that aborts its next transaction before anything of it was sent shows the new
+    epoch while the markers of the last one are on their way."""
     who = world.begin()
     world.verify(who, T0, add=True)
     world.markers.hold = True

@@ -1,11 +1,11 @@
-"""Random producers, instances, lost answers, slow disks, refused markers and crashes, against a small
-model that knows nothing of how the coordinator works.
+"""Random producers, instances, lost answers, slow disks, refused markers and crashes, against a
+small model that knows nothing of how the coordinator works.
 
 The model keeps what was told: identities, and which transactions were ended how. What must hold:
 
 - No identity is ever given to two instances, and none has an epoch above 32766.
-- An acknowledged decision is kept: its markers, and only its markers, reach its partitions, each above
-  or at the epoch of the data; a transaction whose end nobody acknowledged is never both.
+- An acknowledged decision is kept: its markers, and only its markers, reach its partitions, each
+  above or at the epoch of the data; a transaction whose end nobody acknowledged is never both.
 - Once nothing is refused or held back any more, every decided transaction is complete.
 - What is stored is the same before and after a reload.
 """

@@ -1,4 +1,5 @@
-"""Produce in transactions: who is let in, and in which order (rules T-25, T-61, T-62, T-68, P-06..P-16)."""
+"""Produce in transactions: who is let in, and in which order (rules T-25, T-61, T-62, T-68,
+P-06..P-16)."""
 
 from __future__ import annotations
 
@@ -164,7 +165,8 @@ async def test_t62_after_the_marker_the_next_transaction_asks_again(
 async def test_t61_an_older_epoch_than_the_partition_knows_asks_nobody(
     client: RawClient, verifier: FakeVerifier, version: int
 ) -> None:
-    """The last marker of a producer id whose epochs ran out has 32,767, and the coordinator knows another id."""
+    """The last marker of a producer id whose epochs ran out has 32,767, and the coordinator knows
+    another id."""
     await client.call(transactional_produce(transactional_batch(0, epoch=32_766)), version)
     await client.call(marker_request(epoch=32_767))
     verifier.error = E.INVALID_PRODUCER_ID_MAPPING

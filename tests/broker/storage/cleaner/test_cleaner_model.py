@@ -1,4 +1,5 @@
-"""The cleaner beside a model of Kafka's rules, over random histories and at every crash (L-23 to L-28)."""
+"""The cleaner beside a model of Kafka's rules, over random histories and at every crash (L-23 to
+L-28)."""
 
 from __future__ import annotations
 
@@ -172,8 +173,8 @@ def test_a_job_comes_back_from_lines() -> None:
 
 
 def test_l24_no_snapshot_remembers_a_transaction_whose_marker_is_gone() -> None:
-    """Of a transaction that was open when a segment began, the marker went with the next ones: where newer
-    snapshots are lost, the old one must not open it again."""
+    """Of a transaction that was open when a segment began, the marker went with the next ones:
+    where newer snapshots are lost, the old one must not open it again."""
     files = MemoryFiles()
     config: dict[str, Any] = {
         "cleanup_policy": frozenset({"compact"}),
@@ -216,7 +217,8 @@ def test_l15_a_time_finds_what_compaction_left() -> None:
 
 
 def test_f09_read_committed_needs_no_word_of_what_is_gone() -> None:
-    """As long as a batch of an aborted transaction is left, readers are told of it; then no more."""
+    """As long as a batch of an aborted transaction is left, readers are told of it; then no
+    more."""
     files = MemoryFiles()
     config: dict[str, Any] = {"cleanup_policy": frozenset({"compact"}), "delete_retention_ms": 1}
     log = make_log(files, **config)

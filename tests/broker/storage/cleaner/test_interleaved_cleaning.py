@@ -1,4 +1,5 @@
-"""Logs that are written while they are cleaned, on a machine that goes down again and again (L-23 to L-28)."""
+"""Logs that are written while they are cleaned, on a machine that goes down again and again (L-23
+to L-28)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The log cleaner of a node: which log it takes, what it survives, what it tells (L-25, L-28, L-29)."""
+"""The log cleaner of a node: which log it takes, what it survives, what it tells (L-25, L-28,
+L-29)."""
 
 from __future__ import annotations
 
@@ -169,7 +170,8 @@ def test_a_partition_that_is_made_again_begins_anew() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_l05_nothing_is_cleaned_by_a_transaction_index_that_is_gone(late: bool) -> None:
-    """An aborted record is no newer one of its key; `late`: the indexes are made anew in the background."""
+    """An aborted record is no newer one of its key; `late`: the indexes are made anew in the
+    background."""
     world = World()
     log = world.topic("t")
     for producer_id, value, commit in ((1, b"kept", True), (2, b"aborted", False)):

@@ -475,7 +475,8 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_random_walk_keeps_to_the_table_and_tells_what_it_holds(seed: int) -> None:
-    """Whatever comes in whatever order: no illegal step, and an acknowledged set is the held one."""
+    """Whatever comes in whatever order: no illegal step, and an acknowledged set is the held
+    one."""
     rng = random.Random(seed)
     driven = joined(0)
     member = driven.member

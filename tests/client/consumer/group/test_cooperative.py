@@ -1,4 +1,5 @@
-"""Cooperative rebalancing against a running broker: who is told what, and what goes on meanwhile."""
+"""Cooperative rebalancing against a running broker: who is told what, and what goes on
+meanwhile."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ async def test_k31_k32_only_what_moves_is_revoked_and_assigned(
 
 
 def owned_after(entries: list[tuple[str, set[int]]]) -> set[int]:
-    """What a listener knows it owns; nothing is given twice, and nothing taken that is not there."""
+    """What a listener knows it owns; nothing is given twice, and nothing taken that is not
+    there."""
     owned: set[int] = set()
     for kind, partitions in entries:
         if kind == "assigned":

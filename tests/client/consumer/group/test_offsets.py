@@ -1,9 +1,9 @@
 """Commits of a consumer against a model of a coordinator, on virtual time (K-38, K-39).
 
-`World` has a group, connections that lose answers, and a clock that goes on when nothing else does. One
-seed decides what is committed when, what is lost, and when partitions move. What must hold: offsets that
-a group has committed go back only if the application says so, and whoever awaited a commit was told the
-truth about it.
+`World` has a group, connections that lose answers, and a clock that goes on when nothing else does.
+One seed decides what is committed when, what is lost, and when partitions move. What must hold:
+offsets that a group has committed go back only if the application says so, and whoever awaited a
+commit was told the truth about it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ ME = "me"
 class World:
     """The coordinator, the way to it, and this consumer's standing in the group.
 
-    `next_protocol`: KIP-848, where epochs go up while partitions are kept, and the coordinator knows
-    the epoch but not (as before KIP-1251) whose a partition is.
+    `next_protocol`: KIP-848, where epochs go up while partitions are kept, and the coordinator
+    knows the epoch but not (as before KIP-1251) whose a partition is.
     """
 
     def __init__(self, *, next_protocol: bool = False, **settings: Any) -> None:
@@ -291,7 +291,8 @@ def test_k38_partitions_that_never_were_this_consumers_may_be_committed() -> Non
 
 
 def test_a_member_is_known_by_the_generation_of_the_first_try() -> None:
-    """In the classic protocol; what was kept over the rebalance is committed by the application again."""
+    """In the classic protocol; what was kept over the rebalance is committed by the application
+    again."""
 
     async def story() -> None:
         world = World()

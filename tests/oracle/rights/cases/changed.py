@@ -1,4 +1,5 @@
-"""Rights that are taken away or given while their user is at work: sessions, parked requests, members, transactions."""
+"""Rights that are taken away or given while their user is at work: sessions, parked requests,
+members, transactions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A classic group: its states and the answers to requests as tables, its durable state, its members and
-its soft state (rule G-01).
+"""A classic group: its states and the answers to requests as tables, its durable state, its members
+and its soft state (rule G-01).
 
-Durable is `ClassicGroup.stored`, the last GroupMetadata record, and nothing else; `replay` is the one
-place that sets it (D4). Generation, selected protocol and assignments are read from it.
+Durable is `ClassicGroup.stored`, the last GroupMetadata record, and nothing else; `replay` is the
+one place that sets it (D4). Generation, selected protocol and assignments are read from it.
 
 Soft state, which a restart forgets and `restore` builds anew:
 
@@ -12,9 +12,9 @@ Soft state, which a restart forgets and `restore` builds anew:
 - who must still sync, the leader's sync that is being written, how far the initial delay has come;
 - the deadlines, which are in the shard's `Timers`.
 
-Two kinds of GroupMetadata records have members. With a leader: an assignment was stored, the group is
-Stable. Without: the join phase of a new generation ended, written so that no restart can give out its
-number again (G-90); a group loaded from it lets its members rejoin.
+Two kinds of GroupMetadata records have members. With a leader: an assignment was stored, the group
+is Stable. Without: the join phase of a new generation ended, written so that no restart can give
+out its number again (G-90); a group loaded from it lets its members rejoin.
 
 `ANSWERS` is the table of the rules G-20 to G-64: (state, what came) to the action. What came is
 known only after the checks that precede the state: is the member known, is its instance id its own
@@ -225,7 +225,8 @@ StateObserver = Callable[["ClassicGroup", GroupState, GroupState], None]
 class Member:
     """A member of a classic group. `protocols`: (name, metadata), the most wanted first.
 
-    `is_new`: its first join is still parked. It may not know its id yet and cannot heartbeat (G-27).
+    `is_new`: its first join is still parked. It may not know its id yet and cannot heartbeat
+    (G-27).
     """
 
     member_id: str
@@ -470,7 +471,8 @@ class ClassicGroup:
 
 
 def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
-    """UNKNOWN_MEMBER_ID for who is no member, FENCED_INSTANCE_ID for an instance id of another one."""
+    """UNKNOWN_MEMBER_ID for who is no member, FENCED_INSTANCE_ID for an instance id of another
+    one."""
     if instance_id is not None:
         mapped = group.static_ids.get(instance_id)
         if mapped is None:

@@ -1,7 +1,7 @@
 """The join phase: how it starts, when it is complete, and what becomes of members that are late.
 
-Nothing here reads a request: those who do call in, and so does the shard when a deadline has passed.
-Everything that is to be written or answered is added to the outcome at hand.
+Nothing here reads a request: those who do call in, and so does the shard when a deadline has
+passed. Everything that is to be written or answered is added to the outcome at hand.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from odradek_broker.coordinator.timers import Timers
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.group_metadata import encode_key, encode_value
 
-#: A join phase that starts over lasts so long at least: with a timeout of 0 it would do nothing else.
+#: A join phase that starts over lasts so long at least: with a timeout of 0 it would do nothing
+#: else.
 _JOIN_PHASE_AGAIN_MIN_MS = 100
 
 
@@ -172,7 +173,8 @@ class Rebalances:
     def after_removal(
         self, group: ClassicGroup, out: Outcome, now: Instant, cause: RebalanceCause
     ) -> None:
-        """Rebalance a group that had settled; in a join phase, see whether it is complete (G-70, G-80)."""
+        """Rebalance a group that had settled; in a join phase, see whether it is complete (G-70,
+        G-80)."""
         if ANSWERS[group.state, Request.LEAVE] is Action.REMOVE_AND_REBALANCE:
             self.start(group, out, now, cause)
         else:
@@ -217,7 +219,8 @@ class Rebalances:
         self._observer(RebalanceStarted(group, before, cause, awaited, timeout_ms))
 
     def complete_if_all_joined(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
-        """Complete the join phase if every member has joined (G-40), but not before the initial delay (G-44)."""
+        """Complete the join phase if every member has joined (G-40), but not before the initial
+        delay (G-44)."""
         if (
             group.state is GroupState.PREPARING_REBALANCE
             and group.initial_wait_left_ms is None
@@ -226,7 +229,8 @@ class Rebalances:
             self._complete(group, out, now)
 
     def _complete(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
-        """Remove members that have not joined; begin the next generation with the others (G-42, G-43)."""
+        """Remove members that have not joined; begin the next generation with the others (G-42,
+        G-43)."""
         for member in list(group.members.values()):
             if member.parked_join is None and member.instance_id is None:
                 waited_ms = now.monotonic_ms - group.rebalance_since_ms

@@ -1,8 +1,8 @@
-"""The four requests of the classic protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup (rules G-20 to
-G-82).
+"""The four requests of the classic protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup (rules
+G-20 to G-82).
 
-Each request is checked, looked up in the table of `group`, and carried out. A request that cannot be
-answered yet is parked on its member, and answered by whatever makes the answer possible.
+Each request is checked, looked up in the table of `group`, and carried out. A request that cannot
+be answered yet is parked on its member, and answered by whatever makes the answer possible.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ _HEARTBEAT_ERRORS: dict[Action, ErrorCode] = {
 class ClassicMembership:
     """The members of a shard's classic groups, as their requests have it.
 
-    `groups` is the shard's; `create` makes a group that is missing, or says None if there are too many
-    groups that have nothing yet.
+    `groups` is the shard's; `create` makes a group that is missing, or says None if there are too
+    many groups that have nothing yet.
     """
 
     def __init__(

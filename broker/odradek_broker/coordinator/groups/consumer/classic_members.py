@@ -165,7 +165,8 @@ class ClassicProtocolMembers:
     def _subscribe(
         self, group: ConsumerGroup, call: JoinCall, member_id: str, owned: Partitions
     ) -> MemberUpdate:
-        """The member that joins, known or new. A dynamic one may bring any id: it was given one before."""
+        """The member that joins, known or new. A dynamic one may bring any id: it was given one
+        before."""
         instance_id = call.request.group_instance_id
         member = group.members.get(member_id)
         if instance_id is not None:
@@ -229,7 +230,8 @@ class ClassicProtocolMembers:
         deferred: Deferred[HeartbeatResponse],
         now: Instant,
     ) -> Outcome:
-        """Answer a Heartbeat; REBALANCE_IN_PROGRESS if a new join would get the member on (G-154)."""
+        """Answer a Heartbeat; REBALANCE_IN_PROGRESS if a new join would get the member on
+        (G-154)."""
         try:
             member = _find(
                 group, request.member_id, request.group_instance_id, request.generation_id

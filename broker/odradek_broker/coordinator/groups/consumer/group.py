@@ -5,8 +5,8 @@ All of it is durable and only the `replay_*` functions change it; what a restart
 session and revocation deadlines, which start anew, and `topics_version`, when the topics were last
 looked at.
 
-A `Partitions`, a set of partitions by topic id, is never changed once made, and has no topic without
-partitions, so that equal sets compare equal.
+A `Partitions`, a set of partitions by topic id, is never changed once made, and has no topic
+without partitions, so that equal sets compare equal.
 """
 
 from __future__ import annotations
@@ -217,7 +217,8 @@ class ConsumerGroup:
     """A group of the consumer protocol.
 
     `epoch` grows with every change that asks for a new assignment; `assignment_epoch` is the one
-    that `targets` were computed for, 0 before the first; `patterns` maps a regular expression to the names it matched.
+    that `targets` were computed for, 0 before the first; `patterns` maps a regular expression to
+    the names it matched.
     """
 
     group_id: str

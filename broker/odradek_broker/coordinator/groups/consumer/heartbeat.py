@@ -1,5 +1,5 @@
-"""ConsumerGroupHeartbeat: its checks; members join, stay alive, report and leave (rules G-110 to G-133,
-KIP-848)."""
+"""ConsumerGroupHeartbeat: its checks; members join, stay alive, report and leave (rules G-110 to
+G-133, KIP-848)."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ def not_a_consumer_group(group_id: str) -> Refusal:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatCall:
-    """A ConsumerGroupHeartbeat, what its connection says about the member, and what its user may see."""
+    """A ConsumerGroupHeartbeat, what its connection says about the member, and what its user may
+    see."""
 
     request: ConsumerGroupHeartbeatRequest
     deferred: Deferred[ConsumerGroupHeartbeatResponse]
@@ -368,8 +369,8 @@ class ConsumerProtocol:
         self.undo_if_refused(group, out)
 
     def undo_if_refused(self, group: ConsumerGroup, out: Outcome, member_id: str = "") -> None:
-        """Should the records be refused, set the soft state back: nothing has happened, and who joins
-        with them, as `member_id`, is no member."""
+        """Should the records be refused, set the soft state back: nothing has happened, and who
+        joins with them, as `member_id`, is no member."""
 
         def settled(error: ErrorCode, then: Instant) -> Outcome:
             if error is not _E.NONE:

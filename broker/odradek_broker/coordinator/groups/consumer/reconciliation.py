@@ -1,14 +1,15 @@
-"""Subscriptions to assignments: an update of a member, for both protocols, with the records that follow from
-it (rules G-101 to G-103, G-120 to G-122, G-130, G-131, G-142, G-145, G-146).
+"""Subscriptions to assignments: an update of a member, for both protocols, with the records that
+follow from it (rules G-101 to G-103, G-120 to G-122, G-130, G-131, G-142, G-145, G-146).
 
     subscriptions  ->  group epoch  ->  target assignment  ->  current assignment of each member
 
 Names and regular expressions are resolved when a member subscribes to something else, and when the
-topics of the cluster have changed; the group epoch grows with what they give. The assignor then computes
-the target of all members. A member goes towards its target step by step: it is first told to give back
-what is not in its target, and when it says that it has, gets what nobody else may own any more. What
-others still have to give back, it gets later. So a partition never belongs to two members, whatever is
-lost on the way. A static member takes the place of another one with its instance id.
+topics of the cluster have changed; the group epoch grows with what they give. The assignor then
+computes the target of all members. A member goes towards its target step by step: it is first told
+to give back what is not in its target, and when it says that it has, gets what nobody else may own
+any more. What others still have to give back, it gets later. So a partition never belongs to two
+members, whatever is lost on the way. A static member takes the place of another one with its
+instance id.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def resolve_subscriptions(
     """Resolve what `members` are subscribed to; if anything is new, the group epoch grows.
 
     `member` is the one that has changed, `before` what it was, None if it is new. One that asks for
-    no topic asks for nothing. `visible`: what its user may know of; expressions match nothing else (A-67).
+    no topic asks for nothing. `visible`: what its user may know of; expressions match nothing else
+    (A-67).
     """
     records: list[Record] = []
     patterns: dict[str, frozenset[str]] = {}
@@ -132,7 +134,8 @@ def subscription_metadata(
 
 
 def choose_assignor(members: Mapping[str, ConsumerMember], config: ConsumerGroupSettings) -> str:
-    """The assignor that most members ask for; if none does, the first that the broker offers (G-142)."""
+    """The assignor that most members ask for; if none does, the first that the broker offers
+    (G-142)."""
     offered = assignor_names(config)
     votes = Counter(member.assignor for member in members.values() if member.assignor in offered)
     best = min(votes, key=lambda name: (-votes[name], offered.index(str(name))), default=None)
@@ -241,7 +244,8 @@ class MemberUpdate:
     """A request of a member: what it was, what it is now, and what is to be written about it.
 
     `before` None: it is new. `replaced`: the static member whose place it takes (G-131), whose
-    records are among `records` already. `owned`: what it says that it owns. `visible`: what its user may see.
+    records are among `records` already. `owned`: what it says that it owns. `visible`: what its
+    user may see.
     """
 
     group: ConsumerGroup

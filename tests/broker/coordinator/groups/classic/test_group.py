@@ -1,4 +1,5 @@
-"""A classic group: its states, leader and protocol, and its reload (G-02 to G-04, G-50 to G-52, G-90)."""
+"""A classic group: its states, leader and protocol, and its reload (G-02 to G-04, G-50 to G-52,
+G-90)."""
 
 from __future__ import annotations
 

@@ -153,7 +153,8 @@ def test_g151_partitions_on_their_way_are_assigned_though_no_member_is_added(
 
 @pytest.mark.parametrize("owned", [ALL, frozenset()])
 def test_g151_whoever_joins_raises_the_epoch_once(world: GroupWorld, owned: frozenset[int]) -> None:
-    """As Kafka: also where partitions belong to nobody, which is a reason for a new epoch by itself."""
+    """As Kafka: also where partitions belong to nobody, which is a reason for a new epoch by
+    itself."""
     old = ClassicMember(world)
     old.enter()
     assert old.sync(owned) is E.NONE
