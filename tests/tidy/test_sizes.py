@@ -1,0 +1,140 @@
+"""Sizes that may only shrink: of lines, functions, files, and of modules with a single user."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from product_modules import MODULES, ROOT, imported_from, parsed, text_of, tree_of
+
+COLUMNS_MAX = 100
+FILE_LINES_MAX = 700
+FUNCTION_LINES_MAX = 70
+#: A module of fewer lines that a single other one imports belongs to that one.
+MODULE_LINES_MIN = 60
+
+#: Written by a program, from texts of any length.
+_GENERATED = {"client/odradek_client/config/keywords.py"}
+#: The files and functions that are longer, with their lines. Take away what has become shorter.
+_LONG_FILES = {
+    "odradek_broker.storage.log": 1187,
+    "odradek_broker.storage.manager": 707,
+    "odradek_broker.storage.segment": 804,
+    "odradek_client.producer.producer": 773,
+}
+_LONG_FUNCTIONS = {
+    "odradek.cli.bench.bench": 73,
+    "odradek.cli.consume.consume": 107,
+    "odradek.cli.group_reset.reset_offsets": 88,
+    "odradek.cli.log_dump.dump": 75,
+    "odradek.cli.produce.produce": 109,
+    "odradek_broker.node.__init__": 106,
+    "odradek_broker.server.server.start": 79,
+    "odradek_protocol.records.record._parse": 113,
+}
+#: Small modules with one user that stay by themselves, and why.
+_SMALL = {
+    "odradek.errors": "a public name",
+    "odradek_broker.metadata.acls.delete": "beside `create` and `describe`",
+    "odradek_broker.metadata.producer_ids": "beside the other kinds of metadata",
+    "odradek_broker.storage.flush_ticket": "the log is too long already",
+    "odradek_broker.storage.watermarks": "the log is too long already",
+    "odradek_client.consumer.assignors.range": "an assignor",
+    "odradek_client.consumer.assignors.round_robin": "an assignor",
+    "odradek_protocol.records.place": "the codec's, which may be compiled",
+    "pyspark_odradek.exactly_once.task": "beside the other procedures",
+}
+
+
+@cache
+def _files() -> tuple[Path, ...]:
+    folders = ("broker", "client", "protocol", "spark_connector", "tests", "benchmarks", "docs")
+    return tuple(
+        path
+        for folder in folders
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path.relative_to(ROOT).as_posix() not in _GENERATED
+    )
+
+
+def _lines_of_text(text: str) -> Iterator[int]:
+    """The numbers of the lines of docstrings and comments."""
+    for node in ast.walk(parsed(text)):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not token.string.startswith(("# type:", "# noqa")):
+            yield token.start[0]
+
+
+def test_lines_of_docstrings_and_comments_are_as_short_as_code() -> None:
+    found = []
+    for path in _files():
+        text = path.read_text("utf-8")
+        lines = text.splitlines()
+        if max(map(len, lines), default=0) > COLUMNS_MAX:
+            found += [
+                f"{path.relative_to(ROOT)}:{number}"
+                for number in sorted(set(_lines_of_text(text)))
+                if len(lines[number - 1]) > COLUMNS_MAX
+            ]
+    assert found == []
+
+
+def test_files_are_short() -> None:
+    long = {
+        name: len(text_of(name).splitlines())
+        for name in MODULES
+        if len(text_of(name).splitlines()) > FILE_LINES_MAX
+    }
+    assert long.keys() == _LONG_FILES.keys()
+    assert {name: lines for name, lines in long.items() if lines > _LONG_FILES[name]} == {}
+
+
+def test_functions_are_short() -> None:
+    long = {
+        f"{name}.{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for name in MODULES
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
+    }
+    assert long.keys() == _LONG_FUNCTIONS.keys()
+    assert {name: lines for name, lines in long.items() if lines > _LONG_FUNCTIONS[name]} == {}
+
+
+def _imported(module: str) -> Iterator[str]:
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = imported_from(module, node)
+            yield source
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def test_small_modules_have_several_users() -> None:
+    users: dict[str, set[str]] = defaultdict(set)
+    for name in MODULES:
+        for imported in _imported(name):
+            if imported in MODULES and imported != name:
+                users[imported].add(name)
+    small = {
+        name
+        for name, path in MODULES.items()
+        if len(users[name]) == 1
+        and len(text_of(name).splitlines()) < MODULE_LINES_MIN
+        and path.name != "__init__.py"
+        and ".schemas." not in name
+        and ".handlers." not in name
+    }
+    assert small == _SMALL.keys()
