@@ -72,17 +72,28 @@ def delete_records(bootstrap: str, name: str, partition: int, before: int) -> No
         done.result(_TIMEOUT_S)
 
 
+def _transactional(bootstrap: str, name: str, timeout_ms: int) -> confluent_kafka.Producer:
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "transactional.id": name,
+        "transaction.timeout.ms": timeout_ms,
+        "log_level": 0,
+    }
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions(_TIMEOUT_S)
+    return producer
+
+
 def open_transaction(bootstrap: str, topic: str, count: int) -> confluent_kafka.Producer:
     """The producer of an open transaction with so many records in partition 0 of a topic."""
-    producer = confluent_kafka.Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "transactional.id": f"{topic}-{next(_TRANSACTIONS)}",
-            "transaction.timeout.ms": 600_000,
-            "log_level": 0,
-        }
-    )
-    producer.init_transactions(_TIMEOUT_S)
+    name = f"{topic}-{next(_TRANSACTIONS)}"
+    try:
+        producer = _transactional(bootstrap, name, 600_000)
+    except confluent_kafka.KafkaException as error:
+        if error.args[0].code() != confluent_kafka.KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            raise
+        # A broker with a small transaction.max.timeout.ms.
+        producer = _transactional(bootstrap, name, 30_000)
     producer.begin_transaction()
     for number in range(count):
         producer.produce(topic, b"%d" % number, partition=0, timestamp=1_700_000_000_000)
