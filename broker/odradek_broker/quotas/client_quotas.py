@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
 from odradek_broker.quotas.entities import CLIENT_ID, USER, QuotaEntity
@@ -23,8 +24,8 @@ U = TypeVar("U")
 
 
 class Applied(NamedTuple):
-    """The quota that holds for a client, and whose usage counts: ANY in `user` or `client_id` sums
-    up."""
+    """The quota that holds for a client, infinite for none, and the client whose usage counts: ANY
+    in `user` or `client_id` sums up."""
 
     limit: float
     user: str
@@ -32,9 +33,10 @@ class Applied(NamedTuple):
 
 
 class _Entry(Generic[U]):
-    __slots__ = ("usage", "used_ms")
+    __slots__ = ("limited", "usage", "used_ms")
 
     def __init__(self, usage: U, used_ms: int) -> None:
+        self.limited = False
         self.usage = usage
         self.used_ms = used_ms
 
@@ -47,10 +49,13 @@ class ClientQuotas(Generic[U]):
         #: By (user, client id): None is the default of the type, ANY that the entity has no such
         #: type.
         self._limits: dict[tuple[str | None, str | None], float] = {}
+        #: (of a user, of a client id) of the quotas that there are.
+        self._kinds: set[tuple[bool, bool]] = set()
         self._usages: dict[tuple[str, str], _Entry[U]] = {}
         self._characters = 0
 
     def __bool__(self) -> bool:
+        """True if anybody has a quota: the usage of all clients counts then (Q-02)."""
         return bool(self._limits)
 
     def update(self, entity: QuotaEntity, limit: float | None) -> None:
@@ -61,9 +66,7 @@ class ClientQuotas(Generic[U]):
             self._limits.pop(key, None)
         else:
             self._limits[key] = limit
-        if not self._limits:
-            self._usages.clear()
-            self._characters = 0
+        self._kinds = {(user != ANY, client_id != ANY) for user, client_id in self._limits}
 
     def find(self, user: str, client_id: str) -> Applied | None:
         """The most special quota that holds for a client; None if there is none (Q-01).
@@ -83,6 +86,17 @@ class ClientQuotas(Generic[U]):
                     return Applied(limit, counted_user, ANY)
         return None
 
+    def applied(self, user: str, client_id: str) -> Applied:
+        """As `find`; where that is None, no limit, with the usage that a later quota finds
+        (Q-02)."""
+        found = self.find(user, client_id)
+        if found is not None:
+            return found
+        of_user = (True, False) in self._kinds or (True, True) in self._kinds
+        if not of_user or len(self._kinds) > 1:
+            return Applied(inf, ANY, client_id)
+        return Applied(inf, user, client_id if (True, True) in self._kinds else ANY)
+
     def usage(self, applied: Applied, now_ms: int) -> U:
         """What counts the usage of a quota that was found."""
         key = applied.user, applied.client_id
@@ -91,6 +105,7 @@ class ClientQuotas(Generic[U]):
             self._characters += len(applied.user) + len(applied.client_id)
             entry = _Entry(self._new_usage(), now_ms)
         entry.used_ms = now_ms
+        entry.limited = applied.limit < inf
         # Whoever used it last is at the end.
         self._usages[key] = entry
         self._forget_inactive(now_ms)
@@ -107,6 +122,7 @@ class ClientQuotas(Generic[U]):
             self._characters -= len(key[0]) + len(key[1])
 
     def usages(self) -> Iterator[tuple[str, str, U]]:
-        """(user, client id, usage) of all that is known, ANY where it is summed up."""
+        """(user, client id, usage) of those that have a quota, ANY where usage is summed up."""
         for (user, client_id), entry in self._usages.items():
-            yield user, client_id, entry.usage
+            if entry.limited:
+                yield user, client_id, entry.usage

@@ -42,9 +42,7 @@ class RateQuota:
 
     def record(self, context: RequestContext, amount: float) -> int:
         """Count what a client uses, and throttle its request if that is too much; milliseconds."""
-        applied = self.quotas.find(context.user, context.client_id or "")
-        if applied is None:
-            return 0
+        applied = self.quotas.applied(context.user, context.client_id or "")
         now_ms = self._clock.monotonic_ms()
         usage = self.quotas.usage(applied, now_ms)
         usage.record(amount, now_ms)
@@ -55,15 +53,14 @@ class RateQuota:
     def record_only(self, context: RequestContext, amount: float) -> None:
         """Count what a client uses: its next request is throttled for it. A negative amount takes
         back what was counted."""
-        applied = self.quotas.find(context.user, context.client_id or "")
-        if applied is not None:
-            now_ms = self._clock.monotonic_ms()
-            self.quotas.usage(applied, now_ms).record(amount, now_ms)
+        applied = self.quotas.applied(context.user, context.client_id or "")
+        now_ms = self._clock.monotonic_ms()
+        self.quotas.usage(applied, now_ms).record(amount, now_ms)
 
     def most_at_once(self, context: RequestContext) -> float:
         """What a client may use at once if it has used nothing; more is throttled in any case."""
-        applied = self.quotas.find(context.user, context.client_id or "")
-        return inf if applied is None else applied.limit * self._windows.whole_s
+        applied = self.quotas.applied(context.user, context.client_id or "")
+        return applied.limit * self._windows.whole_s
 
     def usages(self) -> Iterator[tuple[str, str, float]]:
         """(user, client id, present rate per second) of the clients that have a quota."""
@@ -83,9 +80,7 @@ class MutationQuota:
 
     def take(self, context: RequestContext, mutations: int, *, strict: bool) -> bool:
         """See `QuotaManagers.mutations`."""
-        applied = self.quotas.find(context.user, context.client_id or "")
-        if applied is None:
-            return True
+        applied = self.quotas.applied(context.user, context.client_id or "")
         now_ms = self._clock.monotonic_ms()
         bucket = self.quotas.usage(applied, now_ms)
         if strict:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from math import floor
+from math import floor, inf
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class TokenBucket:
     def _refilled(self, rate: float, now_ms: int) -> float:
         most = self._windows.count * self._windows.size_ms / 1000 * rate
         tokens = self._tokens
-        if tokens is None:
+        if tokens is None or rate == inf:
             tokens = most
         else:
             tokens = min(most, tokens + rate * (now_ms - self._updated_ms) / 1000)

@@ -137,6 +137,56 @@ def test_without_quotas_there_is_nobody_to_ask() -> None:
     assert held.produce is None
 
 
+@pytest.mark.parametrize(
+    ("others", "own"),
+    [
+        ([("client-id", "other")], [("client-id", "c")]),
+        ([("user", "other")], [("user", "u")]),
+        ([("user", "other"), ("client-id", "x")], [("user", "u"), ("client-id", "c")]),
+    ],
+)
+def test_q02_usage_before_the_own_quota_counts_if_others_have_one(
+    others: list[tuple[str, str | None]], own: list[tuple[str, str | None]]
+) -> None:
+    held, _ = managers()
+    held.update(quota_entity(others), QuotaKey.PRODUCER_BYTE_RATE, 10)
+    assert held.produce is not None
+    assert held.produce.record(asks("c"), 200) == 0
+    held.update(quota_entity(own), QuotaKey.PRODUCER_BYTE_RATE, 10)
+    assert held.produce.record(asks("c"), 0) == 10_000
+
+
+def test_q02_usage_survives_the_end_of_the_last_quota() -> None:
+    held, _ = managers()
+    entity = quota_entity([("user", "u")])
+    held.update(entity, QuotaKey.PRODUCER_BYTE_RATE, 10)
+    assert held.produce is not None
+    held.produce.record(asks("c"), 200)
+    held.update(entity, QuotaKey.PRODUCER_BYTE_RATE, None)
+    assert held.produce is None
+    held.update(entity, QuotaKey.PRODUCER_BYTE_RATE, 10)
+    assert held.produce is not None
+    assert held.produce.record(asks("c"), 0) == 10_000
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_q10_a_bucket_is_full_behind_a_time_without_a_quota_if_others_had_one(others: bool) -> None:
+    held, clock = managers()
+    entity = quota_entity([("client-id", "c")])
+    if others:
+        other = quota_entity([("client-id", "other")])
+        held.update(other, QuotaKey.CONTROLLER_MUTATION_RATE, 1)
+    held.update(entity, QuotaKey.CONTROLLER_MUTATION_RATE, 1)
+    context = RequestContext(6, "c", "host", 1, user="u")
+    assert held.mutations(context, 6)(25)
+    assert not held.mutations(context, 6)(1)
+    held.update(entity, QuotaKey.CONTROLLER_MUTATION_RATE, None)
+    assert held.mutations(context, 6)(1)
+    clock.advance(1)
+    held.update(entity, QuotaKey.CONTROLLER_MUTATION_RATE, 1)
+    assert held.mutations(context, 6)(1) is others
+
+
 def test_q06_of_several_quotas_the_longest_wait_counts() -> None:
     held, _ = managers()
     held.update(quota_entity([("user", "u")]), QuotaKey.PRODUCER_BYTE_RATE, 10)
