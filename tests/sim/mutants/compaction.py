@@ -27,11 +27,7 @@ _restore_end = LogLoader._restore_end
 
 def _only_the_last_segment(self: LogLoader, segment: Segment) -> int:
     last = max(name for name in self.files.list(self.directory) if name.endswith(".log"))
-    if (
-        self.compacted
-        and not self.gaps_known
-        and last != f"{segment_name(segment.base_offset)}.log"
-    ):
+    if self.compacted and last != f"{segment_name(segment.base_offset)}.log":
         return 0
     return _restore_end(self, segment)
 

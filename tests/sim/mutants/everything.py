@@ -8,6 +8,7 @@ what fsync had acknowledged. The others never have page-cache.)
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +16,11 @@ from tests.sim.mutants.base import Mutant
 
 from odradek_broker.coordinator.transactions.markers import MarkerProgress
 from odradek_broker.storage import log
+from odradek_broker.storage.aborted_indexes import AbortedIndexes
 from odradek_broker.storage.checkpoints import CLEANER_OFFSETS, encode_offsets
 from odradek_broker.storage.log_directory import LastRun, LogDirectory
 from odradek_broker.storage.manager import LogManager, StartReport
+from odradek_broker.storage.segment import Segment
 from odradek_broker.topic_partition import TopicPartition
 
 _answered = MarkerProgress.answered
@@ -59,6 +62,14 @@ def _whatever_indexes_there_are(self: log.PartitionLog) -> None:
     self._ensure_loaded()
 
 
+_begin = AbortedIndexes.begin
+
+
+def _not_begun_by_a_start(self: AbortedIndexes, segment: Segment) -> None:
+    if sys._getframe(1).f_code.co_name != "_recover":
+        _begin(self, segment)
+
+
 EVERYTHING = (
     Mutant(
         "a log start that is left to the next topic of the name",
@@ -89,6 +100,9 @@ EVERYTHING = (
         "a cleaner that goes by transaction indexes which are missing",
         "everything",
         892,
-        {(log.PartitionLog, "require_aborted_indexes"): _whatever_indexes_there_are},
+        {
+            (log.PartitionLog, "require_aborted_indexes"): _whatever_indexes_there_are,
+            (AbortedIndexes, "begin"): _not_begun_by_a_start,
+        },
     ),
 )

@@ -29,6 +29,8 @@ _check_member = check_member
 _OLD_GENERATION = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH)
 _read_stored = Partition.read_stored
 _rename = ClassicGroup.rename
+_upgraded = conversion.upgraded
+_downgraded = conversion.downgraded
 
 
 def _any_generation(*args: Any, **kwargs: Any) -> ErrorCode:
@@ -85,13 +87,13 @@ class _FirstGeneration:
 
 
 def _upgraded_from_the_first_epoch(classic: Any, *rest: Any) -> Any:
-    return conversion.upgraded(_FirstGeneration(classic), *rest)  # type: ignore[arg-type]
+    return _upgraded(_FirstGeneration(classic), *rest)  # type: ignore[arg-type]
 
 
 def _downgraded_to_the_first_generation(group: ConsumerGroup, *rest: Any) -> Any:
     epoch, group.epoch = group.epoch, 1
     try:
-        return conversion.downgraded(group, *rest)
+        return _downgraded(group, *rest)
     finally:
         group.epoch = epoch
 
@@ -112,7 +114,7 @@ GROUPS = (
     Mutant(
         "commits of an older generation taken",
         "late-commits",
-        2,
+        3,
         {(shard, "check_commit"): _any_generation, (shard, "check_consumer_commit"): _any_epoch},
         ("committed: ",),
     ),

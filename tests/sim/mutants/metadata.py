@@ -45,7 +45,7 @@ METADATA = (
     Mutant(
         "a change of metadata acknowledged before it is durable",
         "admin-churn",
-        151,
+        1,
         {(Node, "commit_metadata"): _committed_at_once},
         ("admin-churn: ",),
     ),

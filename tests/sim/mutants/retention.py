@@ -27,7 +27,7 @@ RETENTION = (
     Mutant(
         "a log start that a crash takes back",
         "retention",
-        2,
+        11,
         {(LogDirectory, "write_log_starts"): _nothing},
     ),
     Mutant(

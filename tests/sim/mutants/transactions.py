@@ -127,7 +127,7 @@ TRANSACTIONS = (
     Mutant(
         "markers forgotten by a restart",
         "transactional-copy",
-        2,
+        6,
         {(TransactionShard, "loaded"): _loaded_without_resuming},
     ),
     Mutant(
@@ -139,13 +139,13 @@ TRANSACTIONS = (
     Mutant(
         "an EndTxn that is not fenced",
         "transactional-copy",
-        4,
+        20,
         {(shard, "decide_end"): _end_whatever_the_epoch},
     ),
     Mutant(
         "an EndTxn that is judged before what is under way",
         "lone-producers",
-        14,
+        13,
         {
             (shard, "decide_end"): _judged_before_what_is_under_way,
             # Nor does the broker wait for what is under way, nor our client bear it: others do not.
@@ -185,7 +185,7 @@ TRANSACTIONS = (
     Mutant(
         "a prepared transaction that times out",
         "prepared",
-        1,
+        6,
         {(TransactionShard, "_timed_out"): _time_out_at_once},
     ),
     Mutant(
