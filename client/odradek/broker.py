@@ -43,7 +43,7 @@ class BrokerFailed(OdradekError):
 
 
 class Broker:
-    """One broker for as long as an `async with` lasts.
+    """A broker that runs for as long as an `async with` block lasts.
 
     `mode`: "in-process" runs on the loop of the caller and shares its fate; "subprocess" has a
     process of its own, which may be killed (`kill`) as tests of recovery want it. `settings` are

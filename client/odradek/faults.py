@@ -31,8 +31,8 @@ class FaultRefused(OdradekError):
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault that was ordered. `met`: how many requests (writes or flushes, of the disk) have
-    met it so far.
+    """A fault that was ordered. `met`: the number of requests (writes or flushes, for a fault of
+    the disk) that have met it so far.
 
     `left`: how many more will; None for all of them. `over`: whether it has run out. `order`: as it
     was sent to the broker.

@@ -168,7 +168,8 @@ def prepare_environment() -> Java:
 
 
 def check_interpreter() -> None:
-    """Whether the Python that Spark's workers will run has the connector. WrongInterpreter if not.
+    """Check that the Python that Spark's workers will run has the connector. WrongInterpreter if
+    not.
 
     Only for workers on this machine; an executor's path means nothing here.
     """

@@ -49,7 +49,7 @@ Callback = Callable[[], None]
 
 
 class LoopThread:
-    """One event loop in a daemon thread."""
+    """An event loop in a daemon thread."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -213,14 +213,14 @@ class _Blocking:
 
 
 class _Fate(Generic[R]):
-    """What `Delivery` and `ArrowDelivery` have in common."""
+    """The common part of `Delivery` and `ArrowDelivery`."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self._pid = os.getpid()
 
     def done(self) -> bool:
-        """Whether it is known."""
+        """True if the outcome is known."""
         return bool(self._inner.done())
 
     def result(self, timeout_ms: float | None = None) -> R:
@@ -258,7 +258,7 @@ class ArrowDelivery(_Fate[_arrow.ArrowMetadata]):
     """The fate of a RecordBatch's rows."""
 
     def outcomes(self) -> list[_arrow.RowsOutcome]:
-        """What became of which rows. IllegalState if that is not known yet."""
+        """The outcome of the rows, by ranges of rows. IllegalState if it is not known yet."""
         found: list[_arrow.RowsOutcome] = self._inner.outcomes()
         return found
 
@@ -281,8 +281,8 @@ class Producer(_Blocking):
         partition: int | None = None,
         timestamp_ms: Time | None = None,
     ) -> Delivery:
-        """As `odradek.Producer.send`; `result` of what it returns waits until the record is
-        written."""
+        """Send like `odradek.Producer.send`; `result` of the returned delivery waits until the
+        record is written."""
         return Delivery(
             self._send(
                 topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
@@ -299,8 +299,8 @@ class Producer(_Blocking):
         partition: int | None = None,
         timestamp_ms: Time | None = None,
     ) -> ArrowDelivery:
-        """As `odradek.Producer.produce_arrow`; `result` of what it returns waits until all rows are
-        written."""
+        """Send rows like `odradek.Producer.produce_arrow`; `result` of the returned delivery waits
+        until all rows are written."""
         return ArrowDelivery(
             self._produce_arrow(topic, batch, partition=partition, timestamp_ms=timestamp_ms)
         )
@@ -320,7 +320,7 @@ class Producer(_Blocking):
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """As `odradek.Producer.transaction`."""
+        """Open a transaction like `odradek.Producer.transaction`."""
         self.begin_transaction()
         try:
             yield self
@@ -398,7 +398,8 @@ class Consumer(_Blocking):
         pattern: str | Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """As `odradek.Consumer.subscribe`; the listener runs in the thread that polls."""
+        """Subscribe like `odradek.Consumer.subscribe`; the listener runs in the thread that
+        polls."""
         wrapped = None if listener is None else _InThisThread(listener, self)
         self._subscribe(topics, pattern=pattern, listener=wrapped)
 
@@ -432,7 +433,7 @@ class Consumer(_Blocking):
     def poll(
         self, timeout_ms: float = 1_000, max_records: int | None = None
     ) -> list[ConsumerRecord]:
-        """As `odradek.Consumer.poll`."""
+        """Poll like `odradek.Consumer.poll`."""
         with self._polling:
             return self._poll(timeout_ms, max_records)
 
@@ -442,7 +443,7 @@ class Consumer(_Blocking):
         timeout_ms: float = 1_000,
         max_records: int | None = None,
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """As `odradek.Consumer.getmany`."""
+        """Poll like `odradek.Consumer.getmany`."""
         with self._polling:
             return self._getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
 
@@ -454,14 +455,14 @@ class Consumer(_Blocking):
         include_headers: bool = False,
         columns: Collection[str] | None = None,
     ) -> pyarrow.RecordBatch:
-        """As `odradek.Consumer.poll_arrow`."""
+        """Poll like `odradek.Consumer.poll_arrow`."""
         with self._polling:
             return self._poll_arrow(
                 timeout_ms, max_records, include_headers=include_headers, columns=columns
             )
 
     def getone(self) -> ConsumerRecord:
-        """As `odradek.Consumer.getone`."""
+        """Take a record like `odradek.Consumer.getone`."""
         with self._polling:
             if time.monotonic() < self._fresh_until_s:
                 # No other thread can be polling; those that seek or pause wait for this lock.
@@ -474,7 +475,7 @@ class Consumer(_Blocking):
             return found
 
     def commit_soon(self, offsets: Any = None) -> Future[None]:
-        """As `odradek.Consumer.commit_soon`; `result` of what it returns waits."""
+        """Commit like `odradek.Consumer.commit_soon`; `result` of the returned future waits."""
         done: Future[None] = Future()
 
         def settle(task: asyncio.Task[None]) -> None:
@@ -491,16 +492,16 @@ class Consumer(_Blocking):
 
     @property
     def is_member(self) -> bool:
-        """As `odradek.Consumer.is_member`."""
+        """Membership in the group, like `odradek.Consumer.is_member`."""
         return self._inner.is_member  # type: ignore[no-any-return]
 
     def seek_to_beginning(self, *partitions: Partition) -> None:
-        """As `odradek.Consumer.seek_to_beginning`."""
+        """Seek like `odradek.Consumer.seek_to_beginning`."""
         with self._quick:
             self._seek_to_beginning(*partitions)
 
     def seek_to_end(self, *partitions: Partition) -> None:
-        """As `odradek.Consumer.seek_to_end`."""
+        """Seek like `odradek.Consumer.seek_to_end`."""
         with self._quick:
             self._seek_to_end(*partitions)
 

@@ -143,7 +143,8 @@ def odradek_broker_settings() -> Mapping[str, object]:
 def odradek_broker_session(
     odradek_broker_settings: Mapping[str, object],
 ) -> Iterator[SubprocessBroker]:
-    """One broker for all tests that ask for it, in a process of its own; its data go at the end."""
+    """A broker for all tests that ask for it, in a process of its own; its data are deleted at the
+    end."""
     from odradek.broker import SubprocessBroker
 
     with SubprocessBroker(settings=_SETTINGS | dict(odradek_broker_settings)) as broker:
@@ -166,7 +167,8 @@ def odradek_broker(
 def odradek_faulty_broker(
     tmp_path: Path, odradek_broker_settings: Mapping[str, object]
 ) -> Iterator[SubprocessBroker]:
-    """As `odradek_broker`, and faults can be ordered of it: `odradek_faulty_broker.faults`."""
+    """A broker like `odradek_broker` that also takes orders for faults:
+    `odradek_faulty_broker.faults`."""
     from odradek.broker import SubprocessBroker
 
     settings = _SETTINGS | dict(odradek_broker_settings)
@@ -177,7 +179,7 @@ def odradek_faulty_broker(
 
 @pytest.fixture(scope="session")
 def odradek_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One SparkSession on two cores for the whole run, or the one that is there.
+    """A SparkSession on two cores for the whole run, or the active one if there is one.
 
     Skips, with the reason, where there is no PySpark or no Java. A fixture of this name in your own
     conftest.py takes its place.

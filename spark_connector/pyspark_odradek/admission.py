@@ -1,4 +1,4 @@
-"""How much of what is waiting one micro-batch takes.
+"""The part of the waiting offsets that a micro-batch takes.
 
 Spark's own limits (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger` with `maxTriggerDelay`), and one
 in bytes. A limit is split over the partitions in proportion to what waits in each; none that has
@@ -37,7 +37,7 @@ class MinimumGate:
     last_batch_ms: float = field(default=float("-inf"))
 
     def holds(self, waiting_offsets: int, now_ms: float) -> bool:
-        """Whether to wait. False counts as a batch."""
+        """True if the batch must wait. False counts as a batch if any offsets wait."""
         enough = self.limits.min_offsets is None or waiting_offsets >= self.limits.min_offsets
         overdue = now_ms - self.last_batch_ms >= self.limits.max_delay_ms
         if not enough and not overdue:
@@ -52,7 +52,8 @@ def grant(
     limits: Limits,
     bytes_per_offset: Mapping[Partition, float] | None = None,
 ) -> dict[Partition, int]:
-    """How many offsets of each partition to take; `backlog` has those that wait, none below 0.
+    """The number of offsets to take of each partition; `backlog` has the numbers that wait, none
+    below 0.
 
     `bytes_per_offset` is an estimate; a partition without one counts as free.
     """

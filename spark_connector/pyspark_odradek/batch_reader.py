@@ -35,7 +35,7 @@ _BACKOFF_S = 0.1
 
 @dataclass
 class RangePartition(InputPartition):
-    """One task's share; it is pickled to an executor."""
+    """A task's share of the offsets; it is pickled to an executor."""
 
     wanted: OffsetRange
     topic_id: bytes

@@ -59,7 +59,8 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Its result. TimeoutError, and the coroutine is cancelled, after `timeout_s`."""
+        """Run a coroutine and return its result. After `timeout_s`, TimeoutError, and the coroutine
+        is cancelled."""
         future = self.submit(coroutine)
         try:
             return future.result(timeout_s)
@@ -122,7 +123,7 @@ class Shared:
         self._told: set[str] = set()
 
     def first_time(self, what: str) -> bool:
-        """Whether nobody in this process has asked so before."""
+        """True if nobody in this process has asked for `what` before."""
         if what in self._told:
             return False
         self._told.add(what)

@@ -146,7 +146,7 @@ async def find_partitions(
 
 
 class Patience:
-    """How long one question of the driver's is asked again.
+    """The limits within which the driver repeats a question.
 
     What passes by itself (an election, a broker that is gone), for `kafka.default.api.timeout.ms`;
     what the cluster is sure of, `fetchOffset.numRetries` times.
@@ -314,7 +314,7 @@ async def _ask_offsets(
     failure: object,
     read_committed: bool,
 ) -> tuple[dict[TopicPartition, int | None], object]:
-    """One attempt, all brokers at once: (offsets found, the last failure)."""
+    """Ask all brokers at once, one time: (offsets found, the last failure)."""
     requests, _ = list_offsets_requests(wanted, network.cluster, read_committed=read_committed)
     for request in requests.values():
         request.timeout_ms = network.config.request_timeout_ms
@@ -414,8 +414,8 @@ async def ensure_topic_ids(network: NetworkClient, topics: Collection[str]) -> d
 async def bytes_per_offset(
     network: NetworkClient, positions: Mapping[Partition, int]
 ) -> dict[Partition, float]:
-    """How large the records at these offsets are in the log: a small fetch of each, measured by its
-    batches.
+    """The bytes per offset in the log from these positions on: a small fetch of each, measured by
+    its batches.
 
     Partitions that do not answer at once are left out.
     """
@@ -497,7 +497,7 @@ async def fetch(
     wait: bool = True,
     max_bytes: int | None = None,
 ) -> PartitionData:
-    """One fetch from the partition's leader. Raises Retriable and other OdradekErrors.
+    """Fetch once from the partition's leader. Raises Retriable and other OdradekErrors.
 
     With a topic id, a topic that was deleted and made anew is told from the one that was planned.
     Without `wait` the answer comes at once, also if there is nothing behind `offset`.

@@ -20,7 +20,7 @@ BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DecodeSettings:
-    """How bytes become rows."""
+    """Settings of the decoding of bytes into rows."""
 
     check_crcs: bool = True
     read_committed: bool = False

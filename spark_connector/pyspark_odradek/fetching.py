@@ -61,8 +61,7 @@ class RangeReader:
         return self.position >= self.wanted.end
 
     def remaining_ms(self, now_ms: float) -> float:
-        """How long there may be no progress from now on. SourceError, or the end, when it is
-        over."""
+        """The time in ms that is left for the next progress. SourceError when none is left."""
         left = self.progress_ms + self.poll_timeout_ms - now_ms
         if left > 0:
             return left

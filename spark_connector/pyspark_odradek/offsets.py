@@ -83,7 +83,7 @@ def parse_times(text: str, option: str) -> AtTime:
 
 
 def parse_time(text: str, option: str) -> AtTime:
-    """One time in ms for all partitions. ValueError says what is wrong with it."""
+    """Parse a time in ms for all partitions. ValueError says what is wrong with the text."""
     try:
         time_ms = int(text.strip())
     except ValueError:

@@ -408,7 +408,8 @@ def _parse_group(text: str, name: str) -> str | None:
 
 
 def _parse_duration(text: str, name: str) -> int:
-    """As Spark's time strings: "15m", "30s", "500ms"; without a unit, milliseconds."""
+    """Parse a duration like Spark's time strings: "15m", "30s", "500ms"; without a unit,
+    milliseconds."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or match[2] not in _UNITS_MS:
         raise ValueError(f"{name}={text!r} must be a time such as 30s, 15m, 1h or 500ms")
@@ -416,7 +417,7 @@ def _parse_duration(text: str, name: str) -> int:
 
 
 def _parse_bytes(text: str, name: str) -> int | None:
-    """As Spark's sizes: "64m", "1g", "100kb"; without a unit, bytes."""
+    """Parse a size like Spark's: "64m", "1g", "100kb"; without a unit, bytes."""
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None or not int(match[1]):
         raise ValueError(f"{name}={text!r} must be a size such as 64m, 1g or 1000000")

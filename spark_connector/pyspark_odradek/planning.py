@@ -30,7 +30,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets; an upper bound of how many records."""
+        """The number of offsets; an upper bound of the number of records."""
         return self.end - self.start
 
 
@@ -82,5 +82,5 @@ def _spread(parts: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
 
 
 def _share(size: int, total: int, partitions: int) -> int:
-    """How many partitions a range is worth: rounded half up, at least one."""
+    """The number of partitions that a range is worth: rounded half up, at least one."""
     return max((2 * size * partitions + total) // (2 * total), 1)

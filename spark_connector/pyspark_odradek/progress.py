@@ -71,7 +71,7 @@ class Step:
 
 
 def waiting(start: Mapping[Partition, int], survey: Survey) -> Offsets:
-    """How many offsets wait in each partition; 0 where the log ends before `start`."""
+    """The number of offsets that wait in each partition; 0 where the log ends before `start`."""
     return {
         partition: max(end - start.get(partition, survey.first.get(partition, end)), 0)
         for partition, end in survey.ends.items()

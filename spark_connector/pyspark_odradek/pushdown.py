@@ -33,7 +33,7 @@ _INT64_MAX = 2**63 - 1
 
 
 def is_offered() -> bool:
-    """Whether Spark will hand down filters here (`spark.sql.python.filterPushdown.enabled`).
+    """True if Spark will hand down filters here (`spark.sql.python.filterPushdown.enabled`).
 
     A reader that could take them while it is off is refused by Spark; the setting cannot be seen
     from a planning process, but which program runs there can. Where it cannot, nothing is pushed

@@ -24,7 +24,7 @@ TopicRows = tuple[str, "pa.RecordBatch"]
 
 
 class Sending:
-    """One task's rows on their way. All coroutines run on the producer's loop, one at a time."""
+    """The rows of a task on their way. All coroutines run on the producer's loop, one at a time."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer

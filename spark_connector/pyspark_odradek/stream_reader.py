@@ -88,8 +88,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topic_ids.update(before)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """One of Spark's kinds, which cannot say all of ours: `latestOffset` looks at the options
-        itself."""
+        """The read limit nearest to the options; Spark's kinds cannot express all of ours, so
+        `latestOffset` reads the options itself."""
         limits = self.options.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)
@@ -168,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._run(cluster.survey(self._network(), self.options, known, self._topic_ids))
 
     def _up_to_target(self, begin: Offsets, survey: Survey) -> Survey:
-        """As if nothing had arrived since the run began."""
+        """The survey as if nothing had arrived since the run began."""
         assert self._target is not None
         # The target is behind `begin` where transactions are open behind which the query has read.
         ends = {

@@ -100,7 +100,7 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
     """`df.writeStream.format("odradek")`."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
-        """One task's rows, in a transaction that is prepared. Raises SinkError."""
+        """Write the rows of a task in a transaction and prepare it. Raises SinkError."""
         context = _context()
         query = self.options.query_id or context.getLocalProperty(QUERY_PROPERTY)
         batch = context.getLocalProperty(BATCH_PROPERTY)
@@ -150,7 +150,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
     """`df.write.format("odradek")`: all rows of the job become visible together, or none."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
-        """One task's rows, in a transaction that is prepared. Raises SinkError."""
+        """Write the rows of a task in a transaction and prepare it. Raises SinkError."""
         terms = self._job()
         if self.options.commit_id is None:
             begun = Begun(write=True)

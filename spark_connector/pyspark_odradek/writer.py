@@ -100,7 +100,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def write_untransacted(
     iterator: Iterator[pa.RecordBatch], options: SinkOptions, places: Mapping[str, int]
 ) -> Written:
-    """One task's rows through the producer that this process keeps."""
+    """Write the rows of a task through the producer that this process keeps."""
     here = blocking.shared()
     try:
         producer = blocking.producer(options.client)

@@ -30,7 +30,7 @@ def _are_principals(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class AuthorizerSettings:
-    """Who may do what, and which of it is logged."""
+    """The settings of the authorizer, and of the log of its decisions."""
 
     authorizer_class_name: str = setting(
         Kind.STRING,

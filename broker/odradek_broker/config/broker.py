@@ -114,7 +114,7 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def serves_consumer_groups(self) -> bool:
-        """Whether groups may speak the consumer protocol (KIP-848)."""
+        """True if groups may speak the consumer protocol (KIP-848)."""
         return "consumer" in self.group_coordinator_rebalance_protocols
 
     @property
@@ -323,7 +323,8 @@ HTTP = "HTTP"
 
 
 def _has_sasl(config: BrokerConfig) -> bool:
-    """Whether the module of SASL is needed; without it a broker starts faster."""
+    """True if a listener uses SASL; without one, the module of SASL is not loaded, and a broker
+    starts faster."""
     return any(each.protocol.is_sasl for each in config.broker_listeners)
 
 
@@ -426,12 +427,12 @@ def _is_ignored(key: str) -> bool:
 
 
 def is_unsupported(key: str) -> bool:
-    """Whether a key is a setting of Kafka's that this broker has no row for."""
+    """True if a key is a setting of Kafka that this broker has no row for."""
     return _is_ignored(key) or key in UNSUPPORTED_KEYS
 
 
 def _about_listeners(config: BrokerConfig, given: Mapping[str, str]) -> list[Notice]:
-    """What is to be said about listeners that are accepted."""
+    """Notices about listeners whose settings are accepted."""
     notices = []
     kraft = [f"{key}={given[key]}" for key in sorted(given) if key.startswith(_KRAFT)]
     if kraft:
@@ -454,7 +455,8 @@ def _about_listeners(config: BrokerConfig, given: Mapping[str, str]) -> list[Not
 
 
 def _about_authorizer(config: BrokerConfig) -> list[Notice]:
-    """What would surprise whoever wanted an authorizer."""
+    """Warnings for those who want an authorizer: nobody can make ACLs, or settings have no
+    effect."""
     if config.authorizer_class_name:
         if config.super_users or config.allow_everyone_if_no_acl_found:
             return []

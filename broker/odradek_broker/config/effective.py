@@ -32,7 +32,7 @@ from odradek_broker.storage.log_config import LogConfig
 
 
 class SynonymEntry(NamedTuple):
-    """One value of a setting, under one of its names (Kafka's ConfigSynonym)."""
+    """A value of a setting, under one of the setting's names (Kafka's ConfigSynonym)."""
 
     name: str
     value: str | None
@@ -41,7 +41,7 @@ class SynonymEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class ConfigEntry:
-    """One setting as DescribeConfigs shows it.
+    """A setting as DescribeConfigs shows it.
 
     `value` is None for a sensitive one. `synonyms`: every value that there is, strongest first.
     """
@@ -178,8 +178,8 @@ def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -
 
 
 def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> ConfigEntry:
-    """One key. As in Kafka, a key that was not given has its own default and not the
-    value of a synonym, unless it means the very same (`broker.id`)."""
+    """Describe one key. As in Kafka, a key that was not given has its own default and not the value
+    of a synonym, unless the synonym means the very same (`broker.id`)."""
     synonyms = broker_synonyms(config, row, name)
     synonym = next((each for each in row.synonyms if each.name == name), None)
     if synonyms:

@@ -25,7 +25,7 @@ from odradek_broker.re2.parser import PatternError, compile_pattern
 
 @dataclass(frozen=True)
 class GroupSetting:
-    """One setting of a group.
+    """A setting of a group.
 
     `synonym`: Kafka's name for the broker's setting. `broker`, `least` and `most`: that setting and
     its bounds, where this broker has them.
@@ -123,7 +123,7 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
 
 @dataclass(frozen=True)
 class MetricsSetting:
-    """One setting of a subscription to client metrics."""
+    """A setting of a subscription to client metrics."""
 
     name: str
     kind: Kind

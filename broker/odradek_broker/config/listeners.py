@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class SecurityProtocol(StrEnum):
-    """How the connections of a listener are protected."""
+    """The protection of a listener's connections: encryption, authentication, both or none."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -32,18 +32,18 @@ class SecurityProtocol(StrEnum):
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether its connections begin with a TLS handshake."""
+        """True if connections begin with a TLS handshake."""
         return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
     @property
     def is_sasl(self) -> bool:
-        """Whether its clients authenticate by SASL."""
+        """True if clients authenticate by SASL."""
         return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
 @dataclass(frozen=True)
 class Listener:
-    """One address of `listeners`. An empty host means every address of the machine."""
+    """An address of `listeners`. An empty host means every address of the machine."""
 
     name: str
     host: str
@@ -57,17 +57,17 @@ class Listener:
 
     @property
     def every_address(self) -> bool:
-        """Whether it listens on all addresses of the machine."""
+        """True if the listener accepts connections on all addresses of the machine."""
         return self.host in ("", "0.0.0.0", "::")
 
     @property
     def this_machine_only(self) -> bool:
-        """Whether only programs of this machine can reach it."""
+        """True if only programs of this machine can reach the listener."""
         return is_this_machine(self.host)
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether only programs of this machine can reach an address."""
+    """True if only programs of this machine can reach an address."""
     if host == "localhost":
         return True
     address = _ip_address(host)
@@ -225,7 +225,8 @@ def _protocols(settings: ListenerSettings, map_is_given: bool) -> dict[str, Secu
 
 
 def _is_protected(name: str) -> bool:
-    """Whether a name alone says so; Kafka then wants to be told of every other name."""
+    """True if a name alone says that connections are protected. Kafka then requires that the
+    protocol of every other name is given."""
     return name == "SSL" or name.startswith("SASL_")
 
 

@@ -21,7 +21,7 @@ class NoRuleError(ValueError):
 
 @dataclass(frozen=True)
 class MappingRule:
-    """One of the rules; without a pattern the name stays as it is."""
+    """A rule of ssl.principal.mapping.rules; without a pattern the name stays as it is."""
 
     pattern: re.Pattern[str] | None = None
     replacement: str = ""
@@ -78,7 +78,8 @@ def _rule(pattern: str, replacement: str, case: str) -> MappingRule:
 
 
 def principal_of(rules: Sequence[MappingRule], name: str) -> str:
-    """What the first rule makes of a name that it is for. NoRuleError."""
+    """The principal's name by the first rule that is for `name`. Raises NoRuleError if no rule is,
+    or if `name` is too long."""
     if len(name) <= NAME_CHARACTERS_MAX:
         for rule in rules:
             mapped = rule.apply(name)

@@ -1,7 +1,6 @@
-"""What the settings of SASL say together: mechanisms, users and validation of tokens, by listener.
+"""The SASL settings of a listener, taken together: mechanisms, users and validation of tokens.
 
-Nothing is opened here. What is given as a reference (`${env:NAME}`) is looked up by whoever uses
-the settings.
+Nothing is opened here. A reference (`${env:NAME}`) is looked up by the user of the settings.
 """
 
 from __future__ import annotations
@@ -52,7 +51,8 @@ class Settings(Protocol):
 
 @dataclass(frozen=True)
 class UnsecuredTokens:
-    """How tokens without a signature are looked at. Names are of claims."""
+    """The validation of tokens without a signature. `principal_claim` and `scope_claim` are names
+    of claims."""
 
     principal_claim: str = "sub"
     scope_claim: str = "scope"
@@ -62,7 +62,7 @@ class UnsecuredTokens:
 
 @dataclass(frozen=True)
 class SignedTokens:
-    """How signed tokens are validated."""
+    """The validation of signed tokens."""
 
     jwks_url: str
     refresh_ms: int
@@ -97,9 +97,9 @@ _REFERENCE = "${"
 def sasl_settings(
     config: Settings, listener: str, resolve: Resolve | None = None
 ) -> SaslListenerSettings:
-    """What a listener of SASL is to do. ConfigError names the setting to change.
+    """The SASL settings of a listener. Raises ConfigError, which names the setting to change.
 
-    Without `resolve` what is only referred to is not among the users, and not checked.
+    Without `resolve`, users that are only given by reference are missing, and not checked.
     """
     mechanisms = config.listener_value(listener, _ENABLED)
     assert isinstance(mechanisms, tuple)
@@ -142,7 +142,7 @@ def check_sasl(config: Settings, listeners: Iterable[Listener]) -> None:
 
 
 def sasl_warnings(config: Settings, listeners: Iterable[Listener]) -> list[str]:
-    """What is taken, and dangerous."""
+    """Warnings about SASL settings that are accepted but dangerous."""
     found = []
     for each in listeners:
         if not each.protocol.is_sasl:
@@ -177,7 +177,8 @@ UNSEEN = LoginModule("", {})
 def _login_module(
     config: Settings, listener: str, mechanism: str, resolve: Resolve | None
 ) -> LoginModule | None:
-    """What sasl.jaas.config says of a mechanism; None if it says nothing."""
+    """The login module that sasl.jaas.config names for a mechanism; None if the setting is not
+    given, UNSEEN if it is a reference and there is no `resolve`."""
     key = listener_key(listener, _JAAS, mechanism)
     text = config.listener_text(listener, _JAAS, mechanism)
     if text is None:

@@ -206,7 +206,7 @@ PER_MECHANISM = (
 
 
 def is_of_listeners(name: str, *, effective: bool) -> bool:
-    """Whether a setting of SASL may be given for one listener."""
+    """True if a setting of SASL may be given for one listener."""
     return effective and (
         (name.startswith("sasl.") and name not in _OF_THE_BROKER)
         or name == "connections.max.reauth.ms"

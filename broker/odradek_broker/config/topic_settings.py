@@ -13,7 +13,7 @@ from odradek_broker.storage.log_config import LogConfig
 
 @dataclass(frozen=True)
 class TopicSetting:
-    """One topic setting.
+    """A topic setting.
 
     With a `broker` row, kind, check and default are the broker's; otherwise they are given here.
     `effective` is False for what is accepted and kept but changes nothing on one node.

@@ -95,7 +95,7 @@ def between(lowest: float, highest: float) -> Check:
 
 
 def one_of(*legal: str) -> Check:
-    """One word out of several."""
+    """A check that a value is one of several words."""
     return Check(f"one of {', '.join(legal)}", lambda value: value in legal)
 
 
@@ -193,7 +193,7 @@ def write_value(value: Value) -> str:
 
 
 def java_double(value: float) -> str:
-    """As Java writes a double: 0.9, 1.0E7, 1.7976931348623157E308."""
+    """Write a double as Java does: 0.9, 1.0E7, 1.7976931348623157E308."""
     number = Decimal(repr(value))
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return f"{number:f}"
@@ -218,7 +218,7 @@ class Synonym:
 
 @dataclass(frozen=True)
 class Setting:
-    """One broker setting: one row of the table.
+    """A broker setting: a row of the table.
 
     `name` is Kafka's; `dynamic` means that it may be changed while the broker runs; `ours` that
     Kafka has no such setting; `effective` is False for what is accepted and kept but changes
@@ -238,12 +238,12 @@ class Setting:
 
     @property
     def attribute(self) -> str:
-        """Its name in the parsed configuration."""
+        """The setting's name in the parsed configuration."""
         return self.name.replace(".", "_")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its own name and its synonyms, strongest first."""
+        """The setting's own name and its synonyms, strongest first."""
         return (self.name, *(synonym.name for synonym in self.synonyms))
 
     def read(self, key: str, text: str | None) -> Value:

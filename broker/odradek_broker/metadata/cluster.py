@@ -66,7 +66,7 @@ class MetadataError(RuntimeError):
 
 @dataclass(slots=True)
 class PartitionState:
-    """One partition. Node ids in `replicas` and `isr`."""
+    """The state of a partition. `replicas` and `isr` hold node ids."""
 
     index: int
     leader: int
@@ -78,7 +78,8 @@ class PartitionState:
 
 @dataclass(slots=True)
 class Topic:
-    """One topic. `topic_id`: 16 bytes; a name that is used again gets a new one (F-14)."""
+    """A topic. `topic_id`: 16 bytes; a topic created again under a used name gets a new one
+    (F-14)."""
 
     name: str
     topic_id: bytes
@@ -141,7 +142,7 @@ class ClusterMetadata:
         return ZERO_UUID if topic is None else topic.topic_id
 
     def is_internal(self, name: str) -> bool:
-        """Whether it is one of the broker's own topics, which clients do not write to."""
+        """True if a topic is one of the broker's own, which clients do not write to."""
         return name in INTERNAL_TOPICS
 
     def partition_count(self, name: str) -> int:

@@ -143,7 +143,7 @@ class MetadataImage:
         self._put(("feature", record.name), value)
 
     def _set(self, key: object, name: str, value: bytes | None) -> None:
-        """One of the settings behind a key; None removes it."""
+        """Set one of the settings behind a key; a value of None removes the setting."""
         held = cast(dict[str, bytes], self._get(key) or {})
         kept = {known: each for known, each in held.items() if known != name}
         if value is not None:

@@ -39,7 +39,8 @@ HEADER_BATCH_BYTES_MAX = 256
 
 
 class SnapshotId(NamedTuple):
-    """What a snapshot stands for: the records below `end_offset`, the last of them of `epoch`."""
+    """The identity of a snapshot, which has the records below `end_offset`, the last of them of
+    `epoch`."""
 
     end_offset: int
     epoch: int

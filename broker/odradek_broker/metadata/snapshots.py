@@ -69,7 +69,8 @@ class SnapshotDirectory:
         return StoredSnapshot(snapshot, size_bytes, content.timestamp_ms), content
 
     def describe(self, snapshot: SnapshotId) -> StoredSnapshot:
-        """What its header says; the rest is not looked at. CorruptSnapshot, OSError."""
+        """The description of a snapshot by its header; the rest is not read. Raises CorruptSnapshot
+        or OSError."""
         file = self._files.open(self.path_of(snapshot))
         try:
             timestamp_ms = decode_header(file.read_at(0, HEADER_BATCH_BYTES_MAX))

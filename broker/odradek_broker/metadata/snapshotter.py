@@ -24,11 +24,11 @@ _SETTLED_MAX = 2_000
 
 
 class LogDirectories(Protocol):
-    """Of the log manager, what a snapshot needs."""
+    """The part of the log manager that a snapshot needs."""
 
     @property
     def removals_pending(self) -> bool:
-        """Whether a log whose removal is recorded still has its old name."""
+        """True if a log whose removal is recorded still has its old name."""
         ...
 
     def sync_names(self) -> None:
@@ -80,12 +80,12 @@ class MetadataSnapshotter:
 
     @property
     def snapshots(self) -> list[StoredSnapshot]:
-        """Those that can be used, oldest first."""
+        """The usable snapshots, oldest first."""
         return list(self._snapshots)
 
     def found(self, snapshots: list[StoredSnapshot], tail_bytes: int, last_record_ms: int) -> None:
-        """What a start has found: snapshots, oldest first, and the log behind the newest, with the
-        timestamp of its last record."""
+        """Take over the finds of a start: the snapshots, oldest first, and the size of the log
+        behind the newest snapshot, with the timestamp of the log's last record."""
         self._snapshots = snapshots
         self._bytes_since = tail_bytes
         self._last_record_ms = last_record_ms
@@ -148,7 +148,8 @@ class MetadataSnapshotter:
         batches: Iterator[bytes | bytearray],
         parts: list[bytes | bytearray],
     ) -> None:
-        """One batch a turn of the loop."""
+        """Encode one batch in each turn of the loop; then write the snapshot, once its records are
+        durable."""
         batch = next(batches, None)
         if batch is not None:
             parts.append(batch)

@@ -1,4 +1,4 @@
-"""What the options of `odradek acl` say: ACLs, and filters of them."""
+"""Parsing of the options of `odradek acl` into ACLs and filters of ACLs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def named_principals(
     denied: list[str] | None,
     denied_hosts: list[str] | None,
 ) -> list[Who]:
-    """Who is allowed and who denied. Ends the program for a host of nobody."""
+    """The principals that the options allow and deny. Ends the program if hosts are given without a
+    principal."""
     found = []
     for permission, principals, hosts in (
         (AclPermission.ALLOW, allowed, allowed_hosts),
@@ -115,7 +116,7 @@ class Wanted:
     idempotent: bool
 
     def of(self, kind: AclResourceType) -> list[AclOperation]:
-        """Those for a type of resource."""
+        """The operations that were asked for on a type of resource."""
         return self.by_type.get(kind, []) if self.by_type else self.given
 
 
@@ -191,7 +192,7 @@ def filters_to_list(
     pattern: PatternType,
     principals: Iterable[str] | None,
 ) -> Iterator[AclBindingFilter]:
-    """What to look for: the resources and principals that are named, or everything."""
+    """Filters for the ACLs to list: of the named resources and principals, or of everything."""
     from odradek_client.admin import AclBindingFilter
 
     who: list[str | None] = [full_name(each) for each in principals or ()]
@@ -210,7 +211,7 @@ def filters_to_delete(
     pattern: PatternType,
     wanted: Wanted,
 ) -> list[AclBindingFilter]:
-    """What to delete. Ends the program if that is left open."""
+    """Filters for the ACLs to delete. Ends the program if the options leave that open."""
     from odradek_client.admin import AclBindingFilter
 
     rights: list[tuple[AclResourceType, str | None, PatternType, AclOperation]] = []

@@ -56,7 +56,7 @@ class What(StrEnum):
 
 
 class Acks(StrEnum):
-    """Who has to have a record before it counts as written."""
+    """The brokers that must have a record before it counts as written (`acks`)."""
 
     ALL = "all"
     LEADER = "1"
@@ -128,7 +128,7 @@ def _values(size_bytes: int) -> list[bytes]:
 
 
 async def produce(bootstrap: str, topic: str, load: Load) -> Throughput:
-    """As fast as the client goes, every delivery looked at."""
+    """Measure producing as fast as the client goes, with every delivery checked."""
     from odradek_client.producer.producer import Producer
 
     values = _values(load.size_bytes)
@@ -171,7 +171,7 @@ async def consume(bootstrap: str, topic: str, load: Load) -> Throughput:
 
 
 async def latency(bootstrap: str, topic: str, load: Load) -> Latency:
-    """One record after the other, each acknowledged before the next."""
+    """Measure records sent one after the other, each acknowledged before the next is sent."""
     from odradek_client.producer.producer import Producer
 
     values = _values(load.size_bytes)

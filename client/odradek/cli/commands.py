@@ -14,7 +14,7 @@ from typing import NoReturn
 
 @dataclass(frozen=True)
 class CommandRow:
-    """One subcommand: `target` is "module:attribute", a function or a `typer.Typer`."""
+    """A subcommand: `target` is "module:attribute", a function or a `typer.Typer`."""
 
     name: str
     target: str

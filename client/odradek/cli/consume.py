@@ -60,7 +60,8 @@ _ENDS_SHOWN = 5
 
 @dataclass(slots=True)
 class Reading:
-    """How far one run has come. `ends`: where it stops in each partition, if it does at all.
+    """The progress of one run. `ends`: the offset at which the run stops in each partition, if it
+    stops at all.
 
     `line_end`: what is printed is the value and this, so that no record need be looked at; None for
     anything else.
@@ -84,7 +85,7 @@ class Reading:
     line_end: bytes | None = None
 
     def take_lines(self, lines: ValueLines) -> bytes:
-        """As `take`, of what was gathered, in all partitions."""
+        """Count and take the gathered lines of all partitions, like `take` does for records."""
         from odradek_client.structs import TopicPartition
 
         self.count += lines.count
@@ -202,7 +203,7 @@ async def _find_partitions(
 
 
 def _of_any_client(settings: dict[str, Any]) -> dict[str, Any]:
-    """Those of a consumer's settings that an `Admin` has too. ConfigError if any is wrong."""
+    """The settings of a consumer that an `Admin` has too. ConfigError if any setting is wrong."""
     from odradek_client.config.admin import AdminConfig
     from odradek_client.config.consumer import ConsumerConfig
 
@@ -490,8 +491,8 @@ async def _print_lines(
 def _unprinted_is_uncommitted(
     consumer: Consumer, firsts: dict[TopicPartition, int]
 ) -> Iterator[None]:
-    """What was not printed must not be committed, as it is when the consumer is closed: go back to
-    these offsets."""
+    """Seek back to `firsts` if the work fails: closing the consumer commits its positions, and
+    records that were not printed must not be committed."""
     try:
         yield
     except BaseException:

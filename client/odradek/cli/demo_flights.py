@@ -58,7 +58,7 @@ def to_record(row: Mapping[str, str]) -> tuple[bytes, bytes]:
 
 @dataclass(frozen=True)
 class CarrierMonth:
-    """One row of the result. `mean_dep_delay` in minutes; None if no flight left."""
+    """A row of the result. `mean_dep_delay` in minutes; None if no flight left."""
 
     carrier: str
     month: int
@@ -91,7 +91,7 @@ def aggregate(rows: Iterable[Mapping[str, str]]) -> Result:
 
 
 def from_record(value: bytes) -> CarrierMonth:
-    """One row of the result as Spark wrote it; JSON leaves out what is null."""
+    """Parse a row of the result as Spark wrote it; JSON leaves out what is null."""
     row: dict[str, Any] = json.loads(value)
     return CarrierMonth(
         row["carrier"], row["month"], row["flights"], row["cancelled"], row.get("mean_dep_delay")

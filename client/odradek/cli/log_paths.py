@@ -9,8 +9,8 @@ from odradek.cli.serving import EXIT_BAD_CONFIG, configure
 
 
 def data_directories(given: list[Path] | None, config: Path | None) -> list[Path]:
-    """Those that are given, or those of the settings file. Ends the program if it is neither, or
-    both."""
+    """The given directories, or those of the settings file. Ends the program if neither or both are
+    given."""
     if bool(given) == (config is not None):
         fail("name either directories or --config FILE", EXIT_BAD_CONFIG)
     if config is None:

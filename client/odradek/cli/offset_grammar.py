@@ -80,7 +80,7 @@ def parse_time(text: str) -> int:
 
 
 def parse_offset(text: str) -> Bound:
-    """One starting place. OffsetError."""
+    """Parse where to start. OffsetError if the text cannot be understood."""
     if text in _NAMES:
         return Bound(_NAMES[text])
     if re.fullmatch(r"\d+", text):

@@ -97,7 +97,7 @@ class Job:
 
 @dataclass(frozen=True)
 class LineFormat:
-    """How a line becomes a record."""
+    """The rules by which a line becomes a record."""
 
     key_delimiter: bytes | None
     fixed_key: bytes | None
@@ -108,7 +108,7 @@ class LineFormat:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a line is a value, and nothing else is in a record."""
+        """True if a line is the value of its record, and the record has nothing else."""
         return not (
             self.json
             or self.empty_is_null
@@ -182,7 +182,7 @@ async def read_lines(
 
 
 def _end_of(data: bytes, delimiter: bytes) -> bytes:
-    """What a delimiter may have begun in."""
+    """The end of `data` in which a delimiter may have begun."""
     return data[-(len(delimiter) - 1) :] if len(delimiter) > 1 else b""
 
 
@@ -250,7 +250,7 @@ def _are(count: int) -> str:
 
 
 class _Run:
-    """One command: what was sent, what became of it."""
+    """A run of the command: the records sent, and their deliveries."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -278,7 +278,8 @@ class _Run:
     async def send_lines(
         self, producer: Producer, lines: LineRecords, partition: int | None
     ) -> int:
-        """Those before the first that is too large to be a record. Returns how many they are."""
+        """Send the lines before the first that is too large to be a record. Returns the number
+        sent."""
         if not self.sent:
             await self._find_topic(producer)
         from odradek_client.producer.arrow import ArrowDelivery
@@ -385,7 +386,7 @@ async def _produce(settings: dict[str, Any], job: Job, work: _Run) -> None:
 
 @asynccontextmanager
 async def _transaction(producer: Producer, work: _Run) -> AsyncIterator[None]:
-    """One for everything, if there is a transactional id."""
+    """Run the block in one transaction, if there is a transactional id."""
     if producer.config.transactional_id is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""How records look on a terminal and in a pipe: kcat's format tokens, and JSON Lines.
+"""Formats of records on a terminal and in a pipe: kcat's format tokens, and JSON Lines.
 
 Tokens: %s value, %S its length, %R its length as four bytes, %k key, %K its length, %T timestamp,
 %h headers, %t topic, %p partition, %o offset, %% a percent sign; \\n \\r \\t \\\\ \\0 \\xHH.
@@ -51,7 +51,7 @@ def _length(value: bytes | None) -> int:
 
 
 def _headers(headers: Headers) -> bytes:
-    """As kcat prints them: name=value, separated by commas; NULL for null."""
+    """Headers as kcat prints them: name=value, separated by commas; NULL for null."""
     return b",".join(
         name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in headers
     )
@@ -163,7 +163,7 @@ def _json_header(value: bytes | None) -> Any:
 
 
 def to_json_line(record: RecordLike) -> bytes:
-    """One line, with its line end."""
+    """A record as a line of JSON, with its line end."""
     headers: list[Any] = []
     for name, value in record.headers:
         headers += [name, _json_header(value)]
@@ -182,7 +182,7 @@ def to_json_line(record: RecordLike) -> bytes:
 
 @dataclass(slots=True)
 class InputRecord:
-    """One record to produce. `timestamp_ms` and `partition` None: as the producer decides."""
+    """A record to produce. `timestamp_ms` and `partition` None: the producer decides."""
 
     value: bytes | None
     key: bytes | None = None

@@ -30,7 +30,8 @@ Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Transactional ids.
 
 
 def _age_ms(described: TransactionDescription) -> int | None:
-    """How long a transaction has been open, by this machine's clock."""
+    """The time in ms for which a transaction has been open, by this machine's clock; None if none
+    is open."""
     if described.start_ms is None:
         return None
     return max(0, int(time.time() * 1000) - described.start_ms)

@@ -225,7 +225,7 @@ def _other_command(name: str, mechanism: str, new: bool) -> str:
 
 
 async def _mechanisms_of(admin: Admin, name: str) -> list[str]:
-    """Those that a user has a password for."""
+    """The SCRAM mechanisms for which a user has a password."""
     found = await admin.describe_user_scram_credentials()
     return [info.mechanism for info in found.get(name, [])]
 

@@ -76,8 +76,8 @@ class _Listener:
 
 
 class _DelayedCalls:
-    """As much of an event loop as group commit asks for: a sync takes its time, and makes durable
-    at the end of it."""
+    """The part of an event loop that group commit uses: a sync takes its delay, and makes data
+    durable at the end of the delay."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: Callable[[], float]) -> None:
         self._loop = loop
@@ -176,7 +176,7 @@ class SimulatedHost:
         """In the background, which is this loop."""
 
     def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
-        """One after the other."""
+        """Run the works one after the other."""
         return one_by_one(works)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
@@ -186,7 +186,7 @@ class SimulatedHost:
 
 
 class SimulatedBroker:
-    """One broker and its disk. `server` is the one that runs, or ran last."""
+    """A broker and its disk. `server` is the one that runs, or ran last."""
 
     server: Server
     process: Process

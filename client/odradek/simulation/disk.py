@@ -67,7 +67,7 @@ class Failure:
 
 
 class MemoryFile:
-    """One handle; see `odradek_broker.platform.seams.File`."""
+    """A file handle; see `odradek_broker.platform.seams.File`."""
 
     def __init__(self, files: MemoryFiles, path: str, inode: _Inode) -> None:
         self._files = files
@@ -126,8 +126,8 @@ class MemoryFile:
 
 
 class MemoryBlockFile:
-    """One handle; see `odradek_broker.platform.seams.BlockFile`. What a crash meets half way, and
-    what fails, leaves some of the sectors as they were."""
+    """A file handle; see `odradek_broker.platform.seams.BlockFile`. A write that a crash
+    interrupts, or that fails, leaves some of the sectors as they were."""
 
     def __init__(self, files: MemoryFiles, path: str, inode: _Inode) -> None:
         self._files = files

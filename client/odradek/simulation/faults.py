@@ -167,18 +167,18 @@ async def full_disk(world: World, fault: Fault) -> None:
 
 
 async def failed_write(world: World, fault: Fault) -> None:
-    """One write fails, with a part of it on the disk."""
+    """Let an append fail, with a part of its bytes on the disk."""
     world.broker.disk.fail(Failure("append", nth=1 + fault.size % 5, torn_bytes=fault.size % 200))
 
 
 async def failed_sync(world: World, fault: Fault) -> None:
-    """One fsync fails: its partition is offline until the broker is started again."""
+    """Let a sync fail: its partition is offline until the broker is started again."""
     kind = "write_at" if fault.size % 3 == 0 else "sync"
     world.broker.disk.fail(Failure(kind, nth=1 + fault.size % 5))
 
 
 async def failed_read(world: World, fault: Fault) -> None:
-    """One read fails."""
+    """Let a read fail."""
     world.broker.disk.fail(Failure("read", nth=1 + fault.size % 5))
 
 
@@ -208,7 +208,7 @@ async def clock_jump(world: World, fault: Fault) -> None:
 
 
 async def kill_client(world: World, fault: Fault) -> None:
-    """One of the clients dies; the workload starts another."""
+    """Kill one of the clients; the workload starts another."""
     world.kill_client(fault.size)
 
 

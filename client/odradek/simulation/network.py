@@ -29,7 +29,7 @@ _FIRST_PORT = 20_000
 
 @dataclass(slots=True)
 class Weather:
-    """How a network treats what is sent from now on.
+    """The delays and cuts of everything that is sent on a network from now on.
 
     `delay_ms`: the least and the most that a piece takes. `piece_bytes_max`: pieces are cut at
     random, none longer than this; 0 leaves each write whole.
@@ -67,7 +67,7 @@ class SimulatedServer:
 
 
 class SimulatedTransport(asyncio.Transport):
-    """One end of a connection."""
+    """An end of a connection."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class SimulatedTransport(asyncio.Transport):
     # --- What a protocol calls ---
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who is told of what arrives."""
+        """The protocol that is told of the data that arrive."""
         return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -189,7 +189,8 @@ class SimulatedTransport(asyncio.Transport):
         return self._context.run(method, *args) if self.process.alive else None
 
     def killed(self) -> None:
-        """Its process is gone: the kernel resets the connection, and the peer learns it."""
+        """The process of this end is gone: the kernel resets the connection, and the peer learns
+        it."""
         if not self._lost:
             self._lost = self._closing = True
             self._network.forget(self)
@@ -269,7 +270,7 @@ class SimulatedTransport(asyncio.Transport):
 
 
 class SimulatedNetwork:
-    """Who listens where, and every connection that stands.
+    """Listeners by address, and every open connection.
 
     `weather` may be changed at any time; `cut_all`, `unreachable` and the transports' `silent` are
     the faults.

@@ -43,7 +43,7 @@ class Process:
 
 
 def process_of(context: Context | None = None) -> Process | None:
-    """Whose context this is (None: the current one); None for that of the simulation itself."""
+    """The process of a context (None: the current one); None for the simulation's own context."""
     return _CURRENT.get() if context is None else context.get(_CURRENT)
 
 

@@ -1,4 +1,4 @@
-"""One world from beginning to end: its loop, machine and logging are put up and taken down."""
+"""A run of a simulated world: its loop, machine and logging are set up and taken down."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _NoWaiting(selectors.DefaultSelector):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """Its clock jumps to the next timer when nothing else is to be done.
+    """An event loop whose clock jumps to the next timer when nothing else is to be done.
 
     With a `network`, `create_server` and `create_connection` are the network's, no socket or thread
     can wake it, and timers of the same moment fire in an order of the network's chance. What
@@ -81,7 +81,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """As asyncio's; never run if the process that asks is killed before."""
+        """Call soon like asyncio's loop; never if the calling process is killed before."""
         process = process_of(context)
         if process is None:
             return super().call_soon(callback, *args, context=context)
@@ -90,7 +90,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """As asyncio's; never run if the process that asks is killed before."""
+        """Call at a time like asyncio's loop; never if the calling process is killed before."""
         if self._random is not None:
             when += self._random.random() * _TIMER_JITTER_S
         process = process_of(context)
@@ -99,13 +99,15 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return super().call_at(when, run_unless_killed, process, callback, *args, context=context)
 
     async def create_server(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
-        """As asyncio's; of the network, `host` and `port` are taken and the rest is ignored."""
+        """Create a server like asyncio's loop. On a simulated network only `host` and `port`
+        count."""
         if self.network is None:
             return await super().create_server(protocol_factory, *args, **kwargs)
         return self.network.listen(protocol_factory, *_address(args, kwargs))
 
     async def create_connection(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
-        """As asyncio's; of the network, `host` and `port` are taken and the rest is ignored."""
+        """Create a connection like asyncio's loop. On a simulated network only `host` and `port`
+        count."""
         if self.network is None:
             return await super().create_connection(protocol_factory, *args, **kwargs)
         return await self.network.connect(protocol_factory, *_address(args, kwargs))

@@ -89,7 +89,7 @@ class World:
 
     @contextmanager
     def slow_disk(self, least_ms: float, most_ms: float) -> Iterator[None]:
-        """As long as this lasts, an fsync takes so long."""
+        """Let an fsync take between `least_ms` and `most_ms` while the block lasts."""
         self.sync_delay_ms = (least_ms, most_ms)
         yield
         self.sync_delay_ms = self._sync_ms
@@ -99,7 +99,7 @@ class World:
         await asyncio.sleep(duration_ms / 1000)
 
     def note(self, who: str, what: str) -> None:
-        """One line of the trace."""
+        """Add a line to the trace."""
         if len(self.trace) < _TRACE_LINES_MAX:
             self.trace.append(f"{self.now_ms:>9} ms  {who:<12} {what}")
 
@@ -118,11 +118,11 @@ class World:
         known[client] = process_of()
 
     def networks(self) -> list[NetworkClient]:
-        """Those whose process lives, and that are not closed."""
+        """The network clients that are not closed and whose process lives."""
         return [each for each in _living(self._networks) if not each._closed]
 
     def consumers(self) -> list[Consumer]:
-        """Those whose process lives, and that are not closed."""
+        """The consumers that are not closed and whose process lives."""
         return [each for each in _living(self._consumers) if not each._closed]
 
     # --- The broker ---

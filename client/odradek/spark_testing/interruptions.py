@@ -37,8 +37,8 @@ class InjectedFailure(RuntimeError):
 
 @dataclass(frozen=True)
 class Interruption:
-    """One thing that goes wrong. `batch`: in which batch of its run, from 0; `after_others`: when
-    rows of the same batch are in the output topic already."""
+    """A failure to cause. `batch`: the batch of its run, counted from 0; `after_others`: cause it
+    when rows of the same batch are in the output topic already."""
 
     kind: str
     batch: int
@@ -128,7 +128,7 @@ class Gate:
             self._fail(name)
 
     def _claim(self, name: str) -> bool:
-        """Whether this task is the victim: the first that asks, and only once in a run."""
+        """True if this task is the victim: the first task that asks, and only once in a run."""
         if self.claim.exists():
             return False
         own = self.folder / f"claim-{os.getpid()}"
@@ -149,7 +149,7 @@ class Gate:
 
 
 def end_of(bootstrap: str, topic: str) -> int:
-    """How many offsets a topic has, in all of its partitions, committed or not."""
+    """The number of offsets of a topic, in all of its partitions, committed or not."""
     from odradek import sync
 
     with sync.Consumer(bootstrap_servers=bootstrap) as consumer:

@@ -29,7 +29,7 @@ def given_rows(expected: Iterable[Any]) -> tuple[tuple[str, ...], Rows]:
 
 
 def as_row(given: Any) -> tuple[bytes | None, ...]:
-    """One value, or one (key, value). TypeError if it is neither."""
+    """The bytes of a value, or of a (key, value). TypeError if `given` is neither."""
     if isinstance(given, tuple) and len(given) == 2:
         return as_bytes(given[0]), as_bytes(given[1])
     return (as_bytes(given),)

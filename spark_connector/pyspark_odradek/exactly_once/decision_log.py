@@ -48,7 +48,8 @@ class _View:
 
 
 class DecisionLog:
-    """One topic. All coroutines run on one loop; views are used by one coroutine at a time."""
+    """The decision log in its topic. All coroutines run on one loop; views are used by one
+    coroutine at a time."""
 
     def __init__(
         self, topic: str, network: NetworkClient, admin: Admin, producer: Producer
@@ -181,7 +182,8 @@ class DecisionLog:
     # --- writing ----------------------------------------------------------------------------------
 
     async def append(self, query: str, record: Record) -> None:
-        """It is acknowledged. SinkError if nobody knows whether it will ever be in the log."""
+        """Append a record and wait until it is acknowledged. SinkError if nobody knows whether the
+        record will ever be in the log."""
         key = ledger.key_of(query, uuid.uuid4().hex[:16])
         try:
             await self._producer.send_and_wait(
@@ -203,7 +205,8 @@ class DecisionLog:
     # --- the topic --------------------------------------------------------------------------------
 
     async def _ensure_topic(self) -> None:
-        """It is there, with one partition, and nothing in it is deleted for its age."""
+        """Make sure that the topic exists with one partition, and that no record in it is deleted
+        for its age."""
         try:
             described = await self._admin.describe_topics(self.topic)
         except UnknownTopicOrPartition:

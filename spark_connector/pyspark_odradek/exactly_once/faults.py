@@ -37,7 +37,7 @@ class FaultPoint(Enum):
 
 
 def is_armed(point: FaultPoint) -> bool:
-    """Whether this very point is to be stopped at."""
+    """True if the process is to stop at this very point."""
     return os.environ.get(POINT_VARIABLE) == point.value
 
 

@@ -1,4 +1,4 @@
-"""Who writes: the names of queries, runs and transactions (S-01, S-02).
+"""The names of queries, runs and transactions, by which writers are told apart (S-01, S-02).
 
 A transactional id is ``odradek-spark.<query>.<run>.<name>``; the name is unique within its run.
 From a listing of a cluster's transactions it can be told whose each one is.
@@ -16,7 +16,7 @@ _SEPARATOR = "."
 
 @dataclass(frozen=True)
 class Writer:
-    """One run of one query. `query` outlives restarts, `run` does not."""
+    """A run of a query. `query` outlives restarts, `run` does not."""
 
     query: str
     run: str

@@ -73,7 +73,7 @@ class State:
 
 
 class Record(NamedTuple):
-    """One record of the log."""
+    """A record of the decision log."""
 
     kind: Kind
     after: int

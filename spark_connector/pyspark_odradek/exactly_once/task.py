@@ -16,7 +16,7 @@ ABORT_TIMEOUT_MS = 5_000
 
 
 class TaskTransaction:
-    """One transaction under `name`, which belongs to this process (S-02).
+    """A transaction under `name`, which belongs to this process (S-02).
 
     `two_phase`: without a timeout, where the brokers offer that (KIP-939).
     """

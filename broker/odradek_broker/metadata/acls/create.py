@@ -1,4 +1,4 @@
-"""What CreateAcls records (KIP-140; A-70 to A-72). Codes are those of Kafka."""
+"""The records that CreateAcls writes (KIP-140; A-70 to A-72). Error codes are those of Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DeleteAcls records (KIP-140; A-73). Codes are those of Kafka."""
+"""The records that DeleteAcls writes (KIP-140; A-73). Error codes are those of Kafka."""
 
 from __future__ import annotations
 

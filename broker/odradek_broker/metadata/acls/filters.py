@@ -24,7 +24,7 @@ class FilterData(Protocol):
 
 
 def of_code(kind: type[Code], code: int) -> Code:
-    """What a number means; its UNKNOWN, which is 0, if it means nothing."""
+    """The member of `kind` with this number; UNKNOWN, which is 0, if there is none."""
     try:
         return kind(code)
     except ValueError:
@@ -32,7 +32,7 @@ def of_code(kind: type[Code], code: int) -> Code:
 
 
 def is_unknown(data: FilterData) -> bool:
-    """Whether a filter has one of the numbers that stand for something unknown."""
+    """True if a filter has a number that stands for something unknown."""
     return 0 in (
         *(data.resource_type_filter, data.pattern_type_filter),
         *(data.operation, data.permission_type),

@@ -42,7 +42,7 @@ _EPSILON = 1e-6
 
 @dataclass(frozen=True)
 class QuotaChange:
-    """One quota to set; with None as its limit to remove."""
+    """A quota to set, or to remove if `limit` is None."""
 
     key: str
     limit: float | None

@@ -13,7 +13,7 @@ from odradek_protocol.errors import ErrorCode
 
 
 class MatchType(IntEnum):
-    """How a component of a filter matches names."""
+    """The ways in which a component of a filter matches names."""
 
     EXACT = 0
     DEFAULT = 1
@@ -22,7 +22,8 @@ class MatchType(IntEnum):
 
 @dataclass(frozen=True)
 class FilterComponent:
-    """What an entity must have of one type; `match` is a name, and only for EXACT."""
+    """A filter's condition on an entity's part of one type; `match` is a name, and only given for
+    EXACT."""
 
     entity_type: str
     match_type: int

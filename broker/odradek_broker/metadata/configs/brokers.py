@@ -32,7 +32,7 @@ _THREADS = (
 
 
 def _check_steps(before: BrokerConfig, after: BrokerConfig) -> None:
-    """What Kafka asks of a change besides what it asks of a value. AdminError."""
+    """Refuse with AdminError a change that Kafka refuses although each value by itself is legal."""
 
     def values(name: str) -> tuple[Any, Any]:
         row = find_setting(name)

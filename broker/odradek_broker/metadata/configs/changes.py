@@ -27,7 +27,7 @@ class Operation(IntEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """One requested change of one setting."""
+    """A requested change of one setting."""
 
     name: str
     operation: int

@@ -148,7 +148,7 @@ _NAMES_LIMITED = frozenset({RESOURCE_CLIENT_METRICS, RESOURCE_GROUP})
 
 
 class ResourceKind(Protocol):
-    """One kind of resource.
+    """A kind of resource.
 
     `bad_value`: the error of a value that is refused.
     """
@@ -174,7 +174,8 @@ class ResourceKind(Protocol):
     def check(
         self, metadata: ClusterMetadata, name: str, after: Mapping[str, str | None]
     ) -> dict[str, str]:
-        """Its own settings after a change, as they are stored. ConfigError for a bad one."""
+        """The resource's own settings after a change, as they are stored. Raises ConfigError for a
+        bad one."""
         ...
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
@@ -184,7 +185,7 @@ class ResourceKind(Protocol):
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
     ) -> list[ConfigEntry]:
-        """Its settings; with `keys` only those."""
+        """The resource's settings; with `keys` only those."""
         ...
 
 
