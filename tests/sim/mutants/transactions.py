@@ -60,6 +60,17 @@ def _verify_nothing(held: Transaction | None, call: AddCall) -> dict[Any, ErrorC
     return dict.fromkeys(call.partitions, ErrorCode.NONE)
 
 
+_begin_verification = ProducerStateManager.begin_verification
+
+
+def _begin_in_any_epoch(
+    self: ProducerStateManager, producer_id: int, producer_epoch: int, *rest: Any, **more: Any
+) -> int:
+    entry = self._entries.get(producer_id)
+    known = producer_epoch if entry is None else max(producer_epoch, entry.epoch)
+    return _begin_verification(self, producer_id, known, *rest, **more)
+
+
 def _add_nothing(
     name: str, producer_id: int, epoch: int, partitions: frozenset[Any], *rest: Any
 ) -> AddCall:
@@ -160,6 +171,7 @@ TRANSACTIONS = (
         4,
         {
             (shard, "verify_partitions"): _verify_nothing,
+            (ProducerStateManager, "begin_verification"): _begin_in_any_epoch,
             (producer_state, "_VERDICTS"): dict.fromkeys(producer_state._VERDICTS, ErrorCode.NONE),
         },
         ("transactional-copy-v1: ",),
