@@ -30,7 +30,8 @@
         ├── DeliveryTimeout          delivery_timeout_ms ran out for a record (also a TimeoutError)
         ├── TransactionTimeout       a step of a transaction took longer than max_block_ms (too)
         ├── RecordTooLarge           a record above max_request_size or buffer_memory
-        ├── Closed                   the client is closed, or not started yet
+        ├── Closed                   the client is closed, or
+        │   └── NotStarted           not started yet
         ├── IllegalState             a call that the state of the client does not allow
         └── BadAnswer                a broker sent bytes that are no answer
 
