@@ -333,7 +333,8 @@ class Node:
         return report
 
     def compaction_state(self, log: PartitionLog) -> CurrentState:
-        """How far a log is compacted, and what it waits for; for people."""
+        """The compaction of a log, and the reasons why the rest is not compacted; for `odradek
+        explain`."""
         cleaned_to = self.logs.directory_of(log).cleaner_offsets.get((log.topic, log.partition))
         settings = self._cleaner_settings()
         return state_of_compaction(log, self.cleaner, settings, cleaned_to, self.clock.wall_ms())

@@ -39,7 +39,7 @@ class Settled(Protocol):
 
 
 class StoredRecord(NamedTuple):
-    """One stored record. `producer_id` is -1 outside of transactions."""
+    """A stored record. `producer_id` is -1 outside of transactions."""
 
     offset: int
     key: bytes | None
@@ -49,9 +49,9 @@ class StoredRecord(NamedTuple):
 
 
 class Partition:
-    """One partition that this broker leads.
+    """A partition that this broker leads.
 
-    `request_flush` is asked to make the log durable; it answers through the log's own hooks.
+    `request_flush` is called to make the log durable; the log's own hooks report the result.
     """
 
     __slots__ = (
@@ -116,7 +116,7 @@ class Partition:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def durable(self, last_offset: int) -> bool:
-        """Whether everything up to and including this offset may be acknowledged (D5)."""
+        """True if everything up to and including this offset may be acknowledged (D5)."""
         return self.log.high_watermark > last_offset
 
     def when_durable(self, last_offset: int, callback: Callable[[ErrorCode], None]) -> None:

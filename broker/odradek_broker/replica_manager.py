@@ -53,7 +53,7 @@ class MetadataDelta:
 
     @property
     def busy(self) -> bool:
-        """Whether there is something to do now."""
+        """True if there is work to do now."""
         return bool(self.waiting or (self.durable and self.retired))
 
 

@@ -16,7 +16,7 @@ ANONYMOUS = "ANONYMOUS"
 
 @dataclass(frozen=True)
 class AuthenticationAnswer:
-    """What SaslAuthenticate is answered with. `lifetime_ms`: of the session; 0 for ever."""
+    """The answer to SaslAuthenticate. `lifetime_ms`: of the session; 0 for ever."""
 
     error: ErrorCode
     message: str
@@ -38,7 +38,7 @@ class Authentication(Protocol):
     def authenticate(
         self, token: bytes, /
     ) -> AuthenticationAnswer | Deferred[AuthenticationAnswer]:
-        """What to answer SaslAuthenticate with."""
+        """The answer to a SaslAuthenticate with this token."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""One partition of a topic, as everything in the broker names it."""
+"""The name of a partition, as everything in the broker uses it."""
 
 from __future__ import annotations
 

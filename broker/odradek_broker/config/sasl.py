@@ -99,7 +99,8 @@ def sasl_settings(
 ) -> SaslListenerSettings:
     """The SASL settings of a listener. Raises ConfigError, which names the setting to change.
 
-    Without `resolve`, users that are only given by reference are missing, and not checked.
+    Without `resolve`, a sasl.jaas.config that is a reference as a whole is not looked up: its users
+    are missing, and neither they nor its login module are checked.
     """
     mechanisms = config.listener_value(listener, _ENABLED)
     assert isinstance(mechanisms, tuple)

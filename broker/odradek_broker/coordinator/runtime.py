@@ -65,7 +65,7 @@ class Reply(Generic[A]):
 
 
 class ProducerIdentity(NamedTuple):
-    """Whose transaction records belong to."""
+    """The producer whose transaction contains the records."""
 
     producer_id: int
     producer_epoch: int
@@ -128,7 +128,7 @@ class Core(Protocol):
 
 
 class RuntimeState(Enum):
-    """Whether a coordinator partition can be asked."""
+    """The readiness of a coordinator partition; only an ACTIVE one answers."""
 
     LOADING = "Loading"
     ACTIVE = "Active"
@@ -144,11 +144,11 @@ C = TypeVar("C", bound=Core)
 
 
 class Runtime(Generic[C]):
-    """One core over one partition. It holds nothing but the answers on their way.
+    """A core over one partition. Its only state is the answers that wait for appends.
 
     `clock` gives the time at which an append turned out durable. `follow_up` is called after every
-    decision, one that was made when an append settled as well: effects that the core asked for are
-    to be carried out, and deadlines may have changed.
+    decision, including those made when an append ended: the core may have requested effects, and
+    deadlines may have changed.
     """
 
     def __init__(

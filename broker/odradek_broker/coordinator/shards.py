@@ -68,7 +68,7 @@ class DeadlineTimer:
             self.set(at_ms)
 
     def close(self) -> None:
-        """It never fires again, whatever it is set to."""
+        """Make sure that the timer never fires again, even if it is set again."""
         self._cancel()
         self._closed = True
 
@@ -347,7 +347,7 @@ class Shards(Generic[C]):
             )
 
     def _reload(self, index: int, now: Instant) -> None:
-        """One slice of another load, by a runtime that has seen nothing of the one that failed."""
+        """Read one slice in another attempt to load the partition, with a new runtime."""
         runtime = self._runtimes[index]
         if runtime.state is RuntimeState.FAILED:
             partition = self._env.internal_partition(self._topic, index)

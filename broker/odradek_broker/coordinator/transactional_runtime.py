@@ -39,7 +39,7 @@ class StoredRecord(Protocol):
 
     @property
     def producer_id(self) -> int:
-        """Whose transaction it belongs to."""
+        """The producer whose transaction contains the records."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class TransactionalPartition(InternalPartition, Protocol):
         producer_id: int,
         producer_epoch: int,
     ) -> Deferred[ErrorCode]:
-        """As `append_internal`, within a producer's transaction."""
+        """Append records within a producer's transaction; see `append_internal`."""
         ...
 
     def read_stored(self) -> Iterator[Any]:

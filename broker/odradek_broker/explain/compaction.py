@@ -56,7 +56,8 @@ def state_of_compaction(
     cleaned_to: int | None,
     now_ms: int,
 ) -> CurrentState:
-    """How far a log is clean, and what it waits for. Opens it if need be."""
+    """The compaction of a log: its clean part, and the reasons why the rest is not compacted. Opens
+    the log if necessary."""
     where = (log.topic, log.partition)
     problem = cleaner.statistics.uncleanable.get(where)
     if not log.config.compacted:

@@ -35,10 +35,10 @@ _INT_BYTES = 32
 
 @dataclass(slots=True)
 class Event:
-    """One thing that happened, or the same thing `times` times, last at `last_ms`.
+    """An event, or the same event `times` times, the last at `last_ms`.
 
-    Times in milliseconds since the epoch. `partitions`: the first partitions that it is about, and
-    how many more there were in `partitions_more`.
+    Times in milliseconds since the epoch. `partitions`: the first partitions that the event is
+    about; `partitions_more`: the number of the others.
     """
 
     at_ms: int
@@ -51,7 +51,7 @@ class Event:
     times: int = 1
 
     def is_again(self, other: Event) -> bool:
-        """Is the other the same thing, but for the time?"""
+        """True if the other event differs in its time alone."""
         return (
             self.kind is other.kind
             and self.error is other.error

@@ -25,7 +25,7 @@ _BY_LEADER = "AddPartitionsToTxn by a partition's leader"
 
 
 class _Fenced(TypedDict):
-    """Who is fenced; None for nobody."""
+    """The fenced client and its identity; None where nobody was fenced."""
 
     fenced: str | None
     fenced_id: int | None
@@ -129,7 +129,8 @@ class TransactionRecorder:
         return _NOBODY if after.identity == before.identity else self._holder(before)
 
     def _holder(self, held: Transaction) -> _Fenced:
-        """Who was given the identity that an id has: found in its past, where that reaches back."""
+        """The client that was given the id's present identity: found in the id's history, as far as
+        that goes back."""
         producer_id, epoch = held.identity
         holder: str | None = "whoever had it"
         for event in reversed(self._transactions.about(held.transactional_id).events):

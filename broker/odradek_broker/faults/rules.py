@@ -73,7 +73,8 @@ class Rule:
         return self.left == 0 or (self.until_ms is not None and now_ms >= self.until_ms)
 
     def takes_next(self) -> bool:
-        """Whether what matches now meets the fault, and is counted, or is one that passes."""
+        """True if the next match meets the fault, which is then counted; False if the rule lets it
+        pass."""
         if self.skip:
             self.skip -= 1
             return False
@@ -83,13 +84,14 @@ class Rule:
         return True
 
     def chooses(self, topic: str | None, partition: int | None) -> bool:
-        """Whether it is about this partition; None where the request does not tell."""
+        """True if the rule is about this partition. A partition of None, where the request names
+        only the topic, is chosen by every rule for the topic."""
         if self.topic is not None and topic != self.topic:
             return False
         return self.partition is None or partition is None or partition == self.partition
 
     def matches(self, api: ApiKey, named: Named, client_id: str | None) -> bool:
-        """Whether a request of these names is one of those that it picks."""
+        """True if the rule selects a request of these names."""
         return (
             (self.apis is None or api in self.apis)
             and (self.client_id is None or self.client_id == client_id)
@@ -148,11 +150,11 @@ class Rules:
         return None
 
     def all(self) -> list[Rule]:
-        """Those that have run out too, until they are cleared."""
+        """All rules, including those that have run out, until they are cleared."""
         return list(self._rules.values())
 
     def remove(self, number: int) -> bool:
-        """Whether there was such a rule."""
+        """Remove a rule; False if there was none of this number."""
         return self._rules.pop(number, None) is not None
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""What all requests about delegation tokens are told: there are none (A-49)."""
+"""The answer to every request about delegation tokens: there are none (A-49)."""
 
 from __future__ import annotations
 

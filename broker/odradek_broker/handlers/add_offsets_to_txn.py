@@ -27,7 +27,7 @@ _CLIENT_VERSION = 1
 def handle(
     node: Node, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse | Deferred[AddOffsetsToTxnResponse]:
-    """As AddPartitionsToTxn with the partition of `__consumer_offsets` that has the group."""
+    """Add to the transaction the partition of `__consumer_offsets` that has the group."""
     name = request.transactional_id
     if not node.authorizer.allows(context, Operation.WRITE, transactional_id(name)):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

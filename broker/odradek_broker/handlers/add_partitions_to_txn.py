@@ -111,8 +111,8 @@ def _for_broker(node: Node, asked: AddPartitionsToTxnTransaction) -> Deferred[_C
 
 
 def _fit(node: Node, context: RequestContext, part: TopicPartition) -> ErrorCode:
-    """Whether this client may write to the partition (A-05); nobody may to the broker's own
-    topics."""
+    """The error that forbids this client to write to the partition, or NONE (A-05). No client may
+    write to the broker's internal topics."""
     name = part[0]
     internal = node.metadata.is_internal(name)
     if internal or not node.authorizer.allows(context, Operation.WRITE, topic(name)):

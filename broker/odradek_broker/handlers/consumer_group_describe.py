@@ -23,7 +23,7 @@ from odradek_protocol.schemas.consumer_group_describe import (
 def handle(
     node: Node, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> Deferred[ConsumerGroupDescribeResponse]:
-    """One entry for every group in the order of the request; one named again is answered once
+    """Answer with an entry for every group, in the order of the request and without repetition
     (D11)."""
 
     def answer(groups: list[DescribedConsumerGroup]) -> ConsumerGroupDescribeResponse:

@@ -39,7 +39,7 @@ _Answer = DescribeConfigsResponse | AnswerTooLarge
 def handle(
     node: Node, context: RequestContext, request: DescribeConfigsRequest
 ) -> _Answer | Deferred[_Answer]:
-    """One result per resource, each with its error.
+    """Answer with a result for every resource, each with its error.
 
     Groups and subscriptions need not exist: only the size of the answer limits their number.
     """

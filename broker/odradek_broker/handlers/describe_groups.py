@@ -19,7 +19,7 @@ from odradek_protocol.schemas.describe_groups import (
 def handle(
     node: Node, context: RequestContext, request: DescribeGroupsRequest
 ) -> Deferred[DescribeGroupsResponse]:
-    """One entry for every group in the order of the request; one named again is answered once
+    """Answer with an entry for every group, in the order of the request and without repetition
     (D11)."""
     found = [_describe(node, context, name) for name in dict.fromkeys(request.groups)]
 

@@ -202,7 +202,8 @@ def _producer(
 def _partitions_that_know(
     node: Node, context: RequestContext, producer_id: int
 ) -> list[CurrentState]:
-    """One state for every partition; a few that were not used since the start are opened."""
+    """A state for every readable partition that knows the producer. At most OPENED_MAX partitions
+    that were not used since the start are opened; the number of the others is the last state."""
     found, opened, unread = [], 0, 0
     now_ms = node.clock.wall_ms()
     readable = _Rights(

@@ -19,8 +19,7 @@ from odradek_protocol.schemas.describe_transactions import (
 def handle(
     node: Node, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse | Deferred[DescribeTransactionsResponse]:
-    """One entry for every id in the order of the request; one named again is answered once
-    (D11)."""
+    """Answer with an entry for every id, in the request's order, without repetition (D11)."""
     names = list(dict.fromkeys(request.transactional_ids))
     if not names:
         return DescribeTransactionsResponse()

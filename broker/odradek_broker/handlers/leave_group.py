@@ -13,7 +13,7 @@ from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupRe
 def handle(
     node: Node, context: RequestContext, request: LeaveGroupRequest
 ) -> Deferred[LeaveGroupResponse]:
-    """One member, or with version 3 a list of them."""
+    """Remove one member from its group, or from version 3 on a list of members."""
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
         return Deferred.of(LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     return node.groups.leave(request, context.api_version)

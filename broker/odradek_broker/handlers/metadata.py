@@ -73,7 +73,7 @@ class _Answer:
         self._create_errors: dict[str, ErrorCode] = {}
 
     def asks_by_id_too_early(self) -> bool:
-        """Whether topics are named by id in a version that has the field, but not its meaning
+        """True if topics are named by id in a version that has the field, but not its meaning
         (KIP-516)."""
         return self._version < TOPIC_IDS_SINCE and any(
             topic.name is None or topic.topic_id != ZERO_UUID for topic in self._asked

@@ -31,7 +31,8 @@ from odradek_protocol.schemas.write_txn_markers import (
 def handle(
     node: Node, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Deferred[WriteTxnMarkersResponse]:
-    """One code for each partition of each marker, once all are durable or refused."""
+    """Write the markers; the answer has a code for each partition of each marker, once all are
+    durable or refused."""
     if not may_write_markers(node.authorizer, context):
         return _response((marker, None) for marker in request.markers)
     if not request.markers:
@@ -71,9 +72,9 @@ def _marker_request(marker: WritableTxnMarker) -> MarkerRequest:
 def _response(
     done: Iterable[tuple[WritableTxnMarker, MarkerResults | None]],
 ) -> WriteTxnMarkersResponse:
-    """One code for each partition of a producer, the last where there are more, as in Kafka.
+    """A code for each partition of a producer, the last one where there are more, as in Kafka.
 
-    A marker without results: the client may not do this at all (A-08).
+    A marker without results: the client has no right to write markers (A-08).
     """
     found: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for marker, codes in done:

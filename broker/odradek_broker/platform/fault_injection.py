@@ -61,7 +61,7 @@ def injection_from_environment(environment: Mapping[str, str]) -> FaultInjection
 
 
 class _Tear:
-    """Whether the next write is torn; shared by all files."""
+    """The order to tear the next write; shared by all files."""
 
     __slots__ = ("next_write",)
 

@@ -48,7 +48,7 @@ class FaultPoint(Enum):
 
     @property
     def tears(self) -> bool:
-        """Whether the process ends in the middle of its next write, and not at the point itself."""
+        """True if the process ends in the middle of its next write, and not at the point itself."""
         return self in (FaultPoint.PREPARE_TORN, FaultPoint.MARKER_TORN)
 
 

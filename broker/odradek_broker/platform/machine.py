@@ -339,7 +339,7 @@ def _size_bytes(buffer: Buffer) -> int:
 
 
 def _write_at(fd: int, buffers: Sequence[Buffer], position: int) -> int:
-    """One gathered write; it may be short."""
+    """Write all buffers at a position in one gathered write, which may be short; bytes written."""
     if len(buffers) == 1:
         return os.pwrite(fd, buffers[0], position)
     if hasattr(os, "pwritev"):

@@ -51,7 +51,7 @@ class Scheduler(Protocol):
 
 
 class File(Protocol):
-    """One open file. Errors are OSError, as the operating system gives them."""
+    """An open file. Errors are OSError, as the operating system gives them."""
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers behind the current end in one gathered write; bytes written.

@@ -18,7 +18,7 @@ class Expiring(Protocol):
     """Something that waits, hashed by identity."""
 
     def timed_out(self) -> None:
-        """It has taken too long."""
+        """Called when the time is over."""
         ...
 
 
@@ -47,7 +47,7 @@ class Timeouts:
         queue.deadlines_ms[waiting] = self._clock.monotonic_ms() + wait_ms
 
     def end(self, waiting: Expiring, wait_ms: int) -> None:
-        """It waits no more; `wait_ms` as it began."""
+        """Remove a waiting object; `wait_ms` is the duration that it was added with."""
         queue = self._queues.get(wait_ms)
         if queue is None:
             return
@@ -57,7 +57,7 @@ class Timeouts:
             del self._queues[wait_ms]
 
     def __len__(self) -> int:
-        """How many wait."""
+        """The number of waiting objects."""
         return sum(len(queue.deadlines_ms) for queue in self._queues.values())
 
     def _timer(self, wait_ms: int, delay_ms: int) -> Timer:

@@ -87,8 +87,8 @@ class ClientQuotas(Generic[U]):
         return None
 
     def applied(self, user: str, client_id: str) -> Applied:
-        """As `find`; where that is None, no limit, with the usage that a later quota finds
-        (Q-02)."""
+        """The quota that applies (see `find`); without one, no limit, and the usage that a later
+        quota will find (Q-02)."""
         found = self.find(user, client_id)
         if found is not None:
             return found
@@ -98,7 +98,7 @@ class ClientQuotas(Generic[U]):
         return Applied(inf, user, client_id if (True, True) in self._kinds else ANY)
 
     def usage(self, applied: Applied, now_ms: int) -> U:
-        """What counts the usage of a quota that was found."""
+        """The usage of a quota that was found."""
         key = applied.user, applied.client_id
         entry = self._usages.pop(key, None)
         if entry is None:

@@ -22,9 +22,10 @@ _LEAST_RATE = 1e-9
 
 
 class Admission(NamedTuple):
-    """Whether a connection may stay: it may if `reason` is empty.
+    """The decision about a connection, which may stay if `reason` is empty.
 
-    `hold_ms`: how long it is left alone before it is closed, so that its peer does not try at once.
+    `hold_ms`: the delay before a refused connection is closed, so that its peer does not retry at
+    once.
     """
 
     reason: str = ""
@@ -80,8 +81,8 @@ class ConnectionQuotas:
             self._counts.pop(address, None)
 
     def pause_ms(self, listener: str = "") -> int:
-        """How long a listener may accept none, because too many came to it, or to all of them
-        (max.connection.creation.rate)."""
+        """The time for which a listener must not accept connections, because too many came to it,
+        or to all listeners (max.connection.creation.rate)."""
         at_ms = max(self._accept_at_ms.get("", 0), self._accept_at_ms.get(listener, 0))
         return max(at_ms - self._clock.monotonic_ms(), 0)
 
@@ -101,8 +102,8 @@ class ConnectionQuotas:
         self._accept_at_ms[listener] = now_ms + min(throttle_ms, self._windows.size_ms)
 
     def _throttle_ms(self, address: str, now_ms: int) -> int:
-        """How long an address must not come; a connection that is refused for that does not
-        count."""
+        """The time for which an address must not connect; a connection that is refused for that
+        does not count."""
         applied = self._rates.find(ANY, address) if self._rates else None
         if applied is None:
             return 0

@@ -1,4 +1,4 @@
-"""What has quotas, and which: Kafka's entities and keys (KIP-13, KIP-55, KIP-124, KIP-599,
+"""Entities that have quotas, and the names of the quotas (KIP-13, KIP-55, KIP-124, KIP-599,
 KIP-612)."""
 
 from __future__ import annotations

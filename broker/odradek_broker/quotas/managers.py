@@ -17,7 +17,7 @@ from odradek_broker.request import RequestContext
 
 
 class QuotaType(StrEnum):
-    """What is limited, in the words of Kafka's metrics."""
+    """The limited quantities, in the words of Kafka's metrics."""
 
     PRODUCE = "Produce"
     FETCH = "Fetch"
@@ -58,7 +58,8 @@ class RateQuota:
         self.quotas.usage(applied, now_ms).record(amount, now_ms)
 
     def most_at_once(self, context: RequestContext) -> float:
-        """What a client may use at once if it has used nothing; more is throttled in any case."""
+        """The most that a client may use at once if it has used nothing; more is throttled in any
+        case."""
         applied = self.quotas.applied(context.user, context.client_id or "")
         return applied.limit * self._windows.whole_s
 

@@ -1,5 +1,4 @@
-"""How much was used lately, as Kafka measures it: rates over sampled windows, and a bucket of
-tokens.
+"""Usage over time, as Kafka measures it: rates over sampled windows, and a token bucket.
 
 Numbers in, numbers out: the quota and the time are given with each question.
 """
@@ -13,15 +12,15 @@ from math import floor, inf
 
 @dataclass(frozen=True)
 class Windows:
-    """Over what a rate is taken: `count` windows of `size_ms`, the one that is being filled
-    included."""
+    """The time over which a rate is measured: `count` windows of `size_ms`, including the one that
+    is being filled."""
 
     count: int
     size_ms: int
 
     @property
     def whole_s(self) -> float:
-        """Seconds of the windows that are over: what may be used at once by whoever used
+        """The seconds of the complete windows: the share of its quota for a client that used
         nothing."""
         return (self.count - 1) * self.size_ms / 1000
 
@@ -34,7 +33,7 @@ class _Sample:
 
 
 class SampledRate:
-    """What is used per second. Old windows drop out as a whole (Q-05)."""
+    """The usage per second. Old windows drop out as a whole (Q-05)."""
 
     __slots__ = ("_samples", "_windows")
 
@@ -57,7 +56,7 @@ class SampledRate:
         return sum(sample.total for sample in self._samples) / (span_ms / 1000)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long nothing may be used until the rate is down at `limit` again; 0 if it is not
+        """The time until the rate is down at `limit` if nothing is used, in ms; 0 if it is not
         above."""
         span_ms = self._span_ms(now_ms)
         rate = sum(sample.total for sample in self._samples) / (span_ms / 1000)
@@ -96,7 +95,7 @@ class TokenBucket:
         self._tokens = self._refilled(rate, now_ms) - tokens
 
     def throttle_ms(self, rate: float, now_ms: int) -> int:
-        """How long until the bucket is at zero again; 0 if it is not below."""
+        """The time until the bucket is at zero again, in ms; 0 if it is not below."""
         tokens = self._refilled(rate, now_ms)
         self._tokens = tokens
         return 0 if tokens >= 0 else floor(-tokens / rate * 1000 + 0.5)

@@ -270,7 +270,7 @@ class _Parser:
         return _Part(whole.start, end)
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """How often: (least, most or None). None if no repetition stands here."""
+        """The bounds of a repetition: (least, most or None). None if no repetition stands here."""
         found: tuple[int, int | None] | None = None
         if self._take("*"):
             found = (0, None)

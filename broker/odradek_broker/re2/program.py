@@ -16,7 +16,7 @@ Assertion = Callable[[str, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: take a character, assert something of the position, or go on at once.
+    """An instruction: take a character, assert something of the position, or go on at once.
 
     `targets`: the instructions that follow, by number.
     """

@@ -18,7 +18,7 @@ from odradek_protocol.acls import (
 
 
 class Acl(NamedTuple):
-    """One ACL. `principal`: "User:alice"; `host`: an address, or `*`."""
+    """An access control entry. `principal`: "User:alice"; `host`: an address, or `*`."""
 
     resource_type: AclResourceType
     name: str
@@ -49,7 +49,7 @@ class AclFilter:
     permission: AclPermission = AclPermission.ANY
 
     def fits(self, acl: Acl) -> bool:
-        """Whether the ACL is meant."""
+        """True if the filter selects the ACL."""
         return (
             self.resource_type in (AclResourceType.ANY, acl.resource_type)
             and self.pattern_type in (PatternType.ANY, PatternType.MATCH, acl.pattern_type)
@@ -95,7 +95,7 @@ class _OfType:
     lengths: dict[int, int] = field(default_factory=dict)
 
     def buckets(self, name: str) -> Iterator[Bucket]:
-        """What holds for a name, in no order that counts."""
+        """The buckets of the ACLs that apply to a name, in no meaningful order."""
         for literal in {name, WILDCARD}:
             found = self.literal.get(literal)
             if found is not None:
@@ -150,7 +150,7 @@ class AclIndex:
         return acl in self._ids
 
     def has_id(self, acl_id: bytes) -> bool:
-        """Whether an ACL has this id."""
+        """True if an ACL has this id."""
         return acl_id in self._by_id
 
     def add(self, acl_id: bytes, acl: Acl) -> None:

@@ -46,7 +46,7 @@ def transactional_id(name: str) -> Resource:
 
 
 def denial(operation: Operation, resource: Resource) -> str:
-    """What clients without a right are told."""
+    """The error message for a client without the right."""
     what = resource.type.name.lower().replace("_", " ")
     name = "" if resource == CLUSTER else f" {resource.name!r}"
     return f"You do not have the right {operation.name} on the {what}{name}."
@@ -56,8 +56,7 @@ class Authorizer(Protocol):
     """Decides on requests. It is asked once per right and request, and must answer at once."""
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
-        """Whether the sender of this request may do the operation. A denial is told to the audit
-        log."""
+        """True if the sender of this request may do the operation. Denials go to the audit log."""
         ...
 
     def would_allow(
@@ -70,7 +69,7 @@ class Authorizer(Protocol):
     def allows_any(
         self, context: RequestContext, operation: Operation, kind: ResourceType, /
     ) -> bool:
-        """Whether the sender may do it on at least one resource of this type (A-04)."""
+        """True if the sender may do the operation on at least one resource of this type (A-04)."""
         ...
 
 
@@ -120,7 +119,7 @@ def hidden_topics(
 def visible_topics(
     authorizer: Authorizer, context: RequestContext
 ) -> Callable[[frozenset[str]], frozenset[str]]:
-    """What leaves out the topics that this client may not describe."""
+    """A filter that removes the topics that this client may not describe."""
     return lambda names: names - hidden_topics(authorizer, context, names)
 
 

@@ -44,7 +44,7 @@ class PasswordHash:
     parallelism: int = PARALLELISM
 
     def fits(self, password: str) -> bool:
-        """Whether it is of this password. Takes tens of milliseconds and megabytes."""
+        """True if the hash is of this password. Takes tens of milliseconds and megabytes."""
         return hmac.compare_digest(_derive(password, self), self.key)
 
     def __str__(self) -> str:

@@ -116,7 +116,7 @@ class _Queue:
 
 
 class PlainUsers:
-    """Who they are. `passwords`: in the clear, by name. `secret`: 32 random bytes of this
+    """The users of PLAIN. `passwords`: in the clear, by name. `secret`: 32 random bytes of this
     process."""
 
     def __init__(self, passwords: Mapping[str, str], secret: bytes, beside: Beside) -> None:
@@ -130,7 +130,7 @@ class PlainUsers:
         self._nobody = PasswordHash(secret, secret)
 
     def knows(self, name: str) -> bool:
-        """Whether somebody has this name."""
+        """True if a user has this name."""
         return name in self._passwords or name in self._hashes
 
     def use_hashes(self, hashes: Mapping[str, PasswordHash]) -> None:
@@ -142,7 +142,7 @@ class PlainUsers:
             self._nobody = replace(like, salt=self._secret, key=self._secret)
 
     def check(self, host: str, name: str, password: str) -> bool | Deferred[bool] | None:
-        """Whether it is this user's password; None if too many of its address wait already."""
+        """True if the password is this user's; None if too many checks of its address wait."""
         seen = self._keyed(password)
         given = self._passwords.get(name)
         if hmac.compare_digest(self._keyed(given or ""), seen) and given:

@@ -1,4 +1,4 @@
-"""What a mechanism of SASL is to a listener: an exchange of tokens that ends with a user, or with a
+"""SASL mechanisms as a listener sees them: an exchange of tokens that ends with a user, or with a
 refusal."""
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ Step = Challenge | Authenticated | Refused
 
 
 class Exchange(Protocol):
-    """One authentication of one client, by one mechanism."""
+    """An authentication of one client by one mechanism."""
 
     def step(self, token: bytes, /) -> Step | Deferred[Step]:
-        """Take the client's next token. Nothing is asked after the end."""
+        """Take the client's next token. Not called after the end."""
         ...
 
 

@@ -80,8 +80,8 @@ class ScramUsers:
         return self._credentials().get(user, {}).get(self.mechanism)
 
     def made_up(self, user: str) -> ScramCredential:
-        """What a user without a credential is shown, which no password fits. It looks like those of
-        others."""
+        """A credential that no password fits, for a user who has none. It looks like those of other
+        users."""
         name = self.mechanism.hash_name
         salt = hmac.digest(self._secret, b"salt" + user.encode(), name)
         key = hmac.digest(self._secret, b"key" + user.encode(), name)

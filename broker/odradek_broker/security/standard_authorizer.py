@@ -35,7 +35,7 @@ _ANY_NAME = "hardcode"
 
 
 class Decision(NamedTuple):
-    """Whether it is allowed, and what decided."""
+    """A decision, and the ACL or setting that it follows from."""
 
     allowed: bool
     rule: str
@@ -88,8 +88,8 @@ class StandardAuthorizer:
     def allows_any(
         self, context: RequestContext, operation: Operation, kind: ResourceType, /
     ) -> bool:
-        """Whether an ACL allows it for some name, of which no denial takes away every one
-        (A-64)."""
+        """True if the sender may do the operation on some resource of this type: on a resource of
+        any name whatever, or by an ACL that no denial overrides (A-64)."""
         whole = Resource(kind, _ANY_NAME)
         if self.would_allow(context, operation, whole):
             return True
@@ -154,8 +154,8 @@ class StandardAuthorizer:
     def _allows_some(
         self, context: RequestContext, operation: Operation, kind: ResourceType
     ) -> bool:
-        """As Kafka decides it: a permission counts unless the same name or a prefix of it is
-        denied."""
+        """True if a permission exists for a name that is not denied itself or by a prefix, as in
+        Kafka."""
         principals = (USER_PREFIX + context.user, EVERYBODY)
         hosts = (plain_host(context.host), WILDCARD)
         allowed: set[tuple[PatternType, str]] = set()

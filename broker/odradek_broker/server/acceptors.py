@@ -20,7 +20,7 @@ log = structlog.get_logger("odradek.server")
 
 
 class _OpenListener:
-    """One of them, and what is connected to it."""
+    """An open listener and the number of its connections."""
 
     def __init__(self, serving: Serving) -> None:
         self.serving = serving
@@ -71,8 +71,8 @@ class Acceptors:
         return min(self._connections_max, self._settings().max_connections)
 
     def excess(self) -> list[tuple[str, int]]:
-        """How many connections are too many after a limit was lowered: by listener, and over all of
-        them with the name "" at the end."""
+        """The number of connections over the limit after a limit was lowered: by listener, and at
+        the end, under the name "", over all of them."""
         found = []
         for name, each in self._open.items():
             over = each.connections - self._most_at(name)

@@ -25,7 +25,7 @@ _SIZE_BYTES = 4
 
 
 class State(Enum):
-    """What a connection is waiting for."""
+    """The message that a connection waits for."""
 
     INITIAL = "ApiVersions or SaslHandshake"
     HANDSHAKE = "SaslHandshake"
@@ -37,7 +37,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens to it."""
+    """An event in the authentication of a connection."""
 
     VERSIONS_TOLD = "ApiVersions was answered"
     HANDSHAKE_0 = "a mechanism was chosen, tokens follow"
@@ -113,7 +113,7 @@ class Authentication:
 
     @property
     def known(self) -> bool:
-        """Whether the client has been authenticated."""
+        """True if the client has been authenticated."""
         return bool(self._known_by)
 
     def answer(self, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
@@ -168,7 +168,7 @@ class Authentication:
         return ErrorCode.NONE, enabled
 
     def authenticate(self, token: bytes) -> AuthenticationAnswer | Deferred[AuthenticationAnswer]:
-        """What to answer SaslAuthenticate with."""
+        """The answer to a SaslAuthenticate with this token."""
         step = self._step(token)
         return step.map(self._stepped) if isinstance(step, Deferred) else self._stepped(step)
 
@@ -272,8 +272,8 @@ class Authentication:
     # --- Afterwards ---
 
     def _begins_again(self, frame: memoryview) -> bool:
-        """Whether a SaslHandshake begins an authentication; otherwise it is answered as out of
-        place."""
+        """True if a SaslHandshake begins a new authentication; False if it is to be refused as out
+        of place."""
         if int.from_bytes(frame[:_KEY_BYTES], "big", signed=True) != ApiKey.SASL_HANDSHAKE:
             return False
         if self._expires_at_ms is None:

@@ -159,7 +159,7 @@ class CleanerProcess:
         return self._process
 
     def _end(self) -> None:
-        """It ends when its stdin does."""
+        """Close the pipes, whereupon the process ends; kill it if it does not."""
         process, self._process = self._process, None
         if process is None:
             return

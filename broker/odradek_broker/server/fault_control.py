@@ -91,7 +91,7 @@ class FaultControl:
         }
 
     def remove(self, number: int) -> bool:
-        """Whether there was such a rule."""
+        """Remove a rule; False if there was none of this number."""
         return self._rules.remove(number)
 
     def clear(self) -> None:

@@ -66,7 +66,7 @@ class Serving(Protocol):
 
 
 class Handshakes(Protocol):
-    """What an acceptor asks about TLS; see `odradek_broker.server.tls.TlsListener`."""
+    """The limits of TLS handshakes; see `odradek_broker.server.tls.TlsListener`."""
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -75,20 +75,20 @@ class Handshakes(Protocol):
 
     @property
     def timeout_s(self) -> float:
-        """How long it may take."""
+        """The longest duration of a handshake, in seconds."""
         ...
 
     @property
     def most(self) -> int:
-        """How many may be under way at a time."""
+        """The largest number of handshakes under way at a time."""
         ...
 
     def begin(self, host: str) -> bool:
-        """Whether one may begin with this address."""
+        """Count a handshake with this address; False if the address has too many under way."""
         ...
 
     def ended(self, host: str, problem: BaseException | None) -> None:
-        """One that had begun is over."""
+        """Note the end of a handshake that had begun, and the problem if it failed."""
         ...
 
 
@@ -145,7 +145,7 @@ class Host(Protocol):
         ...
 
     def open_files(self) -> FileBudget:
-        """How many files there may be, raised as far as the user may."""
+        """The limit of open files, raised as far as the user may."""
         ...
 
     def bind(self, host: str, port: int) -> Listener:
@@ -339,7 +339,7 @@ class RealHost:
         return _Socket(listener)
 
     def background(self, loop: asyncio.AbstractEventLoop) -> Background:
-        """One thread."""
+        """A new thread for background work, which reports to the loop."""
         return BackgroundThread(loop)
 
     def group_commit(

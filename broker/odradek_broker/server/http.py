@@ -167,7 +167,7 @@ class HttpServer:
         return _response(status, json.dumps(answer).encode() + b"\n", "application/json")
 
     def _is_known(self, head: bytes) -> bool:
-        """Whether the request brings the token, or none is wanted."""
+        """True if the request has the token, or none is required."""
         if not self._token:
             return True
         given = b""

@@ -1,9 +1,9 @@
-"""What the authentications of one listener have in common, and what an address may cost that has
-not authenticated (N-27).
+"""The state that the authentications of a listener share, and the limits of an address whose
+clients have not authenticated (N-27).
 
-`Strangers` counts connections without a user by address, and the failures of an address: after some
-of them each answer waits longer. Who authenticates is not held up by the failures of others at its
-address.
+`UnauthenticatedConnections` counts connections without a user by address, and the failed
+authentications of an address: after some failures each answer is delayed longer. The failures of
+other clients at the same address do not delay a client that authenticates.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ _ADDRESSES_MAX = 10_000
 Close = Callable[[], None]
 
 
-class Strangers:
-    """What is known of addresses whose clients are not. `now_ms`: a steady clock."""
+class UnauthenticatedConnections:
+    """The connections and failures of addresses whose clients have not authenticated. `now_ms`: a
+    monotonic clock."""
 
     def __init__(self, most_per_address: int, most: int, now_ms: Callable[[], int]) -> None:
         self._most_per_address = most_per_address
@@ -85,14 +86,14 @@ class Strangers:
 
 
 class SaslListener:
-    """One listener with SASL: its mechanisms by name, in the order of the setting."""
+    """A listener with SASL: its mechanisms by name, in the order of the setting."""
 
     def __init__(
         self,
         settings: SaslListenerSettings,
         mechanisms: Mapping[str, Mechanism],
         config: BrokerConfig,
-        strangers: Strangers,
+        unauthenticated: UnauthenticatedConnections,
         clock: Clock,
         peer_log: PeerLog,
         metrics: BrokerMetrics,
@@ -103,7 +104,7 @@ class SaslListener:
             each.protocol for each in config.broker_listeners if each.name == self.name
         )
         self.mechanisms = mechanisms
-        self._strangers = strangers
+        self._unauthenticated = unauthenticated
         #: The largest frame before a client is known.
         self.receive_bytes_max = config.sasl_server_max_receive_size
         #: How long that may take.
@@ -119,8 +120,8 @@ class SaslListener:
         return int(self._clock.monotonic_ms())
 
     def session_lifetime_ms(self, mechanism: str, expires_at_ms: int | None) -> int | None:
-        """How long a session lasts that begins now, with credentials that expire at this wall time,
-        if they do; None: for ever (N-28)."""
+        """The duration of a session that begins now, in ms; None for ever (N-28). `expires_at_ms`:
+        the wall time at which its credentials expire, if they do."""
         most_ms = self._max_reauth_ms[mechanism]
         found = [most_ms] if most_ms > 0 else []
         if expires_at_ms is not None:
@@ -135,12 +136,12 @@ class SaslListener:
         """Count and tell one that failed; how long its answer has to wait, in ms."""
         self._metrics.authentication_failed(self.name, mechanism, again=again)
         self._peer_log.warn("refused an authentication", host, reason, listener=self.name)
-        return self._strangers.failed(host, self._delay_ms)
+        return self._unauthenticated.failed(host, self._delay_ms)
 
     def begin(self, host: str, close: Close) -> bool:
-        """Whether a connection without a user may stay; `ended` is told when it has one, or is
-        gone. `close` closes it, if there come to be too many."""
-        if self._strangers.begin(host, close):
+        """Count a connection without a user; False if its address has too many. `close` closes the
+        connection if there are too many later; call `ended` when it has a user or is gone."""
+        if self._unauthenticated.begin(host, close):
             return True
         self._peer_log.warn(
             "refused a connection",
@@ -152,7 +153,7 @@ class SaslListener:
 
     def ended(self, close: Close) -> None:
         """A connection that had begun has a user, or is gone."""
-        self._strangers.ended(close)
+        self._unauthenticated.ended(close)
 
     def late(self, host: str) -> None:
         """A client took too long."""

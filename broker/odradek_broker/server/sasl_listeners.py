@@ -28,7 +28,7 @@ from odradek_broker.security.scram import Credentials, ScramUsers
 from odradek_broker.server.errors import StartError
 from odradek_broker.server.jwks import JwksKeys
 from odradek_broker.server.peer_log import PeerLog
-from odradek_broker.server.sasl_listener import SaslListener, Strangers
+from odradek_broker.server.sasl_listener import SaslListener, UnauthenticatedConnections
 from odradek_protocol.sasl.scram import ScramMechanism
 from odradek_protocol.tls import files
 from odradek_protocol.tls.settings import TlsError
@@ -106,7 +106,7 @@ class SaslListeners:
         self._credentials, self._hashing, self._fetching = credentials, hashing, fetching
         self._files: list[UsersFile] = []
         self._secret = random_bytes(randomness, _SECRET_BYTES)
-        strangers = Strangers(
+        unauthenticated = UnauthenticatedConnections(
             config.max_sasl_authentications_per_ip,
             config.max_sasl_authentications,
             lambda: int(clock.monotonic_ms()),
@@ -121,7 +121,7 @@ class SaslListeners:
                 raise StartError(str(problem)) from None
             mechanisms = {name: self._mechanism(settings, name) for name in settings.mechanisms}
             self._listeners[each.name] = SaslListener(
-                settings, mechanisms, config, strangers, clock, peer_log, metrics
+                settings, mechanisms, config, unauthenticated, clock, peer_log, metrics
             )
 
     def get(self, name: str) -> SaslListener | None:

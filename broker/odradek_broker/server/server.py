@@ -116,7 +116,7 @@ async def serve(
 
 
 class Server:
-    """One broker. `start` and `stop` are called once each."""
+    """A broker in service. `start` and `stop` are called once each."""
 
     def __init__(
         self, config: BrokerConfig, host: Host | None = None, ordered: Rules | None = None

@@ -1,8 +1,8 @@
-"""How much may wait on connections: on each, and on all of them (N-14).
+"""Limits of what may wait on a connection, and on all connections (N-14).
 
-Requests that are not whole yet count too. Where all connections together hold too much, those with
-a large one are not read on, but for the one that began first: so there is always one that comes to
-its end and gives its memory back. Who keeps that place for too long loses its connection.
+Unfinished requests count too. While all connections together hold too much, connections with a
+large request are not read, except the one whose request began first: one request can always end and
+release its memory. A connection that is the first for too long is closed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 #: Requests up to this size are read to their end at any time.
 _SMALL_BYTES = 64 * 1024
 #: The part of the memory that peers may hold who have not authenticated.
-_SHARE_OF_STRANGERS = 8
+_UNAUTHENTICATED_SHARE = 8
 #: So many connections are read on at a time, which then may be too much again.
 _READ_ON_MAX = 16
 #: How long a request may take to arrive while others wait for its memory.
@@ -25,7 +25,7 @@ class Receiving(Protocol):
 
     @property
     def known(self) -> bool:
-        """Whether its peer has said who it is, or need not."""
+        """True if the peer is authenticated, or its listener needs no authentication."""
         ...
 
     def read_on(self) -> None:
@@ -96,8 +96,8 @@ class SessionLimits:
             each.read_on()
 
     def stalled(self, now_s: float) -> Receiving | None:
-        """Whose request has been the first to end for ARRIVAL_S, while others wait; to be called
-        again and again."""
+        """The connection whose unfinished request has been the oldest for ARRIVAL_S while others
+        wait for memory; None otherwise. Call it periodically."""
         first = next(iter(self._unfinished), None)
         if first is not self._first or not self._waiting:
             self._first, self._first_since_s = first, now_s
@@ -107,7 +107,7 @@ class SessionLimits:
     def _has_room(self, receiving: Receiving) -> bool:
         most = self.total_bytes_max
         if not receiving.known:
-            most //= _SHARE_OF_STRANGERS
+            most //= _UNAUTHENTICATED_SHARE
         if self.bytes_held + self.unfinished_bytes <= most:
             return True
         return next(iter(self._unfinished), None) is receiving

@@ -35,7 +35,7 @@ _NAMES_SHOWN_MAX = 10
 
 
 class TlsListener:
-    """One listener with TLS. `handshakes` counts those of all listeners that are not finished, by
+    """A listener with TLS. `handshakes` counts the unfinished handshakes of all listeners by
     address.
 
     TlsError if it has no usable certificate.
@@ -152,8 +152,8 @@ class TlsListener:
         say("refused a TLS connection", host, reason, listener=self.name)
 
     def user_of(self, ssl_object: Any) -> str:
-        """Who the peer is, by its certificate; ANONYMOUS without one. ValueError for one that
-        cannot be told.
+        """The user that the peer's certificate names; ANONYMOUS without a certificate. ValueError
+        if the certificate names none.
 
         `ssl_object`: the transport's extra info of that name.
         """
@@ -177,7 +177,7 @@ def open_tls(config: BrokerConfig, peer_log: PeerLog) -> dict[str, TlsListener]:
 
 
 def open_http_tls(config: BrokerConfig, peer_log: PeerLog) -> TlsListener | None:
-    """What the HTTP endpoint needs for TLS; None without. StartError if it has no usable
+    """The TLS settings of the HTTP endpoint; None without TLS. StartError if it has no usable
     certificate."""
     if config.http_address is None or config.http_security_protocol != "SSL":
         return None
@@ -188,8 +188,8 @@ def open_http_tls(config: BrokerConfig, peer_log: PeerLog) -> TlsListener | None
 
 
 def http_token(config: BrokerConfig) -> str:
-    """What requests of the HTTP endpoint have to bring; empty for nothing. StartError where it is a
-    reference that leads nowhere."""
+    """The token that requests to the HTTP endpoint must have; empty if none is required. StartError
+    for a reference that cannot be resolved."""
     try:
         return files.resolve(config.http_token)
     except TlsError as error:

@@ -17,7 +17,7 @@ from odradek_broker.security.sasl import OTHER_USER
 from odradek_broker.server import sasl_listener
 from odradek_broker.server.authentication import TRANSITIONS, Event, State
 from odradek_broker.server.errors import StartError
-from odradek_broker.server.sasl_listener import Strangers
+from odradek_broker.server.sasl_listener import UnauthenticatedConnections
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.sasl.scram import ScramMechanism, new_credential
@@ -216,7 +216,7 @@ async def test_n26_the_log_has_no_name_that_nobody_has(
     assert "wrong-password" not in text
 
 
-# --- What strangers may cost ----------------------------------------------------------------------
+# --- Limits of unauthenticated connections --------------------------------------------------------
 
 
 async def test_n27_a_large_frame_ends_the_connection(start_broker: StartBroker) -> None:
@@ -267,14 +267,14 @@ async def test_n27_the_oldest_of_too_many_strangers_is_closed(start_broker: Star
 
 def test_n27_failures_of_an_address_make_it_wait() -> None:
     now_ms = 0
-    strangers = Strangers(1, 1, lambda: now_ms)
-    waits = [strangers.failed("a", 100) for _ in range(14)]
+    connections = UnauthenticatedConnections(1, 1, lambda: now_ms)
+    waits = [connections.failed("a", 100) for _ in range(14)]
     assert waits[:5] == [100] * 5
     assert waits[5:8] == [300, 500, 900]
     assert waits[-1] == 10_100
-    assert strangers.failed("b", 100) == 100
+    assert connections.failed("b", 100) == 100
     now_ms = 60_000
-    assert strangers.failed("a", 100) == 100
+    assert connections.failed("a", 100) == 100
 
 
 # --- Sessions -------------------------------------------------------------------------------------

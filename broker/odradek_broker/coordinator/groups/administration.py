@@ -267,8 +267,9 @@ class GroupAdministration:
         return consumer_described(group, self._config, self._topics)
 
     def deletion(self, group_id: str) -> tuple[ErrorCode, list[Record]]:
-        """Whether the group may go, and the tombstones of all that it has; its own comes last, so
-        that a deletion that a crash cuts short is one that can be asked for again."""
+        """The error that forbids the deletion of a group, or the tombstones of everything that it
+        has. The group's own tombstone is the last, so that a deletion cut short by a crash can be
+        requested again."""
         group = self._any(group_id)
         error = deletion_error(group)
         if group is None or error is not ErrorCode.NONE:

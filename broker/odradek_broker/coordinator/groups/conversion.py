@@ -395,7 +395,7 @@ class GroupConversion:
         return out
 
     def _revive(self, group_id: str, value: GroupMetadataValue, now: Instant) -> ClassicGroup:
-        """As it will be by a record that is being written."""
+        """The classic group as the record `value`, which is being written, describes it."""
         classic = ClassicGroup(group_id, state_since_ms=now.wall_ms, observer=self._state_observer)
         self._groups[group_id] = classic
         classic.replay(value)

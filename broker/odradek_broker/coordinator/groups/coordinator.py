@@ -94,7 +94,7 @@ class GroupEnv(CoordinatorEnv, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """One group, for metrics and tools. `generation`: a consumer group's epoch."""
+    """An entry of the list of groups, for metrics. `generation`: a consumer group's epoch."""
 
     group_id: str
     state: GroupState | ConsumerGroupState
@@ -232,9 +232,9 @@ class GroupCoordinator:
     def commit_offsets(
         self, call: CommitCall, producer: ProducerIdentity | None = None
     ) -> Deferred[list[ErrorCode]]:
-        """One code for each part of the call, in its order.
+        """Commit offsets; the answer has one code for each part of the call, in its order.
 
-        With a producer the offsets count once its transaction does (O-17).
+        With a producer, the offsets become visible when its transaction is committed (O-17).
         """
         return self.shards.ask(
             call.group_id,
@@ -245,7 +245,7 @@ class GroupCoordinator:
     def commit_in_transaction(
         self, call: CommitCall, producer_id: int, producer_epoch: int
     ) -> Deferred[list[ErrorCode]]:
-        """As `commit_offsets`; the offsets count once the producer's transaction does (O-17)."""
+        """Commit offsets within the producer's transaction (O-17); see `commit_offsets`."""
         return self.commit_offsets(call, ProducerIdentity(producer_id, producer_epoch))
 
     def offsets_partition(self, group_id: str) -> int | None:
@@ -399,12 +399,13 @@ class GroupCoordinator:
         return self.shards.find(group_id)[1]
 
     def group(self, group_id: str) -> ClassicGroup | None:
-        """One group, to look at and not to change; None if it is not here."""
+        """The classic group, to read and not to change; None if this broker does not have it."""
         runtime, _ = self.shards.find(group_id)
         return None if runtime is None else runtime.core.groups.get(group_id)
 
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
-        """As `group`, of the next-generation protocol."""
+        """The group of the next-generation protocol, to read and not to change; None if this broker
+        does not have it."""
         runtime, _ = self.shards.find(group_id)
         return None if runtime is None else runtime.core.consumers.get(group_id)
 

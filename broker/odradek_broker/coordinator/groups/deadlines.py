@@ -47,7 +47,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
 def classic_session_timeout_ms(member: Member) -> int:
-    """How long the member may be silent."""
+    """The longest silence of a member, in ms."""
     return NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
 
 

@@ -47,7 +47,7 @@ OFFSET_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
 
 @dataclass(frozen=True, slots=True)
 class CommitPart:
-    """One position to store. `leader_epoch` -1 is unknown; `metadata` the client's own text."""
+    """A position to store. `leader_epoch` -1 is unknown; `metadata` is the client's own text."""
 
     topic: str
     partition: int
@@ -70,7 +70,7 @@ class CommitCall:
 
 
 class FetchingMember(NamedTuple):
-    """Who fetches, as a member of a consumer group; the defaults are nobody (O-21)."""
+    """The member of a consumer group that fetches offsets; the defaults mean no member (O-21)."""
 
     member_id: str | None = None
     epoch: int = NO_GENERATION
@@ -81,7 +81,7 @@ NOT_A_MEMBER = FetchingMember()
 
 @dataclass(frozen=True, slots=True)
 class FetchedPart:
-    """One position as OffsetFetch answers it; offset -1 where nothing is committed (O-08)."""
+    """A position as OffsetFetch answers it; offset -1 where nothing is committed (O-08)."""
 
     topic: str
     partition: int

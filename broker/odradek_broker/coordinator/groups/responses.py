@@ -117,7 +117,7 @@ def leave_refused(
 
 
 def leaving_members(request: LeaveGroupRequest, api_version: int) -> list[MemberIdentity]:
-    """Who leaves: one member by its id, or from version 3 on any number."""
+    """The members that leave: one by its id, or any number from version 3 on."""
     if api_version >= MEMBERS_SINCE:
         return request.members
     return [MemberIdentity(member_id=request.member_id)]

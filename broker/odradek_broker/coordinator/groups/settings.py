@@ -60,14 +60,13 @@ class Topics(Protocol):
 
 
 def session_timeout_ms(config: ConsumerGroupSettings, topics: Topics, group_id: str) -> int:
-    """How long a member of the group may be silent: the group's own setting, or the broker's."""
+    """The longest silence of a member of the group: the group's own setting, or the broker's."""
     own_ms = topics.group_setting_ms(group_id, "consumer.session.timeout.ms")
     return config.group_consumer_session_timeout_ms if own_ms is None else own_ms
 
 
 def heartbeat_interval_ms(config: ConsumerGroupSettings, topics: Topics, group_id: str) -> int:
-    """How often a member of the group is to be heard of: the group's own setting, or the
-    broker's."""
+    """The interval between heartbeats of a member: the group's own setting, or the broker's."""
     own_ms = topics.group_setting_ms(group_id, "consumer.heartbeat.interval.ms")
     return config.group_consumer_heartbeat_interval_ms if own_ms is None else own_ms
 

@@ -52,7 +52,7 @@ class Deadline(Enum):
 
 
 class TimerName(NamedTuple):
-    """One deadline; `number` tells the parked calls of an id apart."""
+    """The name of a deadline; `number` distinguishes the parked calls of a transactional id."""
 
     kind: Deadline
     transactional_id: str = ""
@@ -238,7 +238,7 @@ class Completion:
         return self.send_markers(name, now)
 
     def send_markers(self, name: str, now: Instant) -> Outcome:
-        """Those that are left; without any the transaction is complete."""
+        """Request the markers that are not written yet; without any, complete the transaction."""
         progress = self._under_way.get(name)
         if progress is None or progress.in_flight:
             return Outcome()

@@ -120,7 +120,7 @@ class MarkerProgress:
         )
 
     def backoff_ms(self) -> int:
-        """How long to wait before the next attempt."""
+        """The pause before the next attempt, in ms."""
         return min(BACKOFF_MAX_MS, BACKOFF_MS << min(self.attempts, 20))
 
     def answered(
@@ -157,7 +157,7 @@ class Leadership(Protocol):
 
 
 class OffsetsReader(Protocol):
-    """Who must know of markers on `__consumer_offsets` (O-17)."""
+    """The group coordinator's interest in markers on `__consumer_offsets` (O-17)."""
 
     def marker_written(
         self, index: int, producer_id: int, commit: bool, written: Deferred[ErrorCode], /
@@ -181,7 +181,7 @@ class MarkerEnv(Protocol):
 
     @property
     def metadata(self) -> Leadership:
-        """Who leads what (D8)."""
+        """The leaders of partitions (D8)."""
         ...
 
     @property
@@ -202,10 +202,10 @@ def write_markers(env: MarkerEnv, markers: Sequence[MarkerRequest]) -> Deferred[
 
 
 def write_marker(env: MarkerEnv, marker: MarkerRequest) -> Deferred[MarkerResults]:
-    """One producer's markers; resolves when all of them are durable or refused.
+    """Write a producer's markers; resolves when all of them are durable or refused.
 
-    Codes (T-43): NONE; 3 where there is no such partition and 6 where another broker leads it;
-    47 and 52 where a newer producer or coordinator was there before (T-41); 56 from the disk.
+    Codes (T-43): NONE; 3 where there is no such partition and 6 where another broker leads it; 47
+    and 52 where a newer producer or coordinator wrote before (T-41); 56 after an error of the disk.
     """
     partitions = list(dict.fromkeys(marker.partitions))
     return gather([_write(env, marker, partition) for partition in partitions]).map(

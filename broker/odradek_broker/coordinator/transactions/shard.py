@@ -583,7 +583,7 @@ class TransactionShard:
         )
 
     def is_open(self, name: str, now: Instant) -> bool:
-        """Whether it has a transaction that nobody has begun to end."""
+        """True if the id has an ongoing transaction that nobody has begun to end."""
         held = self.transactions.get(name)
         return held is not None and held.state is _S.ONGOING and self._pending.target(name) is None
 
@@ -592,7 +592,7 @@ class TransactionShard:
         return self._abort_if(self._timed_out, name, now)
 
     def abort_open(self, name: str, now: Instant) -> Outcome:
-        """As if its time were over."""
+        """Abort the id's ongoing transaction, as if its timeout had passed."""
         return self._abort_if(self.is_open, name, now)
 
     def _abort_if(

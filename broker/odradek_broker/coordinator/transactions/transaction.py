@@ -185,10 +185,10 @@ def is_exhausted(epoch: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One transactional id. Times in milliseconds since the epoch.
+    """The state of a transactional id. Times in milliseconds since the epoch.
 
-    `last_epoch`: the epoch before the raise that the client may not have heard of (T-12).
-    `client_version`: the transaction version that the client spoke last. `next_producer_id` and
+    `last_epoch`: the epoch before the raise that the client may not have received (T-12).
+    `client_version`: the transaction version of the client's last request. `next_producer_id` and
     `next_epoch`: the identity that takes over when this transaction is complete (T-64, KIP-939).
     """
 

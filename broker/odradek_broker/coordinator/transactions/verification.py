@@ -94,7 +94,7 @@ class UnverifiedAppend:
 
 
 class _Question(NamedTuple):
-    """Who asks, and whether partitions are to be added."""
+    """A question to the coordinator; `add`: also add the partitions to the transaction."""
 
     transactional_id: str
     producer_id: int
@@ -103,11 +103,12 @@ class _Question(NamedTuple):
 
 
 class TransactionVerification:
-    """One for the broker. Its queues are as long as what connections may have in flight (N-14).
+    """The appends of the broker that wait for the transaction coordinator's word. The queues are
+    bounded by the requests that connections may have in flight (N-14).
 
-    `verifies`: is `transaction.partition.verification.enable` on now? Without it, producers of
-    version 1 are believed that they have added their partitions; those of version 2 never have
-    (T-61).
+    `verifies`: the present value of `transaction.partition.verification.enable`. While it is false,
+    producers of version 1 are trusted to have added their partitions; those of version 2 never add
+    them beforehand (T-61).
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class TransactionVerification:
 
     @property
     def waiting(self) -> int:
-        """How many appends wait."""
+        """The number of appends that wait."""
         return sum(len(queue.waiting) for queue in self._queues.values())
 
     def may_append(

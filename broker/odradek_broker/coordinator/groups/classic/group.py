@@ -430,7 +430,7 @@ class ClassicGroup:
 
     @property
     def max_rebalance_timeout_ms(self) -> int:
-        """How long a join phase may take (G-41)."""
+        """The longest duration of a join phase, in ms (G-41)."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property

@@ -20,7 +20,7 @@ from odradek_broker.coordinator.groups.consumer.group import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber:
-    """One member, as assignors see it. `topics`: ids; `current`: what it was to have so far."""
+    """A member as assignors see it. `topics`: ids; `current`: the member's target so far."""
 
     member_id: str
     instance_id: str | None = None
@@ -65,7 +65,7 @@ def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> 
 
 
 def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Assignment:
-    """As even as the subscriptions allow, and then with as few moves as that takes.
+    """The most even assignment that the subscriptions allow, with as few moves as possible.
 
     Even means: no chain of hand-overs, each to another subscriber of the topic, leads from a member
     to one that has at least two partitions less.
@@ -74,7 +74,8 @@ def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -
 
 
 class _Uniform:
-    """One run. `held`: member -> topic -> partitions, kept in step with `loads`."""
+    """A single run of the uniform assignor. `held`: member -> topic -> partitions, kept in step
+    with `loads`."""
 
     def __init__(self, members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> None:
         self.counts = counts
@@ -91,7 +92,6 @@ class _Uniform:
         self._keep(members)
 
     def _keep(self, members: Sequence[Subscriber]) -> None:
-        """Whoever has a partition keeps it for now."""
         taken: set[tuple[bytes, int]] = set()
         for member in members:
             for topic_id, index in each_partition(member.current):
@@ -178,8 +178,9 @@ class _Uniform:
         return None
 
     def _move_along(self, path: list[tuple[str, bytes, str]]) -> None:
-        """As many as the narrowest hand-over allows, but past the average one by one: what goes
-        too far would have to move again."""
+        """Move as many partitions as the narrowest hand-over allows and as leave both ends on their
+        side of the average, but at least one. A partition moved further would have to move again.
+        """
         first, last = path[0][0], path[-1][2]
         total, members = sum(self.loads.values()), len(self.loads)
         surplus = self.loads[first] - -(-total // members)

@@ -27,20 +27,20 @@ from odradek_protocol.stored.consumer_group import (
 
 
 class MemberState(IntEnum):
-    """How far a member has come towards its target; the numbers are those in the records."""
+    """The progress of a member towards its target; the numbers are those in the records."""
 
     STABLE = 1
-    """It has what its epoch gave it."""
+    """The member has the partitions that its epoch gave it."""
 
     UNREVOKED_PARTITIONS = 2
-    """It has been told to give partitions back and has not said that it did."""
+    """The member was told to revoke partitions and has not confirmed it."""
 
     UNRELEASED_PARTITIONS = 3
-    """It is at the target's epoch, but others still hold some of what it is to get."""
+    """The member is at the target's epoch, but others still have some partitions of its target."""
 
 
 class ConsumerGroupState(Enum):
-    """The names are those that Kafka's tools show (G-104)."""
+    """The states of a consumer group, with the names that Kafka's tools show (G-104)."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
