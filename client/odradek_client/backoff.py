@@ -1,4 +1,4 @@
-"""How long to wait before trying again: exponential, with jitter, bounded (rule N-16)."""
+"""The wait before another try: exponential, with jitter, bounded (rule N-16)."""
 
 from __future__ import annotations
 

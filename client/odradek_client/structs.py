@@ -9,7 +9,7 @@ from odradek_protocol.records.record import Headers, TimestampType
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic."""
+    """A partition of a topic."""
 
     topic: str
     partition: int
@@ -40,7 +40,8 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who a consumer is in its group (KIP-447); generation -1 and no member id outside of it."""
+    """The identity of a consumer in its group (KIP-447); generation -1 and no member id outside of
+    a group."""
 
     group_id: str
     generation_id: int = -1
@@ -66,7 +67,7 @@ class PreparedTransaction(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """One record as it was read.
+    """A record as a consumer read it.
 
     `timestamp` in ms, -1 for none; `key` and `value` are bytes or None, or what the deserializers
     made of the bytes; `headers` in the order they were written; `leader_epoch` -1 if unknown.

@@ -1,5 +1,5 @@
-"""What ACLs are made of, by Kafka's numbers (KIP-11, KIP-290, KIP-140): in requests, in the
-metadata log, in both clients."""
+"""The parts of an ACL, by Kafka's numbers (KIP-11, KIP-290, KIP-140), for requests, the metadata
+log and both clients."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class AclResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How the name of a resource is meant (KIP-290). UNKNOWN, ANY and MATCH are for filters.
+    """The meaning of a resource's name in an ACL (KIP-290). UNKNOWN, ANY and MATCH are for filters.
 
-    MATCH: of any type, if it fits the name that is asked for.
+    MATCH finds ACLs of every type that apply to the name.
     """
 
     UNKNOWN = 0

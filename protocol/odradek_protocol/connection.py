@@ -30,7 +30,7 @@ class FrameTooLarge(DecodeError):
 
 
 class TlsBytes(FrameTooLarge):
-    """What should be a length is the beginning of a TLS record: the peer speaks TLS."""
+    """The bytes of the length are the beginning of a TLS record: the peer speaks TLS."""
 
 
 #: The kinds of TLS records, and the first byte of their version.

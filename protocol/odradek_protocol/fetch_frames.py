@@ -89,7 +89,7 @@ class OneFetch(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """What is answered for a partition without an error. `topic` is a name or 16 bytes of an id;
+    """The answer for a partition without an error. `topic` is a name or 16 bytes of an id;
     `aborted` has (producer id, first offset), or is None with read_uncommitted."""
 
     topic: str | bytes
@@ -267,7 +267,7 @@ def _runs(fetched: Sequence[FetchedPartition]) -> list[tuple[str | bytes, list[F
 
 
 def _partition_head(one: FetchedPartition, version: int) -> bytes:
-    """What precedes the records of a partition."""
+    """The fields of a partition that precede its records."""
     flexible = version >= _FLEXIBLE_SINCE
     if version >= _LOG_START_SINCE:
         head = _ANSWER_5.pack(
@@ -298,7 +298,7 @@ def _topic_field(topic: str | bytes, version: int) -> bytes:
 
 
 def _length(count: int, flexible: bool) -> bytes:
-    """How many there are; -1 for null."""
+    """The length in front of an array or bytes of `count` elements; -1 for null."""
     if not flexible:
         return _INT32.pack(count)
     value = count + 1

@@ -130,9 +130,9 @@ def decode_correlation_id(frame: Buffer) -> int:
 
 
 def is_unsupported_version(frame: Buffer) -> bool:
-    """Whether an ApiVersions answer has the code UNSUPPORTED_VERSION.
+    """True if an ApiVersions answer has the code UNSUPPORTED_VERSION.
 
-    In all of its versions the code is behind the correlation id; the rest is in version 0 then.
+    In every version the code follows the correlation id; with this code, the rest is in version 0.
     """
     code = frame[_CORRELATION.size : _CORRELATION.size + 2]
     return int.from_bytes(code, "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION

@@ -119,7 +119,7 @@ PRIVATE_KEYS = frozenset(key for key in ApiKey if key >= 10_000)
 
 @dataclass(frozen=True)
 class Api:
-    """One row: the messages of a key, and the versions served and advertised.
+    """The messages of an API key, and the versions served and advertised.
 
     `advertised` differs from `versions` for Produce only: librdkafka takes a minimum above 0 for a
     broker without compression (KAFKA-18659), so 0 is advertised and 0-2 close the connection.

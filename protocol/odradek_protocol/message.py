@@ -1,4 +1,4 @@
-"""How a message is declared: once, as a typed class, for all its versions.
+"""The declaration of a message: a typed class for all its versions.
 
     @message(key=18, versions="0-4", flexible="3+")
     class ApiVersionsRequest(Message):
@@ -71,8 +71,8 @@ FieldType = WireType | ArrayOf | type["Struct"]
 
 @dataclasses.dataclass(frozen=True)
 class FieldSpec:
-    """One field of one declaration. `name` is Kafka's, in snake case. `secret`: its value is never
-    shown."""
+    """A field of a declaration. `name` is Kafka's, in snake case. The value of a `secret` field is
+    never shown."""
 
     name: str
     type: FieldType

@@ -158,7 +158,7 @@ class SizedArray(_Sized):
 
 
 class NullableStruct(c.Construct):  # type: ignore[misc]
-    """One byte, -1 for null and 1 for a struct that follows."""
+    """A byte that is -1 for null, or 1 and a struct."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()

@@ -37,8 +37,8 @@ Code = TypeVar("Code", bound=IntEnum)
 
 @dataclass(frozen=True)
 class AclBinding:
-    """One ACL: who (`principal`, "User:alice" or "User:*", from the address `host` or `*`) may do
-    what with which resource, or with DENY may not.
+    """An ACL: `principal` ("User:alice" or "User:*"), from the address `host` (`*` for any), may
+    perform the operation on the resource; with DENY it may not.
 
     `name`: `*` for all names; with PatternType.PREFIXED for those that begin with it.
     """

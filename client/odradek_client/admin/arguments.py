@@ -8,7 +8,8 @@ T = TypeVar("T")
 
 
 def each_of(given: Any, kind: type[T], what: str, give: str) -> list[T]:
-    """One thing, or several, as a list. TypeError for anything else, before it is sent."""
+    """Return a single value, or several, as a list. TypeError for anything that is not a `kind`,
+    before a request is sent."""
     try:
         items: list[Any] = [given] if isinstance(given, kind | str) else list(given)
     except TypeError:

@@ -58,8 +58,9 @@ class ReplicaSize:
 
 @dataclass(frozen=True)
 class LogDir:
-    """One data directory of a broker. `error` says why nothing is known of it; the bytes of its
-    volume are None where the broker does not say."""
+    """A data directory of a broker. With an `error` nothing else is known of the directory.
+    `total_bytes` and `usable_bytes` of its volume are None where the broker does not report
+    them."""
 
     path: str
     error: OdradekError | None

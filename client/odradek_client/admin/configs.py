@@ -97,7 +97,7 @@ class ConfigResource:
 
 @dataclass(frozen=True)
 class ConfigEntry:
-    """One setting. `value` is None if it is sensitive or not set."""
+    """A setting as the broker describes it. `value` is None if it is sensitive or not set."""
 
     name: str
     value: str | None
@@ -110,7 +110,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True)
 class ConfigChange:
-    """One setting to change."""
+    """A change of a single setting."""
 
     name: str
     value: str | None = None

@@ -57,8 +57,8 @@ _NO_SUCH_CONSUMER_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_V
 
 @dataclass(frozen=True)
 class GroupListing:
-    """One group. `state` is None where the broker is too old to say, and `type` "classic";
-    `protocol_type` is empty if nobody ever joined. `coordinator` is a node id."""
+    """A group as a broker lists it. Brokers that are too old to report them leave `state` None and
+    `type` "classic"; `protocol_type` is empty if nobody ever joined. `coordinator` is a node id."""
 
     group_id: str
     protocol_type: str
@@ -69,10 +69,10 @@ class GroupListing:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """One member. `host` as the broker prints it; the topics and partitions are those of a
-    consumer, and empty until the group is stable. `epoch`: of a member of a consumer group
-    (KIP-848), which has what `assignment` says and is on its way to what the group's epoch gives
-    it."""
+    """A member of a group. `host` as the broker prints it; `topics` and `assignment` are read for
+    consumers only, and empty until the group is stable. `epoch`: the member epoch in a consumer
+    group (KIP-848), None in a classic group; the member owns `assignment`, and a lower epoch than
+    the group's means that it has not yet taken over the group's target."""
 
     member_id: str
     instance_id: str | None
@@ -85,9 +85,9 @@ class GroupMember:
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """One group in detail, of either protocol (`type`). `assignor`: what its members agreed on,
-    empty until the group is stable. `epoch`: of a consumer group (KIP-848). `coordinator` is a node
-    id."""
+    """A group in detail, of either protocol (`type`). `assignor`: the assignor that the members
+    agreed on, empty until the group is stable. `epoch`: the group epoch of a consumer group
+    (KIP-848), None for a classic group. `coordinator` is a node id."""
 
     group_id: str
     coordinator: int
@@ -100,7 +100,7 @@ class GroupDescription:
 
     @property
     def is_active(self) -> bool:
-        """Whether it has members, so that nobody else may move its offsets."""
+        """True if the group has members, so that nobody else may move its offsets."""
         return self.state not in ("Empty", _DEAD)
 
 
@@ -229,7 +229,8 @@ def group_error(
 
 
 def _known(name: str, names: Iterable[str], what: str) -> str:
-    """As Kafka writes it: older brokers take no other case."""
+    """Return the name in the case that Kafka writes: older brokers take no other. Refused if there
+    is no such name."""
     found = next((each for each in names if each.lower() == name.lower()), None)
     if found is None:
         raise Refused(f"there is no {what} {name!r}; there are {', '.join(names)}")

@@ -60,7 +60,7 @@ class NothingKnown(Refused):
 
 @dataclass(frozen=True)
 class HistoryEvent:
-    """One thing that happened, or the same thing `times` times, last at `last_time_ms`.
+    """An event, which happened `times` times, last at `last_time_ms`.
 
     Times in milliseconds since 1970, by the broker's clock. `name` and `details` are for programs.
     """
@@ -101,7 +101,7 @@ class HistoryDescription:
 
     @property
     def forgotten(self) -> bool:
-        """Whether events since the broker's start may be missing."""
+        """True if events since the broker's start may be missing."""
         return self.complete_since_ms > self.started_ms
 
 

@@ -25,7 +25,8 @@ from odradek_protocol.schemas.write_txn_markers import (
 
 @dataclass(frozen=True)
 class ProducerDescription:
-    """One producer that has written to a partition; None for no open transaction there."""
+    """A producer that has written to a partition. `transaction_start_offset` is None if it has no
+    open transaction there."""
 
     producer_id: int
     epoch: int
@@ -41,7 +42,7 @@ class ProducerAdmin(AdminPart):
     async def describe_producers(
         self, partitions: Iterable[tuple[str, int]], *, raise_errors: bool = True
     ) -> Results[TopicPartition, list[ProducerDescription]]:
-        """Who has written to partitions with an identity, by partition.
+        """The producers with a producer id that have written to each partition.
 
         Raises UnknownTopicOrPartition, TopicAuthorizationFailed.
         """

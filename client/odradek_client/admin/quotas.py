@@ -26,10 +26,10 @@ from odradek_protocol.schemas.describe_client_quotas import EntityData as Descri
 
 
 class QuotaName(IntEnum):
-    """What may stand for a name; the numbers are those of the match types of a filter.
+    """The stand-ins for a name, numbered as the match types of a filter.
 
-    DEFAULT: whoever of the type has no quota of its own. ANY: each name and the default, for
-    asking.
+    DEFAULT: everybody of that type without a quota of their own. ANY: each name and the default,
+    for filters only.
     """
 
     DEFAULT = 1
@@ -38,7 +38,7 @@ class QuotaName(IntEnum):
 
 @dataclass(frozen=True)
 class QuotaEntity:
-    """Whose quota it is: a user, a client id, both together, or an IP address.
+    """The owner of a quota: a user, a client id, both together, or an IP address.
 
     DEFAULT stands for all that have none of their own; None: the entity has no such part.
     """

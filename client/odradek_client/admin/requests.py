@@ -294,7 +294,8 @@ class AdminRequests:
         return settle(results, errors, raise_errors)
 
     async def retrying(self, ask: Callable[[], Awaitable[V]]) -> V:
-        """One question, again while its error is retriable and there is time."""
+        """Call `ask` until it succeeds; repeat it while its error is retriable and
+        default_api_timeout_ms has not passed."""
         loop = self._network.loop
         deadline = loop.time() + self._config.default_api_timeout_ms / 1000
         failures = 0
@@ -322,10 +323,10 @@ class AdminRequests:
         self._created.pop(topic, None)
 
     def _may_turn_up(self, topic: str, partition: int, patience_ms: float) -> bool:
-        """Whether a partition that a node does not know may be there all the same.
+        """True if a partition that a node does not know may appear there soon.
 
-        Certainly if this admin has just created it. Otherwise for a moment, where there are several
-        nodes.
+        Either this admin has just created it, or there are several nodes and `patience_ms` is not
+        over.
         """
         created = self._created.get(topic)
         if created is not None and self._network.now_ms() - created[1] < CREATED_PATIENCE_MS:

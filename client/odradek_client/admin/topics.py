@@ -57,7 +57,7 @@ class CreatedTopic:
 
 @dataclass(frozen=True)
 class PartitionDescription:
-    """One partition. `leader` is None while there is none."""
+    """A partition of a topic. `leader` is None while the partition has none."""
 
     partition: int
     leader: int | None
@@ -69,7 +69,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """One topic."""
+    """A topic with its partitions."""
 
     name: str
     topic_id: bytes

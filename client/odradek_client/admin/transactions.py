@@ -38,7 +38,7 @@ _FENCING_TIMEOUT_MS = 1
 
 @dataclass(frozen=True)
 class TransactionListing:
-    """One transactional id. `coordinator` is a node id."""
+    """A transactional id as its coordinator lists it. `coordinator` is a node id."""
 
     transactional_id: str
     producer_id: int
@@ -48,7 +48,7 @@ class TransactionListing:
 
 @dataclass(frozen=True)
 class TransactionDescription:
-    """One transactional id in detail; `start_ms` since 1970, None while no transaction is open."""
+    """A transactional id in detail; `start_ms` since 1970, None while no transaction is open."""
 
     transactional_id: str
     coordinator: int
@@ -61,7 +61,7 @@ class TransactionDescription:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is under way or being ended."""
+        """True if a transaction is under way or being ended."""
         return self.state in OPEN_STATES
 
 

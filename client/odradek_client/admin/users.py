@@ -34,7 +34,8 @@ _SALT_BYTES = 32
 
 @dataclass(frozen=True)
 class ScramCredentialInfo:
-    """What a broker tells of a credential. `mechanism`: "SCRAM-SHA-256" or "SCRAM-SHA-512"."""
+    """The part of a SCRAM credential that a broker discloses. `mechanism`: "SCRAM-SHA-256" or
+    "SCRAM-SHA-512"."""
 
     mechanism: str
     iterations: int

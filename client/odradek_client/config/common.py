@@ -200,7 +200,7 @@ class ClientConfig(Settings):
 
     @property
     def start_timeout_ms(self) -> int:
-        """How long starting may take."""
+        """The longest time that starting may take, in ms."""
         return self.default_api_timeout_ms
 
     @classmethod

@@ -1,4 +1,4 @@
-"""How a setting is declared: once, as a typed field, in one row.
+"""The declaration of a setting: a typed field, in one row.
 
     linger_ms: int = setting(5, at_least=0, doc="How long a record may wait for others.")
 

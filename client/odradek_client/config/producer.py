@@ -88,7 +88,7 @@ class ProducerConfig(ClientConfig):
 
     @property
     def start_timeout_ms(self) -> int:
-        """How long starting may take."""
+        """The longest time that starting may take, in ms."""
         return self.max_block_ms
 
     @classmethod
@@ -100,7 +100,8 @@ class ProducerConfig(ClientConfig):
 
 
 def _resolve_idempotence(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Whether the producer is idempotent, and what that needs (C-01, C-02)."""
+    """Set enable_idempotence and the in-flight limit from what was given. ConfigError if other
+    settings exclude them (C-01, C-02)."""
     in_the_way = []
     if values["acks"] != -1:
         in_the_way.append('acks must be "all"')

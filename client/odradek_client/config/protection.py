@@ -1,4 +1,4 @@
-"""What the settings of `security_protocol`, TLS and SASL mean together."""
+"""The checks of `security_protocol`, TLS and SASL settings against each other."""
 
 from __future__ import annotations
 

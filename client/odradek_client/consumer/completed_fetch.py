@@ -37,7 +37,7 @@ _KINDS = (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
 
 @dataclass(frozen=True, slots=True)
 class DecodeSettings:
-    """How batches become records. `key`, `value`: deserializers, not called for null."""
+    """The settings for decoding batches. `key`, `value`: deserializers, not called for null."""
 
     check_crcs: bool = True
     read_committed: bool = False
@@ -46,7 +46,7 @@ class DecodeSettings:
 
 
 class Rows(Protocol):
-    """What gathers records without an object for each: `ArrowRows`, for one."""
+    """A collector of records that makes no object for each record, such as `ArrowRows`."""
 
     @property
     def count(self) -> int: ...
@@ -152,9 +152,10 @@ class CompletedFetch:
         return taken
 
     def take_rows(self, rows: Rows, limit: int) -> int:
-        """As `take`, into `rows` as they were written: deserializers are not called.
+        """Move up to `limit` records into `rows` as they were written, without calling
+        deserializers.
 
-        Returns how many; fewer than `limit` at the end, and where `rows` is full.
+        Returns their number: fewer than `limit` at the end of the fetch, or when `rows` is full.
         """
         if self.cursor < len(self.records) or self._failure is not None:
             # What `take` left of the batch at hand: decode it again.
@@ -236,7 +237,7 @@ class CompletedFetch:
         return header.base_offset, header.last_offset
 
     def _may_have_records(self, header: BatchHeader) -> bool:
-        """Whether the batch may have something for the application."""
+        """True if the batch may have records for the application."""
         if self._settings.read_committed and self._aborted.hides(self._data, self._at, header):
             return False
         return not header.is_control and header.next_offset > self.next_offset
@@ -323,7 +324,7 @@ class CompletedFetch:
 
 
 def _before(offsets: Sequence[int], offset: int) -> int:
-    """How many of the ascending offsets lie before `offset`."""
+    """The number of ascending offsets that lie before `offset`."""
     if not offsets or offsets[0] >= offset:
         return 0
     return sum(1 for each in offsets if each < offset)

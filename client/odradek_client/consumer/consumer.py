@@ -260,7 +260,8 @@ class Consumer:
     async def getmany(
         self, *partitions: Partition, timeout_ms: float = 1_000, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """As `poll`, by partition; only of `partitions`, if any are given."""
+        """Poll as `poll` does and return the records by partition; with `partitions`, only records
+        of these."""
         self._require_open()
         limit = self._limit(max_records)
         only = frozenset(as_partition(each) for each in partitions)
@@ -276,7 +277,7 @@ class Consumer:
         include_headers: bool = False,
         columns: Collection[str] | None = None,
     ) -> pyarrow.RecordBatch:
-        """As `poll`, as one `pyarrow.RecordBatch` in place of an object per record.
+        """Poll as `poll` does, and return a `pyarrow.RecordBatch` in place of an object per record.
 
         Its rows are those of Spark's `kafka` format: key and value (binary; deserializers are not
         called), topic, partition, offset, timestamp (microseconds, UTC), timestampType, and with
@@ -298,8 +299,8 @@ class Consumer:
     async def poll_rows(
         self, rows: Rows, timeout_ms: float = 1_000, max_records: int | None = None
     ) -> None:
-        """As `poll`, into an object of one's own, which is given whole batches; deserializers are
-        not called."""
+        """Poll as `poll` does, and add whole batches to `rows` in place of returning records;
+        deserializers are not called."""
         self._require_open()
         limit = self._limit(max_records)
         async with self._polling:
@@ -332,7 +333,7 @@ class Consumer:
         return self._fetcher.take_one()
 
     def _take_buffered(self) -> ConsumerRecord | None:
-        """As `_next_buffered`, for the blocking consumer, which keeps the time itself."""
+        """`_next_buffered` for the blocking consumer, which measures the time itself."""
         return None if self._skip_poll_until_ms == 0.0 else self._fetcher.take_one()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
@@ -394,7 +395,8 @@ class Consumer:
         return (await group.offsets.committed([each], self._timeout_ms(None)))[each]
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group, for `Producer.send_offsets_to_transaction` (KIP-447).
+        """This consumer's identity in its group, for `Producer.send_offsets_to_transaction`
+        (KIP-447).
 
         Take it anew for every transaction. IllegalState without a group_id.
         """
@@ -402,7 +404,7 @@ class Consumer:
 
     @property
     def is_member(self) -> bool:
-        """Whether this consumer is still in its group, as far as it can know: it has joined, has
+        """True if this consumer is still in its group, as far as it can know: it has joined, has
         not been dropped or replaced, has polled within max_poll_interval_ms, and has heard of the
         group's coordinator within session_timeout_ms. False without a group.
 
@@ -527,8 +529,8 @@ class Consumer:
         return {partition: at.offset if at is not None else 0 for partition, at in found.items()}
 
     async def lag(self, partition: Partition) -> int:
-        """How many offsets lie between the position and the end, as of the last fetch; asks the
-        broker if there was none."""
+        """The number of offsets between the position and the end of the partition, as of the last
+        fetch; asks the broker if there was none."""
         each = as_partition(partition)
         position = await self.position(each)
         state = self._subscription.state(each)

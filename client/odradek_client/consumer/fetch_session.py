@@ -20,7 +20,7 @@ _EPOCH_MAX = 2147483647
 
 
 class PartitionRequest(NamedTuple):
-    """One partition of a fetch."""
+    """A partition as a Fetch request names it."""
 
     offset: int
     max_bytes: int
@@ -39,7 +39,7 @@ class FetchSessionRequest:
 
 
 class FetchSession:
-    """One session with one node, and the partitions that the broker knows in it."""
+    """The fetch session with a node, and the partitions that the broker has in it (KIP-227)."""
 
     def __init__(self) -> None:
         self._id = NO_FETCH_SESSION
@@ -111,5 +111,5 @@ def _forgotten(gone: dict[TopicPartition, PartitionRequest]) -> list[ForgottenTo
 
 
 def has_all_topic_ids(wanted: dict[TopicPartition, PartitionRequest]) -> bool:
-    """Whether topics may be named by id alone, as Fetch 13 does."""
+    """True if every topic has an id, so that Fetch 13 can name it."""
     return all(want.topic_id != ZERO_UUID for want in wanted.values())

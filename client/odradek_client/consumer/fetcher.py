@@ -58,7 +58,7 @@ class FetchSettings:
 
     @classmethod
     def from_config(cls, config: ConsumerConfig, reset_timestamp: int | None) -> FetchSettings:
-        """As the consumer's settings have them."""
+        """The settings for fetching, out of all the consumer's settings."""
         return cls(
             min_bytes=config.fetch_min_bytes,
             max_wait_ms=config.fetch_max_wait_ms,
@@ -77,7 +77,7 @@ class FetchSettings:
 
 @dataclass(slots=True)
 class FetchPlan:
-    """One request to send to one node. `max_version`: None for the newest."""
+    """A Fetch request to send to a node. `max_version`: None for the newest."""
 
     node_id: int
     request: FetchRequest
@@ -119,8 +119,8 @@ class Fetcher:
     # --- sending ---
 
     def next_fetches(self, cluster: ClusterView, now_ms: int) -> list[FetchPlan]:
-        """One plan per idle node that leads a fetchable partition; those nodes are busy from now
-        on."""
+        """Plan a Fetch for each node without one in flight that leads a fetchable partition. The
+        plans count as in flight from here on."""
         if self.retry_at_ms is not None and self.retry_at_ms <= now_ms:
             self.retry_at_ms = None
         by_node: dict[int, dict[TopicPartition, PartitionRequest]] = {}
@@ -170,7 +170,7 @@ class Fetcher:
         )
 
     def idle(self, node_id: int) -> bool:
-        """Whether no fetch to the node is in flight."""
+        """True if no fetch to the node is in flight."""
         return node_id not in self._in_flight
 
     # --- answers ---

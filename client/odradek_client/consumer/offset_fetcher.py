@@ -34,7 +34,7 @@ log = logging.getLogger("odradek.client.consumer")
 
 
 class OffsetFetcher:
-    """One consumer's positions. `signal` wakes a poll that waits for them."""
+    """Finds the positions of a consumer's partitions. `signal` wakes a poll that waits for them."""
 
     def __init__(
         self,
@@ -106,7 +106,8 @@ class OffsetFetcher:
                 await asyncio.sleep(min(left_ms, self._config.retry_backoff_ms) / 1000)
 
     async def _find_once(self) -> None:
-        """One try for every partition that is not to be retried later (K-25, K-26, O-16)."""
+        """Try once to find each missing position, except where a retry is not due yet (K-25, K-26,
+        O-16)."""
         subscription = self._subscription
         unset = subscription.in_fetch_state(FetchState.INITIALIZING, self._now_ms())
         if unset:

@@ -40,7 +40,7 @@ _MAX_WAIT_MS = 1_000
 
 
 class PollLoop:
-    """One consumer's polls, and the fetches that they send. `offsets` finds the positions."""
+    """The polls of a consumer, and the fetches that they send. `offsets` finds the positions."""
 
     def __init__(
         self,
@@ -85,8 +85,8 @@ class PollLoop:
         rows: Rows | None = None,
         joining_ms: float = 0,
     ) -> FetchedRecords:
-        """One poll: up to `limit` records, of the partitions `only` if any are given, into `rows`
-        if those are given.
+        """Return up to `limit` records, with `only` of these partitions, with `rows` added to
+        these.
 
         Empty after `timeout_ms`, or earlier when positions moved over nothing to return (K-13).
         Until the group has given partitions for the first time up to `joining_ms` are not counted.
@@ -122,7 +122,7 @@ class PollLoop:
             await self._wait(min(left_ms, self._wait_ms()))
 
     def _wait_ms(self) -> float:
-        """How long nothing need be done if nothing is heard."""
+        """The longest wait until there is something to do, in ms, if no signal comes."""
         waits: list[float] = [_MAX_WAIT_MS]
         if self._group is not None:
             waits.append(self._group.next_poll_ms())

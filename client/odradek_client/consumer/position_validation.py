@@ -40,7 +40,7 @@ class ValidatedPosition:
 
 @dataclass(slots=True)
 class ValidationPlan:
-    """One request to one node."""
+    """An OffsetForLeaderEpoch request to a node, and the positions that it checks."""
 
     request: OffsetForLeaderEpochRequest
     asked: dict[TopicPartition, ValidatedPosition] = field(default_factory=dict)

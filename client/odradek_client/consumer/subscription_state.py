@@ -42,7 +42,7 @@ FETCH_STATE_STEPS: dict[FetchState, frozenset[FetchState]] = {
 
 
 class SubscriptionType(Enum):
-    """How partitions come to a consumer; one way at a time."""
+    """The ways in which a consumer gets partitions; only one at a time."""
 
     NONE = "no subscription"
     TOPICS = "a subscription to topics"
@@ -51,7 +51,7 @@ class SubscriptionType(Enum):
 
 
 class TopicPartitionState:
-    """One assigned partition.
+    """The state of an assigned partition.
 
     `position`: the next offset to hand out, None unless FETCHING or AWAIT_VALIDATION (and once no
     longer assigned). `leader_epoch`: of the record before it, -1 if unknown. `checked_epoch`: of
@@ -105,7 +105,7 @@ class TopicPartitionState:
 
     @property
     def must_wait(self) -> bool:
-        """Whether what was fetched must not be handed out now."""
+        """True if fetched records must not be returned to the application yet."""
         return (
             self.paused
             or self.pending_revocation
@@ -121,7 +121,7 @@ class TopicPartitionState:
 
 
 class SubscriptionState:
-    """One consumer's subscription, and its assigned partitions in fetching order."""
+    """A consumer's subscription, and its assigned partitions in fetching order."""
 
     def __init__(self) -> None:
         self.kind = SubscriptionType.NONE
@@ -193,7 +193,7 @@ class SubscriptionState:
 
     @property
     def by_group(self) -> bool:
-        """Whether partitions come by a subscription, and not by hand."""
+        """True if partitions come by a subscription, not by hand."""
         return self.kind in (SubscriptionType.TOPICS, SubscriptionType.PATTERN)
 
     def _set_type(self, kind: SubscriptionType) -> None:
@@ -296,7 +296,7 @@ class SubscriptionState:
         ]
 
     def all_fetching(self) -> bool:
-        """Whether no position is missing."""
+        """True if every assigned partition has a position."""
         return all(state.fetch_state is FetchState.FETCHING for state in self._partitions.values())
 
     def consumed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:

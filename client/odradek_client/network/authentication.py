@@ -33,17 +33,17 @@ class Exchange(Protocol):
 
     @property
     def mechanism(self) -> str:
-        """Its name in SaslHandshake."""
+        """The mechanism's name in SaslHandshake."""
         ...
 
     @property
     def who(self) -> str:
-        """Who is authenticated, for errors."""
+        """The name of the user who is authenticated, for errors."""
         ...
 
     @property
     def advice(self) -> str:
-        """What to look at when the broker refuses."""
+        """The settings to check when the broker refuses, for errors."""
         ...
 
     def first(self) -> bytes:

@@ -1,16 +1,16 @@
-"""One connection to one broker: handshake, the window of unanswered requests, timeouts.
+"""A connection to a broker: handshake, the window of unanswered requests, timeouts.
 
-A broken one is replaced, never revived. Requests wait in
-one queue, in order, while the connection is being made, while the window is full, while the broker
-throttles (N-11) or the kernel takes no more; so the order of `submit` is the order on the wire.
+A broken connection is replaced, never revived. Requests wait in one queue, in order, while the
+connection is being made, while the window is full, while the broker throttles (N-11) or the kernel
+takes no more; so the order of `submit` is the order on the wire.
 
 Answers come in the order of the requests (N-03). A request that is not answered in time closes the
-connection: nothing behind it can be answered either (N-16). Long before that it is late, which is
-told, and told again, so that others can be asked whether the broker is still there.
+connection: nothing behind it can be answered either (N-16). Long before that the connection is
+late, which `on_late` tells, again and again, so that other brokers can be asked for metadata.
 
 With SASL the connection is ready once the broker has accepted the client. Before such a session
-ends it is begun anew on the same connection (C-73): nothing new is written meanwhile, and what is
-unanswered is answered.
+ends it is begun anew on the same connection (C-73): no new request is written meanwhile, and the
+unanswered ones are answered.
 """
 
 from __future__ import annotations
@@ -363,12 +363,12 @@ class BrokerConnection:
 
     @property
     def is_late(self) -> bool:
-        """Whether it has kept somebody waiting for LATE_S, and has not answered since."""
+        """True if an answer, or the connection itself, is late by LATE_S and nothing came since."""
         return self._late
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request submitted now is written at once."""
+        """True if a request submitted now is written at once."""
         return (
             self.state is ConnectionState.READY
             and not self._queued
@@ -491,7 +491,7 @@ class BrokerConnection:
     # --- the transport tells ----------------------------------------------------------------------
 
     def frame_received(self, frame: memoryview) -> None:
-        """One answer."""
+        """Hand an answer to the request that it belongs to."""
         try:
             self._answer(frame)
         except (DecodeError, BadAnswer) as error:

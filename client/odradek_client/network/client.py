@@ -238,7 +238,7 @@ class NetworkClient:
         return node.connection.submit(request, limit_ms, version=version)
 
     def is_ready(self, node_id: int, channel: Channel = "main") -> bool:
-        """Whether a request submitted now is written at once."""
+        """True if a request submitted now is written at once."""
         connection = self._ready(node_id, channel)
         return connection is not None and connection.is_ready
 

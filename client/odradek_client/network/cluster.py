@@ -42,7 +42,7 @@ class BrokerAddress:
 
 @dataclass(slots=True)
 class PartitionInfo:
-    """One partition. `leader` is a node id, or None while there is none."""
+    """A partition in the metadata. `leader` is a node id, or None while there is no leader."""
 
     index: int
     leader: int | None
@@ -54,7 +54,8 @@ class PartitionInfo:
 
 @dataclass(slots=True)
 class TopicInfo:
-    """One topic; `partitions` by index. `topic_id` is zero where the broker gives none."""
+    """A topic in the metadata; `partitions` by index. `topic_id` is zero where the broker gives
+    none."""
 
     name: str
     topic_id: bytes
@@ -158,7 +159,7 @@ class ClusterView:
         return ZERO_UUID if info is None else info.topic_id
 
     def is_stale(self, now_ms: float) -> bool:
-        """Whether it is time to ask again."""
+        """True if it is time to ask for metadata again."""
         return (
             self.needs_update
             or self.updated_ms is None
@@ -258,7 +259,8 @@ class ClusterView:
         return TopicInfo(answer.name or "", answer.topic_id, answer.is_internal, partitions)
 
     def _incomplete(self, topics: Mapping[str, TopicInfo], errors: Mapping[str, ErrorCode]) -> bool:
-        """Whether asking again soon may tell more: a topic is missing, or a leader."""
+        """True if a wanted topic is missing, unless the broker refused it, so that asking again
+        soon may help."""
         for name in self._wanted:
             if name not in topics and errors.get(name) not in TOPIC_REFUSALS:
                 return True

@@ -47,7 +47,7 @@ log = logging.getLogger("odradek.client")
 
 
 def unreachable(reasons: Mapping[str, bool]) -> ConnectionLost:
-    """What to raise when no broker was reached. `reasons`: why, and whether TLS was the reason."""
+    """The error for when no broker was reached. `reasons`: each cause, True if it was TLS."""
     text = "; ".join(reasons) or "there is no broker to connect to"
     return TlsFailed(text) if reasons and all(reasons.values()) else ConnectionLost(text)
 

@@ -1,5 +1,5 @@
-"""What is said of a listener that wants another protocol than the client speaks: what it is, and
-what to set."""
+"""The errors for a listener that speaks another protocol than the client: the cause, and the
+setting to change."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def wants_no_sasl(*, tls: bool) -> str:
 
 
 def names(mechanisms: Sequence[str]) -> str:
-    """What a broker says that it has."""
+    """The sentence with the mechanisms that a broker has."""
     return f"the broker has {', '.join(mechanisms)}" if mechanisms else "the broker has none"

@@ -1,6 +1,7 @@
-"""What a broker's port speaks, asked when a connection ended without a word: TLS, plaintext, SASL.
+"""Probes of a broker's port for TLS, plaintext or SASL.
 
-Only then is it worth a second connection: the error can name the cause.
+A probe takes a second connection, so it is made only when a connection ended without an answer: the
+error can then name the cause.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _NO_MECHANISM = "none"
 
 
 async def speaks_tls(host: str, port: int) -> bool:
-    """Whether it answers a TLS hello with TLS. Never raises but for cancellation."""
+    """True if the port answers a TLS hello with TLS. Raises nothing but cancellation."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -37,7 +38,7 @@ async def speaks_tls(host: str, port: int) -> bool:
 
 
 async def speaks_plaintext(host: str, port: int) -> bool:
-    """Whether it answers a request without TLS. Never raises but for cancellation."""
+    """True if the port answers a request without TLS. Raises nothing but cancellation."""
     asked = b"".join(encode_request(ApiVersionsRequest(), 0, _CORRELATION_ID, "odradek"))
     answer = await _answer(host, port, asked, 8)
     return answer[4:] == _CORRELATION_ID.to_bytes(4, "big")

@@ -1,5 +1,5 @@
-"""How long brokers had a client wait (quotas): the average and the longest of the last minute, as
-in Kafka's clients."""
+"""The throttle times that brokers imposed on a client (quotas): the average and the maximum of the
+last minute, as in Kafka's clients."""
 
 from __future__ import annotations
 

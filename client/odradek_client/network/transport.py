@@ -1,4 +1,4 @@
-"""One TCP connection as frames: the only place in the client that touches a socket.
+"""A TCP connection as frames; no other module of the client touches a socket.
 
 It decides nothing. What arrives is cut into frames and handed to an `Owner`; the frames to send are
 written in order, and `writable` says when the kernel takes no more.
@@ -31,7 +31,7 @@ class Owner(Protocol):
     """The callbacks of a transport."""
 
     def frame_received(self, frame: memoryview) -> None:
-        """One whole frame, without its length."""
+        """Called with each whole frame, without its length."""
         ...
 
     def connection_lost(self, reason: str, *, certain: bool = False) -> None:

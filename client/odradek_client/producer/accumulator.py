@@ -34,7 +34,7 @@ _RATIO_MIN = 0.1
 
 
 class PartitionQueue:
-    """One partition's batches, oldest first; only the last may be open."""
+    """The batches of a partition, oldest first; only the last may be open."""
 
     __slots__ = ("batches", "closed_bytes", "muted", "open", "tp")
 
@@ -123,7 +123,7 @@ class Accumulator:
         return self._active
 
     def limit_bytes(self, topic: str) -> int:
-        """What a new batch may hold before compression."""
+        """The bytes that a new batch may hold before compression."""
         if self.codec is Codec.NONE:
             return self.batch_size
         return int(self.batch_size / (self._ratios.get(topic, 1.0) * _RATIO_MARGIN))
@@ -137,7 +137,7 @@ class Accumulator:
         return limit, max(min(limit, self.buffer_memory), needed)
 
     def has_room(self, reserved_bytes: int) -> bool:
-        """Whether a batch that takes so much may be begun."""
+        """True if a batch that reserves so many bytes may be begun."""
         return reserved_bytes <= self.available_bytes
 
     def begin(
@@ -152,8 +152,8 @@ class Accumulator:
         return batch
 
     def encoded_bytes(self, encoded: EncodedRecords) -> int:
-        """What a whole batch takes of the memory. Compression may make it larger than all of
-        that."""
+        """The bytes of buffer_memory that a whole encoded batch counts for; at most all of it,
+        though compression may make the batch larger."""
         return min(encoded.held_bytes, self.buffer_memory)
 
     def add(self, queue: PartitionQueue, encoded: EncodedRecords, now_ms: float) -> ProducerBatch:
@@ -201,8 +201,8 @@ class Accumulator:
         return ready
 
     def wait_ms(self, queue: PartitionQueue, leader: int, now_ms: float) -> float:
-        """How long the first batch of a queue that is not empty has to wait; 0 or less: it may
-        go."""
+        """The time until the first batch of a queue with batches may go, in ms; 0 or less if it may
+        go at once."""
         first = queue.batches[0]
         if first.attempts:
             return first.retry_at_ms - now_ms if leader == first.last_leader else 0.0
@@ -319,7 +319,7 @@ class Accumulator:
         return None
 
     def finished(self, batch: ProducerBatch) -> None:
-        """Its fate is known: give back its memory."""
+        """Give back the memory of a batch whose fate is known."""
         self.incomplete.pop(batch, None)
         self.available_bytes += batch.reserved_bytes
         batch.reserved_bytes = 0
@@ -354,7 +354,7 @@ class Accumulator:
 
 
 def _before(batch: ProducerBatch, other: ProducerBatch) -> bool:
-    """Whether a stamped batch comes before another one, also across an epoch and a wrap (P-20)."""
+    """True if a stamped batch comes before another one, also across an epoch and a wrap (P-20)."""
     if batch.identity != other.identity:
         return batch.identity < other.identity
     return (other.base_sequence - batch.base_sequence) % (1 << 31) < 1 << 30

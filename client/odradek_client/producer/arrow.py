@@ -100,7 +100,7 @@ class ArrowDelivery:
 
     @property
     def buffered(self) -> int:
-        """How many rows were buffered."""
+        """The number of rows that were buffered."""
         return sum(len(rows) for _, rows in self._batches)
 
     def __await__(self) -> Generator[Any, None, ArrowMetadata]:
@@ -110,11 +110,12 @@ class ArrowDelivery:
         return self.result()
 
     def done(self) -> bool:
-        """Whether the fate of every row is known."""
+        """True if the fate of every row is known."""
         return all(batch.done for batch, _ in self._batches)
 
     def result(self) -> ArrowMetadata:
-        """As awaiting it, for one that is done. IllegalState otherwise."""
+        """Return the metadata, or raise the error, of a delivery that is done. IllegalState if it
+        is not."""
         error = self.exception()
         if error is not None:
             raise error
@@ -138,8 +139,8 @@ class ArrowDelivery:
         )
 
     def outcomes(self, *, known: bool = False) -> list[RowsOutcome]:
-        """What became of which rows. IllegalState if that is not known yet; or only what is
-        `known`."""
+        """The outcome of each run of rows. IllegalState while some outcome is unknown; with
+        `known`, only the known ones."""
         found = []
         for leaf, rows in self._leaves(known):
             failure = leaf.first_error()
@@ -187,7 +188,7 @@ class Lines:
 
     @property
     def count(self) -> int:
-        """How many there are to be sent."""
+        """The number of lines to send."""
         return sum(group.end for group in self.groups)
 
     def place(self, router: TopicRouter, state: TopicQueues) -> None:
@@ -219,7 +220,7 @@ class ArrowRows:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows to send."""
         return self.records.count
 
     def place(self, router: TopicRouter, state: TopicQueues) -> None:
@@ -303,12 +304,12 @@ class ArrowSending:
 
     @property
     def left(self) -> bool:
-        """Whether there are rows that were not encoded."""
+        """True if there are rows that are not encoded yet."""
         return bool(self._left)
 
     @property
     def compresses(self) -> bool:
-        """Whether `chunk` takes so long that it is better called in another thread."""
+        """True if `chunk` compresses, and so takes long enough to be called in another thread."""
         return self._accumulator.codec is not Codec.NONE
 
     def chunk(self) -> list[EncodedGroup]:

@@ -258,7 +258,7 @@ class ProducerBatch:
         return waiter
 
     def is_done(self, index: int) -> bool:
-        """Whether the fate of a record is known."""
+        """True if the fate of a record is known."""
         if self._parts:
             part, _ = self._part_of(index)
             return part.done
@@ -339,11 +339,12 @@ class Delivery(Place):
         return self.result()
 
     def done(self) -> bool:
-        """Whether the fate of the record is known."""
+        """True if the fate of the record is known."""
         return self.owner.is_done(self.index)
 
     def result(self) -> RecordMetadata:
-        """As awaiting it, for one that is done. IllegalState otherwise."""
+        """Return the metadata, or raise the error, of a delivery that is done. IllegalState if it
+        is not."""
         batch = self.owner
         if batch.written:
             return batch.metadata_of(self.index)

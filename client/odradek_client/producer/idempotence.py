@@ -31,7 +31,7 @@ class IdempotenceManager:
 
     @property
     def needs_identity(self) -> bool:
-        """Whether InitProducerId must be sent (C-31)."""
+        """True if InitProducerId must be sent (C-31)."""
         return self.state is State.UNINITIALIZED
 
     def begin_identity(self) -> InitProducerIdRequest:
@@ -75,7 +75,7 @@ class IdempotenceManager:
     # --- batches ----------------------------------------------------------------------------------
 
     def may_drain(self, batch: ProducerBatch) -> bool:
-        """Whether the first batch of a partition's queue may go now (C-20, C-21)."""
+        """True if the first batch of a partition's queue may go now (C-20, C-21)."""
         if self.state is State.FATAL_ERROR or not self.identity.is_valid:
             return False
         return self.sequences.may_drain(batch, self.identity, first_goes_alone=True)
@@ -108,7 +108,8 @@ class IdempotenceManager:
         """A batch will never be written: only a transaction minds."""
 
     def out_of_order(self, batch: ProducerBatch) -> bool:
-        """Whether to retry after OUT_OF_ORDER_SEQUENCE_NUMBER (C-50); asks for a bump if needed."""
+        """Request an epoch bump if needed; True to retry after OUT_OF_ORDER_SEQUENCE_NUMBER
+        (C-50)."""
         if self.sequences.failed_because_of_another(batch):
             return True
         unresolved_at = self.sequences.of(batch.tp).unresolved_at
@@ -117,7 +118,7 @@ class IdempotenceManager:
         return True
 
     def forgotten(self, batch: ProducerBatch, log_start_offset: int) -> bool:
-        """Whether to retry after UNKNOWN_PRODUCER_ID (C-52); asks for a bump if needed."""
+        """Request an epoch bump if needed; True to retry after UNKNOWN_PRODUCER_ID (C-52)."""
         if log_start_offset >= 0 and not batch.sequence_was_reset:
             ahead = self.sequences.of(batch.tp).ahead_of(batch)
             self.sequences.request_bump(batch.tp, ahead)

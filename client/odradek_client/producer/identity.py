@@ -15,7 +15,7 @@ class ProducerIdentity(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """Whether it is one at all."""
+        """True if a broker has given this identity."""
         return self.producer_id >= 0
 
 

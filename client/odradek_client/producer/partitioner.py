@@ -30,10 +30,10 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 def next_sticky(candidates: Sequence[int], queue_lengths: Sequence[int], random: Random) -> int:
-    """One of `candidates`, with a likelihood that falls with the length of its queue.
+    """Choose a partition at random out of `candidates`; a longer queue makes it less likely.
 
-    `queue_lengths` are batches waiting, in the order of `candidates`. The longest queue still has a
-    share, so that its partition is not given up.
+    `queue_lengths`: the batches waiting, in the order of `candidates`. The partition with the
+    longest queue still has a chance.
     """
     if len(candidates) == 1:
         return candidates[0]

@@ -43,7 +43,8 @@ def check_topic(topic: Any) -> None:
 
 
 def _header_pairs(headers: Any) -> Headers:
-    """As a sequence of (str, bytes or None). TypeError that says which header is wrong, and how."""
+    """The headers as a sequence of (str, bytes or None). TypeError names the wrong header and its
+    fault."""
     if headers is None:
         return ()
     if isinstance(headers, Mapping):

@@ -100,7 +100,7 @@ WITHOUT_IDENTITY: dict[ErrorCode, ProduceReaction] = {
 
 @dataclass(slots=True)
 class Produce:
-    """One request to send: the batches, at most one per partition."""
+    """A Produce request to send: its batches, at most one per partition."""
 
     node_id: int
     batches: list[ProducerBatch]
@@ -163,7 +163,8 @@ class Sender:
     # --- one pass ---------------------------------------------------------------------------------
 
     def step(self, now_ms: float, is_ready: Callable[[int], bool]) -> Plan:
-        """One pass of C-30. `is_ready`: whether a request to a node would be written at once."""
+        """Plan the requests of one pass (C-30). `is_ready`: True for a node if a request to it
+        would be written at once."""
         plan = Plan(failed=self._expire(now_ms))
         identity = self._identity
         if identity is not None:
@@ -251,7 +252,7 @@ class Sender:
     def _still_ready(
         self, plan: Plan, node_id: int, queues: list[PartitionQueue], now_ms: float
     ) -> list[PartitionQueue]:
-        """Those with another batch behind the one drained that may go now."""
+        """The queues with another batch, behind the one just drained, that may go now."""
         again = []
         for queue in queues:
             if queue.batches and not queue.muted:

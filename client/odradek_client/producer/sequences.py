@@ -19,7 +19,7 @@ _SEQUENCES = 1 << 31
 
 
 class PartitionSequences:
-    """One partition: what comes next, what was acknowledged, what is neither.
+    """The sequences of a partition: the next, the last acknowledged, those in flight.
 
     `in_flight` holds every stamped batch without a final answer, on the wire or waiting for its
     retry, in the order of their sequences: they are appended when they are first drained and never
@@ -49,7 +49,7 @@ class PartitionSequences:
         self.last_acked_offset = -1
 
     def is_next(self, sequence: int) -> bool:
-        """Whether it follows the last acknowledged one directly."""
+        """True if the sequence follows the last acknowledged one directly."""
         return sequence == next_sequence(self.last_acked_sequence, 1)
 
     def ahead_of(self, batch: ProducerBatch) -> list[ProducerBatch]:
@@ -67,7 +67,7 @@ class Sequences:
         self._unresolved: set[TopicPartition] = set()
 
     def of(self, tp: TopicPartition) -> PartitionSequences:
-        """Those of one partition."""
+        """The sequences of a partition."""
         sequences = self._partitions.get(tp)
         if sequences is None:
             sequences = self._partitions[tp] = PartitionSequences()
@@ -87,7 +87,7 @@ class Sequences:
     def may_drain(
         self, batch: ProducerBatch, identity: ProducerIdentity, *, first_goes_alone: bool
     ) -> bool:
-        """Whether the first batch of a partition's queue may go now (C-20, C-21).
+        """True if the first batch of a partition's queue may go now (C-20, C-21).
 
         `first_goes_alone`: brokers take any sequence of a producer that they do not know (P-14).
         """
@@ -146,7 +146,7 @@ class Sequences:
         self.remove(batch)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """It has its final answer."""
+        """Take a batch that has its final answer out of those in flight."""
         in_flight = self.of(batch.tp).in_flight
         if batch in in_flight:
             in_flight.remove(batch)
@@ -171,8 +171,8 @@ class Sequences:
         sequences.next_sequence = (sequences.next_sequence - lower) % _SEQUENCES
 
     def failed_because_of_another(self, batch: ProducerBatch) -> bool:
-        """Whether OUT_OF_ORDER_SEQUENCE_NUMBER came only because a batch before this one is being
-        retried (C-50)."""
+        """True if OUT_OF_ORDER_SEQUENCE_NUMBER came only because an earlier batch is being retried
+        (C-50)."""
         sequences = self.of(batch.tp)
         return sequences.unresolved_at is None and (
             batch.sequence_was_reset or not sequences.is_next(batch.base_sequence)
@@ -181,7 +181,7 @@ class Sequences:
     # --- gaps -------------------------------------------------------------------------------------
 
     def has_unresolved(self, tp: TopicPartition) -> bool:
-        """Whether some sequences of a partition may be written or not (C-40)."""
+        """True if some sequences of a partition may be written or not (C-40)."""
         return tp in self._unresolved
 
     def resolve(self) -> list[TopicPartition]:
@@ -204,12 +204,12 @@ class Sequences:
 
     @property
     def bump_requested(self) -> bool:
-        """Whether sequences of some partition must start again under a new epoch."""
+        """True if sequences of some partition must start again under a new epoch."""
         return bool(self._to_bump)
 
     @property
     def may_bump(self) -> bool:
-        """Whether one of the partitions that must start again need not wait any more."""
+        """True if a partition whose sequences must start again has nothing to wait for any more."""
         return any(self._is_free(tp) for tp in self._to_bump)
 
     def request_bump(self, tp: TopicPartition, ahead: Iterable[ProducerBatch] = ()) -> None:
@@ -241,7 +241,8 @@ class Sequences:
 
 
 def _is_later(sequence: int, than: int) -> bool:
-    """Whether it comes behind another one; at most half the range apart, so that wraps are seen."""
+    """True if the sequence comes behind `than`; they are at most half the range apart, so that a
+    wrap is seen."""
     if than == NO_SEQUENCE:
         return True
     return 0 < (sequence - than) % _SEQUENCES < 1 << 30

@@ -58,8 +58,8 @@ class TopicRouter:
 
     @property
     def decides_by_itself(self) -> bool:
-        """Whether a key's hash is the partition of a record, and nothing else that the settings
-        name."""
+        """True if the default partitioner chooses: a key's hash alone decides the partition of a
+        record with a key."""
         return self._partitioner == "default"
 
     def choose(

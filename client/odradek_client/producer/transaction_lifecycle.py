@@ -68,7 +68,7 @@ class TransactionLifecycle:
         return pending
 
     def seen(self, operation: Operation) -> None:
-        """Its caller knows the outcome. Raises what went wrong."""
+        """End the operation: its caller learns the outcome here. Raises its error."""
         if self.pending is operation:
             self.pending = None
         if operation.error is not None:

@@ -275,10 +275,10 @@ class TransactionManager:
         return operation
 
     def _is_idle(self) -> bool:
-        """Whether no coordinator need be told of the end (C-64).
+        """True if no coordinator need be told of the end (C-64).
 
-        In v2 it is told of whatever was sent anywhere, because only the brokers know what they
-        added (T-61). If nothing was sent at all it must not be: while the markers of the
+        In v2 the coordinator is told whenever anything was sent, because only the brokers know what
+        they added (T-61). If nothing was sent at all it must not be told: while the markers of the
         transaction before are being written, the present epoch looks like a fenced producer's
         (T-65).
         """
@@ -354,12 +354,13 @@ class TransactionManager:
 
     @property
     def is_completing(self) -> bool:
-        """Whether no record need wait for others any more (C-13)."""
+        """True if records need not wait for others any more, because the transaction is ending
+        (C-13)."""
         return self.state in {State.COMMITTING, State.ABORTING}
 
     @property
     def has_open_transaction(self) -> bool:
-        """Whether closing must end a transaction (C-34); a prepared one stays."""
+        """True if closing must end a transaction (C-34); a prepared one stays."""
         return not self.is_prepared and self.state in {
             State.IN_TRANSACTION,
             State.COMMITTING,
@@ -402,11 +403,12 @@ class TransactionManager:
             self.sequences.leave_unresolved(batch)
 
     def out_of_order(self, batch: ProducerBatch) -> bool:
-        """Whether to retry after OUT_OF_ORDER_SEQUENCE_NUMBER (C-50)."""
+        """True to retry after OUT_OF_ORDER_SEQUENCE_NUMBER (C-50)."""
         return self.sequences.failed_because_of_another(batch)
 
     def forgotten(self, batch: ProducerBatch, log_start_offset: int) -> bool:
-        """Whether to retry after UNKNOWN_PRODUCER_ID (C-52)."""
+        """True to retry after UNKNOWN_PRODUCER_ID (C-52); rewrites the partition's sequences if
+        needed."""
         if log_start_offset < 0 or batch.sequence_was_reset:
             return True
         if self.sequences.of(batch.tp).last_acked_offset < log_start_offset:
@@ -521,7 +523,7 @@ class TransactionManager:
         return reaction
 
     def _may_be_too_early(self, handler: EndTxnHandler, code: ErrorCode) -> bool:
-        """Whether PRODUCER_FENCED may mean that the transaction before is still being finished.
+        """True if PRODUCER_FENCED may mean that the transaction before is still being completed.
 
         Until its markers are written, v2 takes the present epoch for a stale one (T-65). Nobody
         gets that far who was told by a broker that something is in the present transaction.

@@ -16,7 +16,7 @@ from odradek_client.structs import TopicPartition
 
 
 class TransactionQueue:
-    """One request is in flight at a time, the most urgent kind first (C-30).
+    """The requests to coordinators: a single one in flight, the most urgent kind first (C-30).
 
     One that was sent but not answered may have been carried out. So an abort does not forget it:
     AddPartitionsToTxn and AddOffsetsToTxn are repeated until they are answered, because only then
@@ -34,7 +34,7 @@ class TransactionQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits, neither for its turn nor for its answer."""
+        """True if no request waits, neither for its turn nor for its answer."""
         return not self._waiting and self.in_flight is None
 
     def add(self, handler: TxnRequestHandler) -> None:
@@ -63,11 +63,11 @@ class TransactionQueue:
         return min(self._waiting, key=lambda each: each.kind.rank, default=None)
 
     def remove(self, handler: TxnRequestHandler) -> None:
-        """It need not be sent."""
+        """Drop a request that need not be sent any more."""
         self._waiting.remove(handler)
 
     def take(self, handler: TxnRequestHandler) -> None:
-        """It is sent now."""
+        """Make a waiting request the one in flight."""
         self._waiting.remove(handler)
         self.in_flight = handler
         handler.was_sent = True
@@ -100,5 +100,6 @@ class TransactionQueue:
 
 
 def survives_abort(handler: TxnRequestHandler) -> bool:
-    """Whether its fate matters to an abort: it may have started the transaction."""
+    """True if an abort must keep repeating the request, because it may have begun the transaction
+    at the coordinator."""
     return handler.was_sent and handler.kind in {Kind.ADD_PARTITIONS, Kind.ADD_OFFSETS}

@@ -155,10 +155,10 @@ class Operation:
 
 
 class TxnRequestHandler:
-    """One request to a coordinator, and what its answer means.
+    """A request to a coordinator, and the meaning of its answer.
 
-    `key`, `key_type`: whose coordinator (FindCoordinator). `was_sent`: it may have been carried out
-    although no answer came.
+    `key`, `key_type`: of the coordinator, in FindCoordinator. `was_sent`: the request may have been
+    carried out although no answer came.
     """
 
     kind: Kind

@@ -1,2 +1,1 @@
-"""How a client says who it is: its side of the mechanisms of SASL, and where passwords and tokens
-come from."""
+"""The client's side of the SASL mechanisms, and the sources of passwords and tokens."""

@@ -158,7 +158,8 @@ class OAuthBearerExchange:
 
 
 def _status(token: bytes) -> str:
-    """What the broker says of the token, before it refuses it."""
+    """The status that the broker gives of the token, before it refuses it; empty if there is
+    none."""
     try:
         said = json.loads(token[:_ERROR_BYTES_MAX])
     except (ValueError, RecursionError):

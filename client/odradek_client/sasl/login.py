@@ -1,4 +1,4 @@
-"""What the connections of one client authenticate with. It keeps the token of OAUTHBEARER, and
+"""The login that all connections of a client authenticate with. It keeps the OAUTHBEARER token, and
 replaces it in time."""
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ class Login:
 
 
 async def _called(provider: Callable[[], Any]) -> Any:
-    """What a provider returns; one that is no coroutine function runs in a thread, for it may
-    wait."""
+    """Call a token provider. A provider that is no coroutine function runs in a thread, because it
+    may block."""
     try:
         if inspect.iscoroutinefunction(provider):
             return await provider()

@@ -79,7 +79,8 @@ class TokenEndpoint:
 
 @dataclass(frozen=True)
 class TokenSource:
-    """One of the two, and what goes with every token."""
+    """The source of OAUTHBEARER tokens, a provider or an endpoint, and the extensions of every
+    token."""
 
     provider: Callable[[], Any] | None
     endpoint: TokenEndpoint | None
@@ -92,8 +93,8 @@ class TokenSource:
 
 
 def credentials(settings: SaslSettings, resolve: Resolve) -> Password | TokenSource:
-    """What to authenticate with. ConfigError says what is missing, or in the way; TlsError (of
-    `resolve`) that a reference leads nowhere."""
+    """The password or token source to authenticate with. ConfigError names the setting that is
+    missing or in the way; TlsError (of `resolve`) a reference that leads nowhere."""
     options = _jaas_options(settings, resolve)
     if settings.mechanism == oauthbearer.MECHANISM:
         return _token_source(settings, options, resolve)

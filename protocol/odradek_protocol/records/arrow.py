@@ -118,7 +118,7 @@ class ArrowRows:
 
     @property
     def is_full(self) -> bool:
-        """Whether they should be taken before more is added."""
+        """True if the rows should be taken before more are added."""
         return bool(self._rows.size_bytes >= self.max_bytes)
 
     def add(

@@ -238,7 +238,7 @@ class EncodedRecords:
 
     @property
     def held_bytes(self) -> int:
-        """What they take as a batch, compressed."""
+        """The bytes of the batch, header and compressed records."""
         return HEADER_BYTES + len(self._body)
 
     def append(
@@ -253,7 +253,7 @@ class EncodedRecords:
         raise BuilderSealed("these records came as a whole; none can be added")
 
     def put(self, *_: object) -> int:
-        """As that of a `BatchBuilder` that was built: such a record is for `append`, to refuse."""
+        """Refuse a record with UNUSUAL, as a built `BatchBuilder` does; `append` then raises."""
         return UNUSUAL
 
     def records(self) -> list[Row]:

@@ -164,8 +164,8 @@ class ArrowRecords:
     def encode(
         self, start: int, end: int, limit_bytes: int, now_ms: int, codec: Codec
     ) -> EncodedRecords:
-        """One batch of rows from place `start` on, before `end`: as many as fit into `limit_bytes`
-        before they are compressed, at least one. Rows without a time have `now_ms`."""
+        """Encode a batch of the rows from place `start` on, before `end`: as many as fit into
+        `limit_bytes` before compression, at least one. Rows without a timestamp get `now_ms`."""
         encoded = self._columns.encode(self._order, start, end, limit_bytes, now_ms)
         if encoded is None:
             _changed()
@@ -339,7 +339,7 @@ class _Entries:
         self._data = _numbers(octets, kind) if numbers else octets.cast("B")
 
     def is_valid(self, row: int) -> bool:
-        """Whether it is not null. Raises _Damaged."""
+        """True if the entry is not null. Raises _Damaged."""
         if self._valid is None:
             return True
         at = self._offset + row
@@ -577,7 +577,7 @@ class PureColumns:
 
 
 def _record_bytes(index: int, timestamp_delta: int, row: _Row) -> int:
-    """What a record takes, with its length in front."""
+    """The bytes of an encoded record, with the length in front."""
     _, key, value, block = row
     key_bytes = -1 if key is None else len(key)
     value_bytes = -1 if value is None else len(value)

@@ -28,8 +28,8 @@ _FULL_BYTES = 1024 * 1024
 
 
 def split_lines(data: bytes, delimiter: bytes) -> tuple[bytes, bytes, int]:
-    """What stands before each delimiter, joined; as int32s where each begins there, and where the
-    last one ends; how much of the data that is, delimiters and all. ValueError for more than
+    """Split at each delimiter. Returns the lines, joined; as int32s the place where each begins and
+    where the last ends; the number of bytes consumed, with delimiters. ValueError for more than
     MAX_DATA_BYTES."""
     if len(data) > MAX_DATA_BYTES:
         raise ValueError(f"{len(data)} bytes are too many to be split at once")
@@ -72,7 +72,7 @@ class LineRecords:
         self._columns = kind(self.count, None, cells, None, None, None)
 
     def line(self, row: int) -> bytes:
-        """One of them."""
+        """The line of a row, without its delimiter."""
         start, end = memoryview(self._ends).cast("i")[row : row + 2]
         return self._values[start:end]
 
@@ -123,7 +123,7 @@ class ValueLines:
 
     @property
     def is_full(self) -> bool:
-        """Whether they should be taken before more is added."""
+        """True if the lines should be taken before more are added."""
         return bool(self._rows.size_bytes >= _FULL_BYTES)
 
     def add(

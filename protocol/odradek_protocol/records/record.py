@@ -50,7 +50,7 @@ class TimestampType(IntEnum):
 
 
 class Record(NamedTuple):
-    """One record, placed: absolute offset, timestamp in ms (-1: none) as R-03 defines it.
+    """A record with its absolute offset and its timestamp in ms (-1: none) as R-03 defines it.
 
     Header keys that are not UTF-8 are kept with surrogate escapes, so that writing gives the same
     bytes.
@@ -100,12 +100,12 @@ def read_columns(
     header: BatchHeader,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> RecordColumns:
-    """As `read_records`, in columns. `offsets` may be a range."""
+    """Read the records of a batch as `read_records` does, in columns. `offsets` may be a range."""
     return body_columns(read_body(buffer, position, header, max_decompressed_bytes), header)
 
 
 def body_columns(data: bytes, header: BatchHeader) -> RecordColumns:
-    """As `read_columns`, of what `read_body` gave."""
+    """Read the records of a body that `read_body` returned, in columns."""
     return placed_columns(
         data,
         header.record_count,
@@ -124,8 +124,8 @@ def placed_columns(
     base_timestamp: int,
     append_time: int | None,
 ) -> RecordColumns:
-    """As `body_columns`, by what a header says. `append_time`: the timestamp of all, None for their
-    own."""
+    """Read the records of a body in columns, placed by the fields of a header. `append_time`: the
+    timestamp of all records, None for their own."""
     parsed = parse_records(data, record_count)
     deltas = parsed.offset_deltas
     count = len(deltas)
@@ -213,7 +213,7 @@ class ParsedRecords:
 
     @property
     def in_order(self) -> bool:
-        """Whether the offset deltas are 0, 1, 2, ..."""
+        """True if the offset deltas are 0, 1, 2, ..."""
         return self._known_in_order or self.offset_deltas == list(range(len(self.offset_deltas)))
 
     def header_column(self) -> list[Headers]:
@@ -409,7 +409,7 @@ _LOOKAHEAD_BYTES = 2 + 1 + 9 + 6
 
 
 def _read_one(data: bytes, position: int, index: int, parsed: ParsedRecords) -> int:
-    """One record of any kind, with care. The position behind it.
+    """Read a record of any kind into `parsed`, with every check. Returns the position behind it.
 
     A field that lies about its length misses the record's end, or runs into an IndexError.
     """

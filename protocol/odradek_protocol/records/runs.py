@@ -58,7 +58,7 @@ class Columns(Protocol):
 
 
 def read_run(data: bytes, first: int, end: int, index: int, count: int, columns: Columns) -> int:
-    """How many records of the shape of the one at first..end were taken from behind it.
+    """Take records of the same shape as the one at first..end, from `end` on. Returns their number.
 
     `index` is the number of the first record behind it, `count` that of all in the batch. The
     record at `first` has been read by the general loop and has no headers.

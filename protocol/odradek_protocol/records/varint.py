@@ -25,7 +25,7 @@ def zigzag_encode(number: int) -> bytes:
 
 
 def zigzag_size(number: int) -> int:
-    """How many bytes `zigzag_encode` takes."""
+    """The number of bytes that `zigzag_encode` returns."""
     rest = number << 1 if number >= 0 else (-number << 1) - 1
     return max(1, (rest.bit_length() + 6) // 7)
 

@@ -1,4 +1,4 @@
-"""What is wrong with a SASL message."""
+"""Errors of SASL messages."""
 
 from __future__ import annotations
 

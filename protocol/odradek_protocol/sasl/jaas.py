@@ -26,7 +26,8 @@ class JaasError(ValueError):
 
 @dataclass(frozen=True)
 class LoginModule:
-    """One login module. `name` is the whole name of its class; options may be secret."""
+    """A login module of a JAAS configuration. `name` is the whole name of its class; options may be
+    secret."""
 
     name: str
     options: Mapping[str, str] = field(repr=False)

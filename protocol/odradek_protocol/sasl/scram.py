@@ -16,7 +16,7 @@ ITERATIONS_MAX = 16384
 
 
 class ScramMechanism(Enum):
-    """One of Kafka's mechanisms: its name, its number in messages, its hash function."""
+    """A SCRAM mechanism of Kafka: its name, its number in messages, its hash function."""
 
     SHA_256 = ("SCRAM-SHA-256", 1, "sha256")
     SHA_512 = ("SCRAM-SHA-512", 2, "sha512")
@@ -40,7 +40,8 @@ class ScramMechanism(Enum):
 
 @dataclass(frozen=True)
 class ScramCredential:
-    """What a broker keeps of a password. Who has the server key can be the broker for its user."""
+    """The values that a broker stores in place of a password. The server key is enough to
+    impersonate the broker to the user."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -70,7 +71,7 @@ def _xor(one: bytes, other: bytes) -> bytes:
 def credential_of(
     mechanism: ScramMechanism, salted: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """What a broker keeps, from a salted password."""
+    """The credential that a broker stores, from a salted password."""
     client_key = _hmac(mechanism, salted, b"Client Key")
     server_key = _hmac(mechanism, salted, b"Server Key")
     return ScramCredential(salt, _hash(mechanism, client_key), server_key, iterations)
@@ -79,13 +80,13 @@ def credential_of(
 def new_credential(
     mechanism: ScramMechanism, password: str, salt: bytes, iterations: int = ITERATIONS_MIN
 ) -> ScramCredential:
-    """What a broker keeps, from a password."""
+    """The credential that a broker stores, from a password."""
     salted = salted_password(mechanism, password, salt, iterations)
     return credential_of(mechanism, salted, salt, iterations)
 
 
 def client_proof(mechanism: ScramMechanism, salted: bytes, auth_message: bytes) -> bytes:
-    """What a client shows who knows the password."""
+    """The proof that a client knows the password."""
     client_key = _hmac(mechanism, salted, b"Client Key")
     signature = _hmac(mechanism, _hash(mechanism, client_key), auth_message)
     return _xor(client_key, signature)
@@ -94,7 +95,7 @@ def client_proof(mechanism: ScramMechanism, salted: bytes, auth_message: bytes) 
 def proof_is_right(
     mechanism: ScramMechanism, credential: ScramCredential, auth_message: bytes, proof: bytes
 ) -> bool:
-    """Whether a client's proof is of this credential; in the same time for every proof."""
+    """True if a client's proof is of this credential; takes the same time for every proof."""
     if len(proof) != mechanism.key_bytes or len(credential.stored_key) != mechanism.key_bytes:
         return False
     signature = _hmac(mechanism, credential.stored_key, auth_message)
@@ -103,7 +104,7 @@ def proof_is_right(
 
 
 def server_signature(mechanism: ScramMechanism, server_key: bytes, auth_message: bytes) -> bytes:
-    """What a broker shows who has the user's credential."""
+    """The proof that a broker has the user's credential."""
     return _hmac(mechanism, server_key, auth_message)
 
 

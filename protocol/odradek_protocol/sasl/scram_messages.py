@@ -56,7 +56,7 @@ def unescape_name(escaped: str) -> str:
 
 @dataclass(frozen=True)
 class ClientFirst:
-    """Who wants in. `nonce`: the client's own half."""
+    """The client's first message: the user, and the client's half of the nonce."""
 
     username: str
     nonce: str
@@ -104,7 +104,8 @@ class ServerFirst:
 
 @dataclass(frozen=True)
 class ClientFinal:
-    """That the client knows the password. `header`: the GS2 header of its first message."""
+    """The client's final message: the proof that it knows the password. `header`: the GS2 header of
+    its first message."""
 
     nonce: str
     proof: bytes = field(default=b"", repr=False)
@@ -125,7 +126,8 @@ class ClientFinal:
 
 @dataclass(frozen=True)
 class ServerFinal:
-    """That the server knows the user: `signature`; or why it ends here: `error`."""
+    """The server's final message: the `signature` that proves that it has the credential, or the
+    `error` that ends the exchange."""
 
     signature: bytes = b""
     error: str = ""
@@ -136,7 +138,7 @@ class ServerFinal:
 
 
 def auth_message(first: ClientFirst, server: ServerFirst, final: ClientFinal) -> bytes:
-    """What both sides sign."""
+    """The bytes that both sides sign."""
     return f"{first.bare},{server.text},{final.without_proof}".encode()
 
 

@@ -33,7 +33,7 @@ class EntryData(Struct):
 
 @message(key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasRequest(Message):
-    """What the client asks."""
+    """The quotas to set and remove, by entity."""
 
     entries: list[EntryData] = field(array(EntryData))
     validate_only: bool = field(BOOL)
@@ -48,7 +48,7 @@ class EntryResult(Struct):
 
 @message(key=49, versions="0-1", flexible="1+")
 class AlterClientQuotasResponse(Message):
-    """What the broker answers."""
+    """A result for each entity."""
 
     throttle_time_ms: int = field(INT32)
     entries: list[EntryResult] = field(array(EntryResult))

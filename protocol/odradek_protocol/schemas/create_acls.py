@@ -23,7 +23,7 @@ class AclCreation(Struct):
 
 @message(key=30, versions="1-3", flexible="2+")
 class CreateAclsRequest(Message):
-    """What the client asks."""
+    """The ACLs to create."""
 
     creations: list[AclCreation] = field(array(AclCreation))
 
@@ -36,7 +36,7 @@ class AclCreationResult(Struct):
 
 @message(key=30, versions="1-3", flexible="2+")
 class CreateAclsResponse(Message):
-    """What the broker answers: a result for each creation, in their order."""
+    """A result for each creation, in the order of the request."""
 
     throttle_time_ms: int = field(INT32)
     results: list[AclCreationResult] = field(array(AclCreationResult))

@@ -23,7 +23,7 @@ class DeleteAclsFilter(Struct):
 
 @message(key=31, versions="1-3", flexible="2+")
 class DeleteAclsRequest(Message):
-    """What the client asks. Null fits every name, principal or host."""
+    """The filters of the ACLs to delete. Null fits every name, principal or host."""
 
     filters: list[DeleteAclsFilter] = field(array(DeleteAclsFilter))
 
@@ -50,7 +50,7 @@ class DeleteAclsFilterResult(Struct):
 
 @message(key=31, versions="1-3", flexible="2+")
 class DeleteAclsResponse(Message):
-    """What the broker answers: a result for each filter, in their order, with what it removed."""
+    """A result for each filter, in the order of the request, with the ACLs that it removed."""
 
     throttle_time_ms: int = field(INT32)
     filter_results: list[DeleteAclsFilterResult] = field(array(DeleteAclsFilterResult))

@@ -12,7 +12,7 @@ from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 @message(key=29, versions="1-3", flexible="2+")
 class DescribeAclsRequest(Message):
-    """What the client asks. Null fits every name, principal or host."""
+    """The filter of the ACLs to list. Null fits every name, principal or host."""
 
     resource_type_filter: int = field(INT8)
     resource_name_filter: str | None = field(STRING, nullable="0+")
@@ -41,7 +41,7 @@ class DescribeAclsResource(Struct):
 
 @message(key=29, versions="1-3", flexible="2+")
 class DescribeAclsResponse(Message):
-    """What the broker answers: the ACLs by resource."""
+    """The ACLs that fit, by resource."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

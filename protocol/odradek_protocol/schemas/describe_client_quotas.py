@@ -20,7 +20,8 @@ class ComponentData(Struct):
 
 @message(key=48, versions="0-1", flexible="1+")
 class DescribeClientQuotasRequest(Message):
-    """What the client asks. `strict`: entities with types that no component names are left out."""
+    """The filter of the quotas to list. With `strict`, entities with types that no component names
+    are left out."""
 
     components: list[ComponentData] = field(array(ComponentData))
     strict: bool = field(BOOL)
@@ -46,7 +47,7 @@ class EntryData(Struct):
 
 @message(key=48, versions="0-1", flexible="1+")
 class DescribeClientQuotasResponse(Message):
-    """What the broker answers. No entries, not even an empty list, go with an error."""
+    """The quotas that fit, by entity. With an error `entries` is null."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

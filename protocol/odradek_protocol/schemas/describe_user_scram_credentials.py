@@ -18,7 +18,7 @@ class UserName(Struct):
 
 @message(key=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsRequest(Message):
-    """What the client asks; null or none for all users."""
+    """The users to describe; null or none for all users."""
 
     users: list[UserName] | None = field(array(UserName), nullable="0+")
 
@@ -39,7 +39,7 @@ class DescribeUserScramCredentialsResult(Struct):
 
 @message(key=50, versions="0", flexible="0+")
 class DescribeUserScramCredentialsResponse(Message):
-    """What the broker answers. `mechanism`: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
+    """The credentials of each user. `mechanism`: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

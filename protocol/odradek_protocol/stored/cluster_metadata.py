@@ -84,7 +84,7 @@ class UserScramCredentialRecord(Message):
 
 @struct
 class QuotaEntityData(Struct):
-    """One part of an entity: a user, a client id or an address. A null name is the default."""
+    """A part of a quota's entity: a user, a client id or an address. A null name is the default."""
 
     entity_type: str = field(STRING)
     entity_name: str | None = field(STRING, nullable="0+")

@@ -32,7 +32,8 @@ class GroupMetadataKey(Message):
 
 @struct
 class StoredMember(Struct):
-    """One member. `subscription`: its metadata for the group's protocol; both blobs are opaque."""
+    """A member of a stored classic group. `subscription`: the member's metadata for the group's
+    protocol. `subscription` and `assignment` are opaque."""
 
     member_id: str = field(STRING)
     group_instance_id: str | None = field(STRING, "3+", nullable="3+", default=None, ignorable=True)

@@ -95,7 +95,8 @@ def decode_value(value: Buffer) -> TransactionLogValue:
 
 
 def tagged_epoch(value: TransactionLogValue, tag: int) -> int:
-    """One of the epochs in tags of their own; -1 if it is not there. DecodeError if it is none."""
+    """The epoch in a tagged field of its own; -1 if the tag is absent. DecodeError if its bytes are
+    no epoch."""
     held = (value.unknown_tags or {}).get(tag)
     if held is None:
         return -1

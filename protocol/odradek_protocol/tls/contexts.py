@@ -102,7 +102,7 @@ def _limit_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _limit_ciphers(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
-    """Those of TLS 1.3 can be chosen one by one from Python 3.15 on only."""
+    """Allow these cipher suites only. Choosing among those of TLS 1.3 takes Python 3.15."""
     newer = [name for name in suites if name in TLS_1_3]
     older = [openssl_name(name) for name in suites if name not in TLS_1_3]
     if newer and len(newer) < len(TLS_1_3):

@@ -56,7 +56,7 @@ def read(path: str) -> bytes:
 
 
 def load(store: StoreSettings, key_password: str) -> stores.Pem:
-    """What a store holds. TlsError."""
+    """Read the certificates and the key of a store. TlsError."""
     stores.check_given(store)
     key_password = resolve(key_password)
     if store.location:

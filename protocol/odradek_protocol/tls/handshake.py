@@ -20,7 +20,7 @@ _TURNS = 3
 
 
 class _Attempt:
-    """One handshake, and its failure if that was told to the peer."""
+    """A handshake, and its failure once the peer was told of it."""
 
     def __init__(self) -> None:
         self.failed: asyncio.Future[ssl.SSLError] = asyncio.get_running_loop().create_future()
@@ -30,7 +30,7 @@ _ATTEMPT: ContextVar[_Attempt | None] = ContextVar("odradek_tls_attempt", defaul
 
 
 class TellingSSLObject(ssl.SSLObject):
-    """As ssl's own, but for a handshake that fails inside of `telling`."""
+    """An `ssl.SSLObject` that, inside of `telling`, has the alert sent when its handshake fails."""
 
     def do_handshake(self) -> None:
         """Go on with the handshake. When it fails the transport hears that more bytes are wanted:

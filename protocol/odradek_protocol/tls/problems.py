@@ -1,4 +1,4 @@
-"""What went wrong in a handshake, in words for people: what it was, and what to do about it."""
+"""The problems of a TLS handshake, in words for people: the cause, and what to do about it."""
 
 from __future__ import annotations
 
@@ -60,8 +60,7 @@ def at_client(error: BaseException, host: str) -> str:
 
 
 def is_certain(error: BaseException) -> bool:
-    """Whether trying again will fail in the same way: it was TLS that failed, not the
-    connection."""
+    """True if another try will fail in the same way, because TLS failed and not the connection."""
     return isinstance(error, ssl.SSLError) and not isinstance(
         error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError
     )

@@ -33,7 +33,7 @@ class StoreSettings:
 
     @property
     def is_given(self) -> bool:
-        """Whether there is one."""
+        """True if a file or a text is set."""
         return bool(self.location or self.certificates or self.key)
 
 

@@ -121,7 +121,7 @@ def check_keystore(store: StoreSettings, pem: Pem) -> None:
 
 
 def check_given(store: StoreSettings) -> None:
-    """That a store is given in one way, and whole. TlsError."""
+    """Check that a store is given in a single way, and completely. TlsError."""
     texts = bool(store.certificates or store.key)
     if store.location and texts:
         raise TlsError(f"{store.name} is given as a file and as text; give one of them")

@@ -1,4 +1,4 @@
-"""How the leader of a group divides partitions among its members."""
+"""The assignors by which the leader of a group divides partitions among its members."""
 
 from __future__ import annotations
 

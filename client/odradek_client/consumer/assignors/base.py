@@ -15,7 +15,7 @@ MemberAssignment = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True)
 class GroupMember:
-    """One member as the leader sees it: who it is, what it wants, what it has from before."""
+    """A member as the leader sees it, with its subscription and the partitions it owned before."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -51,7 +51,8 @@ class Assignor(ABC):
     def assign(
         self, partition_counts: Mapping[str, int], members: Iterable[GroupMember]
     ) -> MemberAssignment:
-        """Who reads what. `partition_counts`: of the topics that exist; others are left out."""
+        """The partitions of each member. `partition_counts`: of the topics that exist; other topics
+        are not assigned."""
 
     def user_data(self, topics: frozenset[str]) -> bytes | None:
         """Bytes for the leader in this member's subscription, besides its topics."""

@@ -130,7 +130,8 @@ def _move_one_from(
 def _candidates(
     partitions: list[TopicPartition], previously: frozenset[TopicPartition]
 ) -> dict[str, TopicPartition]:
-    """One of each topic, rather one that the member did not have before."""
+    """A partition of each topic; where there is a choice, one that the member did not have
+    before."""
     chosen: dict[str, TopicPartition] = {}
     for each in partitions:
         if each.topic not in chosen or chosen[each.topic] in previously:
@@ -211,10 +212,11 @@ class StickyAssignor(Assignor):
 
 
 class CooperativeStickyAssignor(StickyAssignor):
-    """As sticky, and members go on reading what they keep while the group is rebalanced (KIP-429).
+    """Sticky assignment in which members go on reading the partitions they keep during a rebalance
+    (KIP-429).
 
-    A partition that changes hands is given to nobody at first; its holder sees that, gives it up
-    and joins again, and that second rebalance gives it to the new one.
+    The first rebalance assigns a partition that changes hands to nobody; its owner revokes it and
+    joins again, and the second rebalance assigns it to the new owner.
     """
 
     name = "cooperative-sticky"

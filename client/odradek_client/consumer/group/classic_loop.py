@@ -1,4 +1,4 @@
-"""One consumer's traffic with its group in the classic protocol: joining, heartbeats, leaving.
+"""The requests of a consumer to its group in the classic protocol: joining, heartbeats, leaving.
 
 Listeners are called in the polling task, around the join (K-31 to K-33). The join itself is a task
 beside it, so that a poll may time out and a later one take up the result. Heartbeats are a task of
@@ -37,7 +37,7 @@ log = logging.getLogger("odradek.client.consumer")
 
 
 class ClassicGroupLoop(GroupLoop):
-    """One consumer's membership in a classic group, carried out."""
+    """Sends the requests of a classic group's member and calls its listener."""
 
     membership: ClassicMembership
 
@@ -209,8 +209,8 @@ class ClassicGroupLoop(GroupLoop):
         return membership.on_sync(synced, self._now_ms())
 
     async def _know_topics(self) -> None:
-        """As leader: metadata of what the other members want. One that stays unknown is left
-        out."""
+        """Fetch the metadata of the topics that the other members subscribe to, before this leader
+        assigns. A topic that stays unknown is left out."""
         topics = self.membership.topics_to_know()
         self.led_topics = topics
         cluster = self._network.cluster

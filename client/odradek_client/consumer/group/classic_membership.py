@@ -95,7 +95,7 @@ class ClassicGroupSettings(GroupSettings):
 
 
 class ClassicMembership(Membership):
-    """One consumer's membership in its group, classic protocol.
+    """The membership of a consumer in its group, classic protocol.
 
     Requests carry the generation of their time; answers are brought with it.
     """
@@ -132,7 +132,7 @@ class ClassicMembership(Membership):
 
     @property
     def in_group(self) -> bool:
-        """Whether partitions are this consumer's, unless the session has expired."""
+        """True if the member's partitions are its own, unless the session has expired."""
         return self.generation != NO_GENERATION and not self.lost
 
     @property
@@ -142,19 +142,19 @@ class ClassicMembership(Membership):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this member leads the current generation: it assigned it, or is to, or came back
-        as its static leader."""
+        """True if this member leads the current generation: it has assigned its partitions, is to
+        assign them, or came back as its static leader."""
         return self._leader_assignment is not None
 
     @property
     def cooperative(self) -> bool:
-        """Whether partitions are kept over a rebalance: only if no assignor offered is eager
-        (K-54)."""
+        """True if partitions are kept over a rebalance, that is, if every offered assignor is
+        cooperative (K-54)."""
         return all(assignor.cooperative for assignor in self._assignors.values())
 
     @property
     def rebalancing(self) -> bool:
-        """Whether a join is needed or going on."""
+        """True if a join is needed or under way."""
         return self.state is not JoinState.STABLE or self.rejoin_reason is not None
 
     def request_rejoin(self, reason: str) -> None:
@@ -311,14 +311,15 @@ class ClassicMembership(Membership):
     # --- Heartbeat ---
 
     def session_left_ms(self, now_ms: int) -> int:
-        """As `Membership` has it, but the coordinator keeps a member whose join it has not answered
-        (G-70)."""
+        """The time until the coordinator drops this member, in ms. A member whose join is
+        unanswered is kept (G-70)."""
         if self.state in (JoinState.JOINING, JoinState.SYNCING):
             return self._session_timeout_ms
         return super().session_left_ms(now_ms)
 
     def session_expired(self, now_ms: int) -> bool:
-        """Whether the coordinator has not been heard of for so long that it must be looked for."""
+        """True if the coordinator has been silent for the whole session timeout and must be looked
+        up again."""
         return self.session_left_ms(now_ms) == 0
 
     def heartbeat_request(self, now_ms: int) -> HeartbeatRequest:
@@ -455,7 +456,7 @@ class LeaderAssignment:
         ]
 
     def is_outdated(self, cluster: ClusterView) -> bool:
-        """Whether topics have come or gone, or have other partitions, since `assign`."""
+        """True if topics have come or gone, or have other partitions, since `assign`."""
         counts = self._partition_counts
         return counts is not None and _partition_counts(cluster, self.topics) != counts
 

@@ -1,6 +1,5 @@
-"""One consumer's traffic with its group in the next protocol (KIP-848): heartbeats, which are all
-there is, and taking over in the polling task what they assign.
-"""
+"""The requests of a consumer to its group in the next protocol (KIP-848): heartbeats alone. The
+polling task takes over the partitions that their answers assign."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ log = logging.getLogger("odradek.client.consumer")
 
 
 class ConsumerGroupLoop(GroupLoop):
-    """One consumer's membership in a group of the next protocol, carried out."""
+    """Sends the heartbeats of a member of the next protocol and calls its listener."""
 
     membership: ConsumerMembership
 
@@ -89,11 +88,11 @@ class ConsumerGroupLoop(GroupLoop):
         self._heartbeat_wanted.set()
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """Whether the member id is the same: a newer epoch by itself takes no partitions away."""
+        """True if the member id is the same: a newer epoch alone takes no partitions away."""
         return identity.member_id == now.member_id
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in the group, or was when it was in it last (KIP-447)."""
+        """This consumer's identity in the group, or its last one (KIP-447)."""
         self._remember_metadata()
         return super().metadata()
 
@@ -151,7 +150,8 @@ class ConsumerGroupLoop(GroupLoop):
         return MemberSubscription(topics=subscription.topics)
 
     async def _reconcile(self) -> None:
-        """As far as it goes now; whatever it waits for signals when it is there."""
+        """Go on taking over the target assignment, until there is something to wait for, which
+        signals when it is done."""
         membership, cluster, rebalance = self.membership, self._network.cluster, self._rebalance
         if rebalance.assignment is None:
             if membership.unnamed(cluster.topic_names):

@@ -183,7 +183,7 @@ class Reconciliation:
 
 
 class ConsumerMembership(Membership):
-    """One consumer's membership in its group, next protocol.
+    """The membership of a consumer in its group, next protocol.
 
     The group loop sends each request when it is due, brings the answer or that there was none,
     takes the partitions over that `reconcile` gives and calls `reconciled`; in FENCED and STALE it
@@ -220,13 +220,13 @@ class ConsumerMembership(Membership):
 
     @property
     def in_group(self) -> bool:
-        """Whether the partitions it holds are its own."""
+        """True if the member's partitions are its own."""
         return self.epoch > JOIN_EPOCH and self.state in _ANY_IN_GROUP
 
     @property
     def may_commit(self) -> bool:
-        """Whether commits are taken: also of a member that is giving up everything before it
-        leaves."""
+        """True if the coordinator takes this member's commits, also while it revokes everything
+        before it leaves."""
         return self.in_group or (self.epoch > JOIN_EPOCH and self.state is _S.PREPARE_LEAVING)
 
     # --- joining and leaving ---
@@ -276,7 +276,8 @@ class ConsumerMembership(Membership):
             self._forget()
 
     def poll_overdue(self, now_ms: int) -> bool:
-        """Whether the application has not polled for max.poll.interval.ms: time to leave."""
+        """True if the application has not polled for max.poll.interval.ms, so that the member must
+        leave."""
         return self.state in _ANY_IN_GROUP and super().poll_overdue(now_ms)
 
     # --- heartbeats ---
@@ -366,7 +367,7 @@ class ConsumerMembership(Membership):
         return Action.GO_ON
 
     def _is_old(self, request: ConsumerGroupHeartbeatRequest) -> bool:
-        """Whether it was sent before this member was fenced and joined again (K-35)."""
+        """True if the request was sent before this member was fenced and joined again (K-35)."""
         if request.member_epoch < 0:
             return True
         if request.member_epoch == JOIN_EPOCH:
@@ -440,7 +441,7 @@ class ConsumerMembership(Membership):
         return any(some - self._held.get(topic_id, nothing) for topic_id, some in known.items())
 
     def unnamed(self, names: TopicNames) -> bool:
-        """Whether metadata is missing for the target."""
+        """True if a topic of the target has no name in the metadata yet."""
         return any(topic_id not in names for topic_id in self.target.partitions)
 
     def reconciled(self, step: Reconciliation) -> None:

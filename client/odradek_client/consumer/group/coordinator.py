@@ -20,7 +20,7 @@ from odradek_protocol.message import Message
 
 
 class Retries:
-    """How often a request may be sent, `left` None for any number, and what the last try met."""
+    """The tries a request has `left` (None: no limit), and the error of the last one."""
 
     __slots__ = ("last_error", "left")
 
@@ -46,7 +46,7 @@ class GroupCoordinator:
         return await self._network.find_coordinator(self.group_id)
 
     def forget(self) -> None:
-        """It may be another broker by now."""
+        """Look the coordinator up before the next request: it may be another broker."""
         self._network.forget_coordinator(self.group_id)
 
     async def version_for(

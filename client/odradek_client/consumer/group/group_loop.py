@@ -1,4 +1,4 @@
-"""One consumer's traffic with its group's coordinator, whichever protocol it speaks.
+"""The requests of a consumer to its group's coordinator, in either protocol.
 
 `ClassicGroupLoop` speaks the classic one, `ConsumerGroupLoop` the next one (KIP-848). Listeners are
 called in the polling task (K-33); joining, heartbeats and commits go on beside it."""
@@ -27,10 +27,11 @@ log = logging.getLogger("odradek.client.consumer")
 
 
 class Rebalance:
-    """One consumer's part in the rebalances of its group.
+    """A consumer's side of a rebalance: commits, listeners, taking over an assignment.
 
-    `assignment`: what the group has assigned and is not taken over yet, None if there is nothing.
-    `was_assigned`: whether an assignment was taken over since this consumer joined.
+    `assignment`: the partitions that the group has assigned and this consumer has not taken over,
+    None if there is no such assignment. `was_assigned`: True if an assignment was taken over since
+    this consumer joined.
     """
 
     def __init__(
@@ -53,9 +54,9 @@ class Rebalance:
         self._commit_tried = False
 
     def committed(self, partitions: Collection[TopicPartition] | None) -> bool:
-        """Whether the positions of these (of all if None) are committed, as far as that is
-        automatic and can be; begins it if need be, and signals when it is done. Bounded by the
-        rebalance timeout (K-31)."""
+        """True if the automatic commit before a revocation is over, or not wanted; otherwise begin
+        it for `partitions` (None: all), and signal at its end. It takes at most the rebalance
+        timeout (K-31)."""
         if self._commit_tried or not self._config.enable_auto_commit:
             return True
         if self._commit is None:
@@ -151,10 +152,11 @@ LEAVE_TIMEOUT_MS = 5_000
 
 
 class GroupLoop(ABC):
-    """One consumer's group; only its offsets matter while partitions are assigned by hand.
+    """A consumer's connection to its group. Only offsets are used while partitions are assigned by
+    hand.
 
-    `membership_lost` is set whenever this consumer may not count on its partitions. `led_topics`:
-    what the leader of a classic group needs metadata of. `signal` wakes a poll that waits.
+    `membership_lost` is set while this consumer may not count on its partitions. `led_topics`: the
+    topics whose metadata the leader of a classic group needs. `signal` wakes a poll that waits.
     """
 
     membership: Membership
@@ -215,20 +217,21 @@ class GroupLoop(ABC):
 
     @abstractmethod
     def _needs_rebalance(self) -> bool:
-        """Whether this member has to join, or to give up or take over partitions. Raises what a
-        heartbeat found."""
+        """True if this member has to join, or to revoke or take over partitions. Raises the error
+        that a heartbeat got."""
 
     @abstractmethod
     async def _go_on_with_rebalance(self) -> None:
-        """As far as it goes now; whatever it waits for signals when it is there."""
+        """Go on with the rebalance, until there is something to wait for, which signals when it is
+        done."""
 
     @property
     @abstractmethod
     def _commits_automatically(self) -> bool:
-        """Whether a member in this state makes automatic commits."""
+        """True if a member in this state makes automatic commits."""
 
     def next_poll_ms(self) -> float:
-        """How long nothing need be done if nothing is heard."""
+        """The longest wait until the next call of `poll`, in ms, if no signal comes."""
         wait_ms = float(self._config.max_poll_interval_ms) / 3
         due_in_ms = self._auto_commit.due_in_ms()
         return wait_ms if due_in_ms is None else max(1.0, min(wait_ms, due_in_ms))
@@ -248,17 +251,17 @@ class GroupLoop(ABC):
 
     @property
     def assigns(self) -> bool:
-        """Whether the group assigns the partitions."""
+        """True if the group assigns the partitions."""
         return self._subscription.by_group
 
     @property
     def awaits_first_assignment(self) -> bool:
-        """Whether the group is to assign partitions, and has not done so yet."""
+        """True if the group is to assign partitions, and has not done so yet."""
         return self.assigns and not self._rebalance.was_assigned
 
     @property
     def in_group(self) -> bool:
-        """Whether this consumer is, as far as it knows, a member whose partitions are its own."""
+        """True if this consumer is, as far as it knows, a member whose partitions are its own."""
         return self.membership.in_group and self.membership.session_left_ms(self._now_ms()) > 0
 
     def _update_membership_lost(self) -> None:
@@ -277,7 +280,7 @@ class GroupLoop(ABC):
         )
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer was in the group when `_remember_metadata` was called last (KIP-447).
+        """This consumer's identity in the group, as of the last `_remember_metadata` (KIP-447).
 
         A member that has lost its place keeps its old name here: without one the coordinator would
         take its offsets as those of someone outside the group, and check nothing (O-05).
@@ -311,7 +314,7 @@ class GroupLoop(ABC):
         )
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """Whether a commit first tried as `identity` may be tried again, as `now`."""
+        """True if a commit first tried as `identity` may be tried again as `now`."""
         return identity == now
 
     @abstractmethod
@@ -320,7 +323,7 @@ class GroupLoop(ABC):
         (K-38)."""
 
     def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
-        """Whether a commit refused to `identity` may be tried again, under a newer epoch."""
+        """True if a commit refused to `identity` may be tried again under a newer epoch."""
         return False
 
     def on_rebalance_in_progress(self) -> None:  # noqa: B027  only the classic protocol has to act

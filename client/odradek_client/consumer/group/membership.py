@@ -35,7 +35,7 @@ class GroupSettings:
 
 
 class Membership(ABC):
-    """One consumer's membership in its group.
+    """The membership of a consumer in its group, of either protocol.
 
     The group loop asks for requests, brings the answers, and does what the `Action` says.
     """
@@ -83,12 +83,12 @@ class Membership(ABC):
     @property
     @abstractmethod
     def in_group(self) -> bool:
-        """Whether the partitions it holds are its own, unless the session has expired."""
+        """True if the member's partitions are its own, unless the session has expired."""
 
     @property
     @abstractmethod
     def may_commit(self) -> bool:
-        """Whether the coordinator takes commits of this member."""
+        """True if the coordinator takes commits of this member."""
 
     # --- polls ---
 
@@ -97,17 +97,19 @@ class Membership(ABC):
         self._last_poll_ms = now_ms
 
     def poll_overdue(self, now_ms: int) -> bool:
-        """Whether the application has not polled for max.poll.interval.ms: time to leave."""
+        """True if the application has not polled for max.poll.interval.ms, so that the member must
+        leave."""
         return now_ms - self._last_poll_ms >= self._max_poll_interval_ms
 
     # --- heartbeats and the session ---
 
     def heartbeat_due_ms(self, now_ms: int) -> int:
-        """How long until the next heartbeat may be sent; -1 when there is none to send."""
+        """The time until the next heartbeat may be sent, in ms; -1 in a state that sends none."""
         if self.state not in self._heartbeating:
             return -1
         return max(0, self._next_heartbeat_ms - now_ms)
 
     def session_left_ms(self, now_ms: int) -> int:
-        """How long until the coordinator, if it has heard nothing either, drops this member."""
+        """The time until the coordinator, if it has heard nothing since either, drops this member,
+        in ms."""
         return max(0, self._last_heard_ms + self._session_timeout_ms - now_ms)

@@ -38,8 +38,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Commit:
-    """One commit of offsets, from the moment it is asked for until its `outcome`: None, or what it
-    raised.
+    """A commit of offsets, from the request for it until its `outcome`: None, or its error.
 
     `partition_states`: each partition's state at that moment. A partition that went and came back
     has another one, and another member may have committed it in between. `superseded_by`: per
@@ -134,28 +133,28 @@ class Identity(NamedTuple):
 
 
 class Committer(Protocol):
-    """Who commits: this consumer as a member of its group."""
+    """The side of a group that commits: this consumer as its member."""
 
     def identity(self) -> Identity:
         """The member as it is now. RebalanceInProgress if the coordinator would not take its
         commit."""
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """Whether a commit first tried as `identity` may be tried again, as `now`."""
+        """True if a commit first tried as `identity` may be tried again as `now`."""
 
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
         """The coordinator refused a commit of `identity`. Whether the next poll puts it right
         (K-38)."""
 
     def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
-        """Whether a commit refused to `identity` may be tried again, under a newer epoch."""
+        """True if a commit refused to `identity` may be tried again under a newer epoch."""
 
     def on_rebalance_in_progress(self) -> None:
         """A commit was answered REBALANCE_IN_PROGRESS."""
 
 
 class GroupOffsets:
-    """One consumer's commits to its group.
+    """The commits of a consumer to its group.
 
     Commits are carried out one at a time, and none undoes a newer one: a commit that waits for its
     turn, or for another try, leaves to a newer one the partitions that both have. It goes under the
@@ -211,8 +210,8 @@ class GroupOffsets:
     def commit_automatically(
         self, offsets: Offsets, ended: Callable[[OdradekError | WireError | None], None]
     ) -> asyncio.Task[None]:
-        """One try, beside the caller, that leaves out partitions given up since; `ended` takes its
-        error."""
+        """Try once to commit, in a task, without partitions that are given up by then; `ended` is
+        called with the error, or None."""
         commit = self._queue.add(offsets, self._network.loop, automatic=True)
         return self._begin(self._carry_out_automatically(commit, ended), commit)
 
@@ -390,7 +389,7 @@ class GroupOffsets:
 
 
 class AutoCommit:
-    """One consumer's automatic commits; nothing unless enable.auto.commit."""
+    """The automatic commits of a consumer; without enable.auto.commit there are none."""
 
     def __init__(
         self,
@@ -444,8 +443,8 @@ class AutoCommit:
         self._next_ms = self._network.now_ms() + self._config.auto_commit_interval_ms
 
     def due_in_ms(self) -> float | None:
-        """How long until the next automatic commit; None if there are none, or if it is due and has
-        to wait for something else."""
+        """The time until the next automatic commit, in ms. None without automatic commits, or if a
+        commit is due but must wait for something else."""
         left_ms = self._next_ms - self._network.now_ms()
         return left_ms if self._config.enable_auto_commit and left_ms > 0 else None
 
