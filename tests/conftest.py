@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import budget
 import live_brokers
 import record_codecs
 import written_directory
@@ -21,20 +22,12 @@ from odradek_protocol.records import native
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests start hundreds of our programs, and each would compile all its modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Spark starts its workers with the `python3` of the PATH unless told which one has our packages.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-
-# The same examples on every run: a failure is a property of the code, not of the day. More of them
-# with HYPOTHESIS_PROFILE=thorough.
-settings.register_profile(
-    "default",
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.register_profile("thorough", deadline=None, max_examples=500, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -44,9 +37,17 @@ _OWN_BROKERS = frozenset(
     {"odradek_broker", "odradek_faulty_broker", "odradek_broker_session", "broker_process"}
 )
 
+#: The folders whose tests start processes and wait for them.
+_SLOWEST_FOLDERS = ("spark", "interop", "adversity", "cli", "sim")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("odradek")
+    group.addoption(
+        "--budget",
+        choices=(budget.SHORT, budget.FULL, budget.REST),
+        help="the share of the tests: short (default without a path), full, or the rest of full",
+    )
     group.addoption(
         "--kafka",
         action="store_true",
@@ -59,10 +60,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    budget.choose(config)
+    # The same examples on every run: a failure is a property of the code, not of the day. More of
+    # them with HYPOTHESIS_PROFILE=thorough.
+    settings.register_profile(
+        "default",
+        derandomize=True,
+        deadline=None,
+        database=None,
+        max_examples=budget.examples(100),
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.register_profile("thorough", deadline=None, max_examples=500, print_blob=True)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     elsewhere = live_brokers.elsewhere(config) is not None
 
     def is_unwanted(item: pytest.Item) -> bool:
+        if not budget.is_wanted(item):
+            return True
         if item.get_closest_marker("kafka") and not config.getoption("--kafka"):
             return True
         return elsewhere and (
@@ -70,18 +89,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             or not _OWN_BROKERS.isdisjoint(getattr(item, "fixturenames", ()))
         )
 
-    left_out = [item for item in items if is_unwanted(item)]
+    wanted: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (left_out if is_unwanted(item) else wanted).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
-    for item in items:
-        # Fixtures of modules are made once; one Java serves all of Spark's tests of a process,
-        # which begin and end its sessions in the order in which they stand.
-        in_java = item.path.parent.name == "spark" or "spark_session" in getattr(
-            item, "fixturenames", ()
-        )
-        group = "spark" if in_java else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+    # The longest modules first, so that the processes end together.
+    items[:] = sorted(wanted, key=_folder_rank)
+
+
+def _folder_rank(item: pytest.Item) -> int:
+    folder = item.path.relative_to(REPOSITORY / "tests").parts[0]
+    return _SLOWEST_FOLDERS.index(folder) if folder in _SLOWEST_FOLDERS else len(_SLOWEST_FOLDERS)
 
 
 @pytest.fixture(scope="session")

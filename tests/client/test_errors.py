@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from many_cases import looped
 from odradek_client import errors
 from odradek_client.errors import OdradekError, error_for
 from odradek_protocol.errors import ErrorCode
 
 
-@pytest.mark.parametrize("code", [code for code in ErrorCode if code is not ErrorCode.NONE])
+@looped("code", [code for code in ErrorCode if code is not ErrorCode.NONE])
 def test_every_code_maps_and_keeps_whether_it_is_retriable(code: ErrorCode) -> None:
     error = error_for(code, "details", about="topic 'x'")
     assert error.code is code

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from many_cases import looped
 from odradek_protocol import codec
 from odradek_protocol.codec import encoders
 from odradek_protocol.keys import APIS, ApiKey
@@ -42,9 +43,9 @@ from odradek_protocol.schemas.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from wire_values import fixed, full, message_versions, messages, version_id
+from wire_values import api_of, fixed, full, message_versions, messages, version_id
 
-every_version = pytest.mark.parametrize(("cls", "version"), message_versions(), ids=version_id)
+every_version = looped("cls, version", message_versions(), ids=version_id, by=api_of)
 
 
 @message(versions="0-1", flexible="1+")
@@ -80,10 +81,11 @@ class Halves(Message):
     third: Half | None = field_of(Half, "1+", nullable="1+", tag=0, tagged="1+", default=None)
 
 
-@pytest.mark.parametrize(
-    ("cls", "version"),
+@looped(
+    "cls, version",
     [*message_versions(), (Everything, 0), (Everything, 1), (Halves, 0), (Halves, 1)],
     ids=version_id,
+    by=api_of,
 )
 @settings(max_examples=12)
 @given(data=st.data())
@@ -154,7 +156,7 @@ def test_decoding_takes_any_buffer(cls: type[Message], version: int) -> None:
         assert codec.decode(cls, version, buffer) == value
 
 
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+@looped("api", APIS.values(), ids=lambda api: api.name)
 def test_versions_that_a_message_has_not(api: Any) -> None:
     for cls in (api.request, api.response):
         for version in (cls.versions.first - 1, cls.versions.last + 1):
@@ -218,10 +220,11 @@ def _arrays(cls: Any, version: int) -> bool:
     )
 
 
-@pytest.mark.parametrize(
-    ("cls", "version"),
+@looped(
+    "cls, version",
     [(cls, version) for cls, version in message_versions() if _arrays(cls, version)],
     ids=version_id,
+    by=api_of,
 )
 def test_n06_claimed_counts_are_rejected_before_allocating(
     cls: type[Message], version: int

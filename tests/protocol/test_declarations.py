@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from tests.golden.kafka_schemas import schemas
 
 import odradek_protocol.stored
+from many_cases import looped
 from odradek_protocol.keys import APIS, PRIVATE_KEYS, ApiKey
 from odradek_protocol.message import ArrayOf, FieldSpec, Message, Struct, Versions
 from odradek_protocol.primitives import ZERO_UUID, WireType
@@ -152,12 +152,12 @@ def _compare_message(cls: type[Message], definition: dict[str, Any]) -> None:
     _compare(cls, definition["fields"], definition, valid)
 
 
-@pytest.mark.parametrize("cls", WIRE, ids=lambda cls: cls.__name__)
+@looped("cls", WIRE, ids=lambda cls: cls.__name__)
 def test_d07_messages_are_declared_as_kafka_defines_them(cls: type[Message]) -> None:
     _compare_message(cls, schemas()[cls.__name__])
 
 
-@pytest.mark.parametrize(
+@looped(
     "cls",
     [cls for cls in STORED if cls.__name__ not in NOT_DEFINED_THERE],
     ids=lambda cls: cls.__name__,
@@ -192,7 +192,7 @@ def test_private_messages_are_not_kafkas() -> None:
         assert not [name for name in schemas() if name.startswith(APIS[key].name)]
 
 
-@pytest.mark.parametrize("api", KAFKAS, ids=lambda api: api.name)
+@looped("api", KAFKAS, ids=lambda api: api.name)
 def test_served_versions_leave_out_what_kafka_calls_unstable_but_for_one(api: Any) -> None:
     unstable = schemas()[f"{api.name}Request"].get("latestVersionUnstable", False)
     if api.key is ApiKey.INIT_PRODUCER_ID:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import kafka.errors
-import pytest
 
+from many_cases import looped
 from odradek_protocol.errors import ErrorCode
 
 _KAFKA_PYTHON: dict[int, Any] = {
@@ -27,7 +27,7 @@ def test_codes_run_without_a_gap() -> None:
     assert [int(code) for code in ErrorCode] == list(range(-1, 134))
 
 
-@pytest.mark.parametrize("code", ErrorCode, ids=lambda code: code.name)
+@looped("code", ErrorCode, ids=lambda code: code.name)
 def test_what_may_be_retried(code: ErrorCode) -> None:
     assert code.refreshes_metadata == (code in RETRIABLE_WITH_METADATA)
     assert code.retriable == (code in RETRIABLE | RETRIABLE_WITH_METADATA)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from many_cases import looped
 from odradek_protocol import frames
 from odradek_protocol.fetch_frames import FetchedPartition, read_one_fetch
 from odradek_protocol.schemas.fetch import (
@@ -53,9 +54,10 @@ def usual(version: int, count: int = 1, **fields: Any) -> FetchRequest:
     )
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("client_id", [None, "", "rdkafka", "x" * 300])
-@pytest.mark.parametrize("count", [0, 1])
+@looped(
+    "version, client_id, count",
+    itertools.product(VERSIONS, [None, "", "rdkafka", "x" * 300], [0, 1]),
+)
 def test_d7_the_common_request_is_read_at_once(
     version: int, client_id: str | None, count: int
 ) -> None:
@@ -67,7 +69,7 @@ def test_d7_the_common_request_is_read_at_once(
         assert bool(read.topic) is bool(count)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@looped("version", VERSIONS)
 def test_d7_bytes_behind_the_request_are_ignored(version: int) -> None:
     """N-08"""
     assert check_one_fetch(memoryview(frame_of(usual(version), version) + b"more")) is not None
@@ -101,7 +103,7 @@ def unusual(version: int) -> Iterator[FetchRequest]:
         yield usual(version, rack_id="r" * 200)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@looped("version", VERSIONS)
 def test_d7_anything_else_is_left_to_the_codecs(version: int) -> None:
     """Or read as they read it: long names have one form in some versions and another in others."""
     for number, request in enumerate(unusual(version)):
@@ -122,7 +124,7 @@ def test_n06_damaged_frames_are_read_as_the_codecs_read_them(
     check_one_fetch(memoryview(frame))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@looped("version", VERSIONS)
 def test_n06_every_cut_is_left_to_the_codecs(version: int) -> None:
     frame = frame_of(usual(version), version)
     for size in range(len(frame)):

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-import pytest
-
 import golden
+from many_cases import looped
 from odradek_protocol import codec, frames
 from odradek_protocol.keys import APIS, Api, ApiKey
 
@@ -27,7 +26,7 @@ def _body_id(value: Any) -> str:
     return f"{value['direction']}-v{value['version']}-{value.get('variant', value.get('client'))}"
 
 
-@pytest.mark.parametrize(("api", "line"), BODIES, ids=_body_id)
+@looped("api, line", BODIES, ids=_body_id, by=lambda api, line: api.name)
 def test_bodies_mean_what_an_independent_encoder_meant(api: Api, line: dict[str, Any]) -> None:
     cls = api.request if line["direction"] == "request" else api.response
     version, data = line["version"], bytes.fromhex(line["hex"])
@@ -37,7 +36,7 @@ def test_bodies_mean_what_an_independent_encoder_meant(api: Api, line: dict[str,
     assert codec.encode_bytes(decoded, version) == data
 
 
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+@looped("api", APIS.values(), ids=lambda api: api.name)
 def test_there_are_golden_bytes_for_every_version(api: Api) -> None:
     seen = defaultdict(set)
     for line in golden.lines(golden.module_name(api)):
@@ -46,9 +45,7 @@ def test_there_are_golden_bytes_for_every_version(api: Api) -> None:
     assert seen["response"] >= set(api.response.versions)
 
 
-@pytest.mark.parametrize(
-    "line", CAPTURED, ids=lambda line: f"{line['client']}-{line['api']}-{_body_id(line)}"
-)
+@looped("line", CAPTURED, ids=lambda line: f"{line['client']}-{line['api']}-{_body_id(line)}")
 def test_frames_of_real_clients_mean_what_kafka_python_reads(line: dict[str, Any]) -> None:
     api = API_BY_NAME[line["api"]]
     version, frame = line["version"], bytes.fromhex(line["hex"])

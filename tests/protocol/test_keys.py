@@ -5,13 +5,13 @@ from __future__ import annotations
 import pkgutil
 import re
 
-import pytest
 from tests.golden.kafka_schemas import schemas
 
 import odradek_protocol.schemas
+from many_cases import looped
 from odradek_protocol.keys import API_OF_REQUEST, APIS, PRIVATE_KEYS, Api, ApiKey
 
-EVERY_API = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+EVERY_API = looped("api", APIS.values(), ids=lambda api: api.name)
 
 
 def test_the_keys_are_kafkas_and_our_own() -> None:

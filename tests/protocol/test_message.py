@@ -7,6 +7,7 @@ import dataclasses
 import construct as c
 import pytest
 
+from many_cases import looped
 from odradek_protocol.message import (
     Message,
     Struct,
@@ -146,7 +147,7 @@ def test_layouts_are_made_once() -> None:
     assert struct_layout(Part, 2, False) is struct_layout(Part, 2, False)
 
 
-@pytest.mark.parametrize(("cls", "version"), message_versions(), ids=version_id)
+@looped("cls, version", message_versions(), ids=version_id)
 def test_every_layout_survives_its_own_bytes(cls: type[Message], version: int) -> None:
     for value in (full(cls, version), null(cls, version)):
         assert layout(cls, version).parse(layout(cls, version).build(value)) == value

@@ -7,9 +7,8 @@ import pkgutil
 from types import ModuleType
 from typing import Any
 
-import pytest
-
 import odradek_protocol.schemas
+from many_cases import looped
 from odradek_protocol.keys import API_OF_REQUEST, APIS
 from odradek_protocol.message import ArrayOf, FieldSpec, Message, Struct
 from odradek_protocol.primitives import WireType
@@ -18,7 +17,7 @@ MODULES = [
     importlib.import_module(f"odradek_protocol.schemas.{info.name}")
     for info in pkgutil.iter_modules(odradek_protocol.schemas.__path__)
 ]
-EVERY_MODULE = pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.split(".")[-1])
+EVERY_MODULE = looped("module", MODULES, ids=lambda m: m.__name__.split(".")[-1])
 
 
 def _declared(module: ModuleType) -> list[Any]:

@@ -32,6 +32,11 @@ def version_id(value: Any) -> str:
     return f"v{value}" if isinstance(value, int) else str(getattr(value, "__name__", value))
 
 
+def api_of(cls: type[Message], version: int) -> str:
+    """The name of the API whose message `cls` is."""
+    return cls.__name__.removesuffix("Request").removesuffix("Response")
+
+
 _INTEGERS = {
     name: st.one_of(st.sampled_from([low, -1 if low else 0, 0, 1, high]), st.integers(low, high))
     for name, low, high in (

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from many_cases import looped
 from odradek_broker.config.broker import (
     BrokerConfig,
     ConfigError,
@@ -36,7 +37,7 @@ def test_nothing_given_is_every_default() -> None:
         assert getattr(config, row.attribute) == row.default
 
 
-@pytest.mark.parametrize("row", SETTINGS.values(), ids=lambda row: row.name)
+@looped("row", SETTINGS.values(), ids=lambda row: row.name)
 def test_every_default_passes_its_own_check(row: object) -> None:
     setting = SETTINGS[row.name]  # type: ignore[attr-defined]
     assert setting.read(setting.name, write_value(setting.default)) == setting.default
@@ -278,7 +279,7 @@ def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
     assert {name for name, row in SETTINGS.items() if row.dynamic} == followed - {""} | asked
 
 
-@pytest.mark.parametrize("row", NO_EFFECT_SETTINGS.values(), ids=lambda row: row.name)
+@looped("row", NO_EFFECT_SETTINGS.values(), ids=lambda row: row.name)
 def test_what_kafka_lets_change_and_means_nothing_here_is_checked_and_kept(row: Setting) -> None:
     assert (
         row.dynamic

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from many_cases import looped
 from odradek_broker.config.broker import BrokerConfig, ConfigError, parse_config
 from odradek_broker.config.listeners import with_plaintext_address
 
@@ -48,7 +49,7 @@ def parsed(settings: dict[str, str]) -> BrokerConfig:
     return parse_config({**settings, "insecure.listeners": "true"})[0]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: str(CASES.index(case)))
+@looped("case", CASES)
 def test_n17_combinations_of_listeners_are_taken_and_refused_as_by_kafka(
     case: dict[str, Any],
 ) -> None:

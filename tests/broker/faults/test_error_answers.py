@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from many_cases import looped
 from odradek_broker.faults.answers import ANSWERED_FIRST, refuse, spoil
 from odradek_broker.request import CloseConnection
 from odradek_protocol import frames
@@ -55,14 +56,15 @@ def codes_in(value: Any) -> Iterator[int]:
                     yield from codes_in(each)
 
 
-@pytest.mark.parametrize(
-    ("api", "version"),
+@looped(
+    "api, version",
     [
-        pytest.param(api, version, id=f"{api.name}-v{version}")
+        (api, version)
         for api in APIS.values()
         if api.key not in ANSWERED_FIRST
         for version in api.versions
     ],
+    ids=lambda value: value.name if isinstance(value, Api) else f"v{value}",
 )
 def test_every_api_can_fail_in_every_version(api: Api, version: int) -> None:
     request = full(api.request, version)

@@ -13,6 +13,7 @@ import pytest
 
 from acl_rules import Rule, RuleList
 from broker_in_loop import RunningBroker
+from many_cases import looped
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import (
     ALLOW_EVERYTHING,
@@ -718,7 +719,7 @@ OPEN_TO_ALL = {
 }
 
 
-@pytest.mark.parametrize("key", HANDLERS, ids=lambda key: key.name)
+@looped("key", HANDLERS, ids=lambda key: key.name)
 def test_a20_every_request_asks_the_authorizer(key: ApiKey) -> None:
     source = inspect.getsource(inspect.getmodule(HANDLERS[key]))  # type: ignore[arg-type]
     assert ("authorizer" in source) != (key in OPEN_TO_ALL)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from many_cases import looped
 from odradek_client.backoff import Backoff
 from odradek_client.errors import (
     ClusterAuthorizationFailed,
@@ -66,7 +67,7 @@ def test_c53_every_code_has_a_reaction_and_retriable_ones_are_retried() -> None:
     assert ProduceReaction.FATAL not in WITHOUT_IDENTITY.values()
 
 
-@pytest.mark.parametrize("code", [c for c in ErrorCode if c is not ErrorCode.NONE])
+@looped("code", [c for c in ErrorCode if c is not ErrorCode.NONE])
 def test_c50_c55_each_code_once_then_recovery(code: ErrorCode) -> None:
     world = World()
     first = world.send()

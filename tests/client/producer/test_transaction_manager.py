@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from many_cases import looped
 from odradek_client.backoff import Backoff
 from odradek_client.errors import (
     Abortable,
@@ -203,8 +204,7 @@ CALLS: dict[str, tuple[State, Callable[[TransactionManager], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("level", [0, 2])
-@pytest.mark.parametrize(("state", "call"), list(itertools.product(State, CALLS)))
+@looped("state, call, level", itertools.product(State, CALLS, [0, 2]))
 def test_c61_every_call_in_every_state(state: State, call: str, level: int) -> None:
     """The table, walked: a call that it does not have raises and changes nothing."""
     bench = at(state, level)
@@ -671,8 +671,11 @@ def asked(kind: Kind) -> tuple[Bench, TxnRequestHandler, Operation | None]:
     return bench, bench.expect(EpochBumpHandler), operation
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-@pytest.mark.parametrize("code", [code for code in ErrorCode if code is not ErrorCode.NONE])
+@looped(
+    "kind, code",
+    itertools.product(Kind, [code for code in ErrorCode if code is not ErrorCode.NONE]),
+    by=lambda kind, code: kind.name,
+)
 def test_c68_every_code_to_every_question(kind: Kind, code: ErrorCode) -> None:
     bench, ask, operation = asked(kind)
     find = bench.refuse(ask, code)

@@ -6,10 +6,12 @@ written out here, row by row, and shares nothing with the tables that the coordi
 
 from __future__ import annotations
 
+import itertools
 from itertools import product
 
 import pytest
 
+from many_cases import looped
 from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_protocol.errors import ErrorCode
 from transaction_world import T0, T1, TransactionWorld
@@ -152,9 +154,11 @@ def ask(world: TransactionWorld, request: str, who: tuple[int, int]) -> ErrorCod
     return later.result()
 
 
-@pytest.mark.parametrize("identity", IDENTITIES)
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("request_", TABLES)
+@looped(
+    "request_, state, identity",
+    itertools.product(TABLES, STATES, IDENTITIES),
+    by=lambda request_, state, identity: request_,
+)
 def test_every_state_answers_every_request(request_: str, state: str, identity: str) -> None:
     world = in_state(state, 2 if request_.endswith("v2") else 1)
     before, count = world.held(), len(world.log.records)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
+from many_cases import looped
 from odradek_broker.coordinator.placement import partition_for
 from odradek_broker.coordinator.runtime import RuntimeState
 from odradek_broker.coordinator.transactions.decisions import InitCall
@@ -221,8 +223,7 @@ def test_t05_everything_that_is_known_survives_a_restart(world: TransactionWorld
     assert world.held() == given
 
 
-@pytest.mark.parametrize("after", S)
-@pytest.mark.parametrize("before", S)
+@looped("before, after", itertools.product(S, S))
 def test_every_step_is_in_the_table_or_raises(
     before: TransactionState, after: TransactionState
 ) -> None:

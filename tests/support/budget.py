@@ -1,0 +1,64 @@
+"""The share of the tests that a run does: the short run, the whole, or what the short run leaves.
+
+`pytest` alone is the short run, the README's test command. It leaves out the tests marked `full`,
+and those marked `budgeted` try fewer examples. A run with a path, or with `--kafka`, does all of
+what it names. `--budget` says otherwise; CI does the short run, then `--budget=rest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+SHORT, FULL, REST = "short", "full", "rest"
+
+#: Examples of a property in the short run, as a part of those in the full one.
+_EXAMPLES_DIVISOR = 5
+_EXAMPLES_MIN = 5
+
+_chosen = FULL
+
+
+def choose(config: pytest.Config) -> None:
+    """Set the budget of this process, before any test module is imported."""
+    global _chosen
+    named: str | None = config.getoption("--budget")
+    alone = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    _chosen = named or (SHORT if alone and not config.getoption("--kafka") else FULL)
+
+
+def is_short() -> bool:
+    """True in the short run."""
+    return _chosen == SHORT
+
+
+def examples(count: int) -> int:
+    """The examples of a property for which the full run tries `count`."""
+    return min(count, max(_EXAMPLES_MIN, count // _EXAMPLES_DIVISOR)) if is_short() else count
+
+
+def of_which(cases: Iterable[Any], short: Iterable[Any]) -> list[Any]:
+    """`cases` for `pytest.mark.parametrize`, of which the short run tries those in `short`."""
+    kept = list(short)
+    marked = [
+        case if case in kept else pytest.param(case, marks=pytest.mark.full) for case in cases
+    ]
+    assert len(kept) == sum(1 for case in marked if case in kept)
+    return marked
+
+
+def is_wanted(item: pytest.Item) -> bool:
+    """True if the run does this test."""
+    full = item.get_closest_marker("full") is not None
+    if _chosen == SHORT:
+        return not full
+    return _chosen == FULL or full or _is_budgeted(item)
+
+
+def _is_budgeted(item: pytest.Item) -> bool:
+    """True if the short run tries fewer examples than the full one: all properties do."""
+    return item.get_closest_marker("budgeted") is not None or bool(
+        getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    )
