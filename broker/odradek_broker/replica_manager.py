@@ -13,7 +13,7 @@ from itertools import islice
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS, METADATA_TOPIC, ClusterMetadata
 from odradek_broker.partition import Partition
-from odradek_broker.platform.seams import Clock, Timer
+from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
@@ -71,7 +71,7 @@ class ReplicaManager:
         clock: Clock,
         watch: ProducerWatch,
         request_flush: Callable[[PartitionLog], None],
-        call_later: Callable[[float, Callable[[], None]], Timer],
+        scheduler: Scheduler,
     ) -> None:
         self._metadata = metadata
         self._logs = logs
@@ -84,7 +84,7 @@ class ReplicaManager:
         #: What was told of those that could not be opened: once is enough, until it is another
         #: problem.
         self._told: dict[tuple[str, int], str] = {}
-        self._call_later = call_later
+        self._scheduler = scheduler
         #: That are not done with, in the order of their turns; and whether the next turn is asked
         #: for.
         self._deltas: deque[MetadataDelta] = deque()
@@ -103,8 +103,16 @@ class ReplicaManager:
         partition = partitions.get(index)
         return partition if partition is not None and partition.recorded else None
 
+    def internal_partition(self, topic: str, index: int) -> Partition | None:
+        """A partition of an internal topic; None before the topic is created, or if its data
+        directory has failed: then nobody leads it."""
+        partition = self.partition(topic, index)
+        if partition is None or self._logs.directory_of(partition.log).failure:
+            return None
+        return partition
+
     def partitions(self) -> Iterable[tuple[str, int, Partition]]:
-        """All of them: (topic, index, partition)."""
+        """All partitions: (topic, index, partition)."""
         for topic, partitions in self._partitions.items():
             for index, partition in partitions.items():
                 yield topic, index, partition
@@ -262,7 +270,7 @@ class ReplicaManager:
             self._deltas.append(delta)
         if not self._scheduled:
             self._scheduled = True
-            self._call_later(0, self._take_turn)
+            self._scheduler.call_later(0, self._take_turn)
 
     def _take_turn(self) -> None:
         """A slice of the delta that waits longest."""
@@ -273,7 +281,7 @@ class ReplicaManager:
             self._go_on(delta)
         if self._deltas and not self._scheduled:
             self._scheduled = True
-            self._call_later(0, self._take_turn)
+            self._scheduler.call_later(0, self._take_turn)
 
     def _work(self, delta: MetadataDelta, at_most: int) -> None:
         """Make or rename the files of some partitions."""

@@ -21,7 +21,7 @@ def world() -> NodeWorld:
 def _led(world: NodeWorld, name: str = "many") -> int:
     return sum(
         topic == name
-        for topic, index, _ in world.node.partitions()
+        for topic, index, _ in world.node.replicas.partitions()
         if world.node.partition(topic, index) is not None
     )
 

@@ -340,14 +340,14 @@ def test_l08_a_full_disk_refuses_changes_and_stops_nothing(world: NodeWorld) -> 
     with pytest.raises(StorageError):
         world.create("t")
     assert "t" not in world.node.metadata.topics
-    ids = [world.node.next_producer_id() for _ in range(2)]
+    ids = [world.node.producer_ids.next() for _ in range(2)]
     assert [later.result() for later in ids] == [None, None]
     with pytest.raises(StorageError):
         world.node.ensure_internal_topic(OFFSETS_TOPIC)
     world.files.heal()
     assert world.fatal == []
     created = world.create("t")
-    later = world.node.next_producer_id()
+    later = world.node.producer_ids.next()
     world.flush()
     assert created.done
     assert later.result() is not None
@@ -476,28 +476,28 @@ def test_l40_a_failed_fsync_is_not_forgiven_before_a_restart(world: NodeWorld) -
 
 
 def _lowered(world: NodeWorld, level: int) -> Deferred[None]:
-    return world.node.commit_metadata(
+    return world.node.metadata_log.commit(
         [FeatureLevelRecord(name="transaction.version", feature_level=level)]
     )
 
 
 def test_n53_a_level_is_told_when_it_is_durable_and_after_a_restart(world: NodeWorld) -> None:
-    before = world.node.finalized_features
+    before = world.node.publisher.finalized_features
     assert before.levels["transaction.version"] == 2
     first = _lowered(world, 1)
-    assert world.node.finalized_features == before, "a power cut can still take it back"
+    assert world.node.publisher.finalized_features == before, "a power cut can still take it back"
     world.flush()
     assert first.done
-    told = world.node.finalized_features
+    told = world.node.publisher.finalized_features
     assert told.levels == {**before.levels, "transaction.version": 1}
     assert told.epoch > before.epoch, "else clients keep what they have"
     _lowered(world, 0)
     world.crash(keep_page_cache=False)
-    assert world.node.finalized_features == told
+    assert world.node.publisher.finalized_features == told
     again = _lowered(world, 2)
     world.flush()
-    assert again.done and world.node.finalized_features.levels == before.levels
-    assert world.node.finalized_features.epoch > told.epoch
+    assert again.done and world.node.publisher.finalized_features.levels == before.levels
+    assert world.node.publisher.finalized_features.epoch > told.epoch
 
 
 def test_n53_of_two_changes_on_their_way_each_is_told_in_its_turn(world: NodeWorld) -> None:
@@ -505,4 +505,4 @@ def test_n53_of_two_changes_on_their_way_each_is_told_in_its_turn(world: NodeWor
     _lowered(world, 0)
     world.create("t")
     world.flush()
-    assert world.node.finalized_features.levels["transaction.version"] == 0
+    assert world.node.publisher.finalized_features.levels["transaction.version"] == 0

@@ -210,7 +210,7 @@ def test_a_running_broker_is_compared_and_its_queues_are_looked_at(
         worlds.append(world)
         server = world.broker.server
         server.node.metadata._next_producer_id += 1
-        for _, _, partition in server.node.partitions():
+        for _, _, partition in server.node.replicas.partitions():
             partition._durable_waiters.append((1_000_000, lambda error: None))
         server._limits.bytes_held += 1
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from counting_randomness import CountingRandomness
 from odradek.simulation.clock import SimulatedClock, StoppedTimer
@@ -164,6 +164,10 @@ class CoordinatorWorld(ABC):
     def advertised(self, listener: str = "") -> tuple[str, int]:
         return "host", 9092
 
+    @property
+    def replicas(self) -> Self:
+        return self
+
     def internal_partition(self, topic: str, index: int) -> ListPartition | None:
         if self.metadata.partition_count(topic) == 0 or self.metadata.leader != self.node_id:
             return None
@@ -173,8 +177,8 @@ class CoordinatorWorld(ABC):
         self.metadata.counts.setdefault(name, len(self.topic_partitions))
         return Deferred.of(None)
 
-    def call_at(self, monotonic_ms: float, callback: Callable[[], None]) -> StoppedTimer:
-        self.timers.append((monotonic_ms, callback))
+    def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> StoppedTimer:
+        self.timers.append((self.clock.monotonic_ms() + delay_ms, callback))
         return StoppedTimer()
 
     # --- Time, disk, crashes ---

@@ -90,6 +90,30 @@ class FakeLogLevels:
         self.own[name] = level
 
 
+class FakeMetadataLog:
+    """See `FakeNode`."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+
+    def commit(self, records: list[Any]) -> Deferred[None]:
+        for record in records:
+            self._node.recorded.append(self._node.metadata.encode(record))
+            self._node.metadata.replay(record)
+        return self.durable()
+
+    def durable(self) -> Deferred[None]:
+        if self._node.durable:
+            return Deferred.of(None)
+        deferred: Deferred[None] = Deferred()
+        self._node.waiting.append(deferred)
+        return deferred
+
+    def state(self) -> MetadataLogState:
+        end = len(self._node.recorded)
+        return MetadataLogState(leader_epoch=0, high_watermark=end, log_end_offset=end)
+
+
 class FakeNode:
     """What handlers of the control plane ask of a node. `durable` False holds every answer back."""
 
@@ -111,7 +135,9 @@ class FakeNode:
         self.timers: list[FakeTimer] = []
         self.log_levels = FakeLogLevels()
         self.offline: set[tuple[str, int]] = set()
-        self._open: list[Deferred[None]] = []
+        self.waiting: list[Deferred[None]] = []
+        self.metadata_log = FakeMetadataLog(self)
+        self.publisher = self.replicas = self.scheduler = self
 
     def advertised(self, listener: str = "") -> tuple[str, int]:
         return "host", 9092
@@ -119,31 +145,13 @@ class FakeNode:
     def advertised_addresses(self) -> dict[str, tuple[str, int]]:
         return {"PLAINTEXT": ("host", 9092), "LOCAL": ("::1", 9094)}
 
-    def commit_metadata(self, records: list[Any]) -> Deferred[None]:
-        for record in records:
-            self.recorded.append(self.metadata.encode(record))
-            self.metadata.replay(record)
-        return self.metadata_durable()
-
-    def metadata_durable(self) -> Deferred[None]:
-        if self.durable:
-            return Deferred.of(None)
-        deferred: Deferred[None] = Deferred()
-        self._open.append(deferred)
-        return deferred
-
     @property
     def finalized_features(self) -> FinalizedFeatures:
         return FinalizedFeatures(len(self.recorded), dict(self.metadata.feature_levels))
 
-    def metadata_log_state(self) -> MetadataLogState:
-        return MetadataLogState(
-            leader_epoch=0, high_watermark=len(self.recorded), log_end_offset=len(self.recorded)
-        )
-
     def flush(self) -> None:
         """Everything is on disk now."""
-        waiting, self._open = self._open, []
+        waiting, self.waiting = self.waiting, []
         for deferred in waiting:
             deferred.resolve(None)
 
@@ -165,5 +173,5 @@ class FakeNode:
         """Make a topic; its id."""
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         assignments = {index: [self.node_id] for index in range(partitions)}
-        self.commit_metadata(self.metadata.topic_records(name, assignments, settings))
+        self.metadata_log.commit(self.metadata.topic_records(name, assignments, settings))
         return self.metadata.topic_id(name)

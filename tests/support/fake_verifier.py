@@ -64,4 +64,4 @@ class FakeVerifier:
 
     def install(self, node: Any) -> None:
         """Be the coordinator that this node's partitions ask."""
-        node.verification = TransactionVerification(node, self)
+        node.verification = TransactionVerification(node.clock, node.scheduler, self)

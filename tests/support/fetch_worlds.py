@@ -158,7 +158,7 @@ class FetchWorld(NodeWorld):
         """Of all partitions of a topic, as after a start."""
         if name in self.node.metadata.topics:
             self.node.metadata.topics_version += 1
-            for topic, _, partition in self.node.partitions():
+            for topic, _, partition in self.node.replicas.partitions():
                 if topic == name:
                     partition.leader_epoch += 1
 
@@ -219,7 +219,7 @@ class FetchWorld(NodeWorld):
                 settled = requested.settled_at is not None
                 assert settled is not (requested in session.attention)
             assert set(session.attention) <= kept
-        for _, _, partition in self.node.partitions():
+        for _, _, partition in self.node.replicas.partitions():
             for settled_here in partition.settled:
                 assert isinstance(settled_here, RequestedPartition) and settled_here in kept
                 assert settled_here.settled_at is partition

@@ -67,8 +67,19 @@ class GroupWorld(CoordinatorWorld):
     def _new_coordinator(self) -> Shards[Any]:
         self.group_history = History(self.clock.wall_ms)
         recorder = GroupRecorder(self.group_history, self.metadata, self.config)
-        self.groups = GroupCoordinator(self, self.config, recorder.record, self._observe)
+        self.groups = self.new_groups(observer=recorder.record, state_observer=self._observe)
         return self.groups.shards
+
+    def new_groups(self, **observers: Any) -> GroupCoordinator:
+        return GroupCoordinator(
+            self.config,
+            metadata=self.metadata,
+            internal_partition=self.internal_partition,
+            clock=self.clock,
+            scheduler=self,
+            randomness=self.random,
+            **observers,
+        )
 
     def _observe(self, group: ClassicGroup, before: GroupState, after: GroupState) -> None:
         self.states.append(after)

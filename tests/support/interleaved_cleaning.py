@@ -80,7 +80,7 @@ class InterleavedHistory(CompactedHistory):
             **configs,
         }
         records, _ = create_topics(self.world.node.metadata, [NewTopic("t", 1, configs=given)])
-        self.world.node.commit_metadata(records)
+        self.world.node.metadata_log.commit(records)
         self.world.flush()
         self._keep_recovery_points()
         self.files = self.world.files

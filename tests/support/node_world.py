@@ -112,12 +112,12 @@ class NodeWorld:
     def create(self, name: str, partitions: int = 1) -> Deferred[None]:
         records, results = create_topics(self.node.metadata, [NewTopic(name, partitions)])
         assert results[0].error is ErrorCode.NONE, results
-        return self.node.commit_metadata(records)
+        return self.node.metadata_log.commit(records)
 
     def delete(self, name: str) -> Deferred[None]:
         records, results = delete_topics(self.node.metadata, [TopicRef(name)])
         assert results[0].error is ErrorCode.NONE, results
-        return self.node.commit_metadata(records)
+        return self.node.metadata_log.commit(records)
 
     def produce(self, name: str, count: int, partition: int = 0) -> None:
         """Append and make durable."""

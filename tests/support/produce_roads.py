@@ -140,7 +140,7 @@ class ProduceWorld(NodeWorld):
         topics = [NewTopic(name, 2, configs=given) for name, given in TOPICS.items()]
         records, results = create_topics(self.node.metadata, topics)
         assert {each.error for each in results} == {ErrorCode.NONE}, results
-        self.node.commit_metadata(records)
+        self.node.metadata_log.commit(records)
         self.node.ensure_internal_topic("__consumer_offsets")
         self.verifier = FakeVerifier()
         self.verifier.install(self.node)

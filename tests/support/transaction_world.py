@@ -5,8 +5,8 @@ Producer ids are counted, markers are written into lists; each can be held back 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 from coordinator_world import CoordinatorWorld, Topics
@@ -70,8 +70,7 @@ class Markers:
         default_factory=list
     )
 
-    def write(self, markers: Sequence[MarkerRequest]) -> Deferred[dict[TopicPartition, ErrorCode]]:
-        (request,) = markers
+    def write(self, request: MarkerRequest) -> Deferred[dict[TopicPartition, ErrorCode]]:
         self.requests.append(request)
         deferred: Deferred[dict[TopicPartition, ErrorCode]] = Deferred()
         self.held.append((request, deferred))
@@ -108,6 +107,7 @@ class TransactionWorld(CoordinatorWorld):
         self.config = replace(Settings(), **settings)
         self.markers = Markers()
         self.next_id = 1_000
+        self.producer_ids = SimpleNamespace(next=self.next_producer_id)
         self.hold_ids = False
         self.held_ids: list[Deferred[int | None]] = []
         self.start()
@@ -115,12 +115,22 @@ class TransactionWorld(CoordinatorWorld):
     def _new_coordinator(self) -> Shards[Any]:
         self.producer_history = History(self.clock.wall_ms)
         self.transaction_history = History(self.clock.wall_ms)
-        self.transactions = TransactionCoordinator(
-            self,
-            self.config,
-            TransactionRecorder(self.transaction_history, self.producer_history).record,
-        )
+        recorder = TransactionRecorder(self.transaction_history, self.producer_history)
+        self.transactions = self.new_transactions(observer=recorder.record)
         return self.transactions.shards
+
+    def new_transactions(self, **observers: Any) -> TransactionCoordinator:
+        return TransactionCoordinator(
+            self.config,
+            metadata=self.metadata,
+            internal_partition=self.internal_partition,
+            next_producer_id=self.next_producer_id,
+            write_marker=self.markers.write,
+            clock=self.clock,
+            scheduler=self,
+            faults=self.faults,
+            **observers,
+        )
 
     def restart(self) -> None:
         """Kill and start again: only what was durable is there, and the epoch is a new one."""
@@ -143,11 +153,6 @@ class TransactionWorld(CoordinatorWorld):
         for deferred in waiting:
             self.next_id += 1
             deferred.resolve(self.next_id)
-
-    def write_markers(
-        self, markers: Sequence[MarkerRequest]
-    ) -> Deferred[dict[TopicPartition, ErrorCode]]:
-        return self.markers.write(markers)
 
     # --- Requests ---
 

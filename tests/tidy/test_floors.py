@@ -35,6 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("coordinator",),
     ("explain", "tools"),
     ("replica_manager",),
+    ("metadata_publisher",),
     ("node",),
     ("metrics",),
     ("handlers",),

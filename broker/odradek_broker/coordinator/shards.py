@@ -1,9 +1,9 @@
 """The shards of a coordinator: for each partition of its internal topic that this broker leads, a
 core that decides and the runtime that writes.
 
-A key (a group, a transactional id) belongs to one shard. Whoever runs a decision, what must follow
-it follows here: the effects that the core has asked for are carried out, and the timer is set to
-the earliest deadline."""
+A key (a group, a transactional id) belongs to one shard. After every decision, the effects that the
+core requested are carried out here and the timer is set to the earliest deadline.
+"""
 
 from __future__ import annotations
 
@@ -23,31 +23,23 @@ from odradek_broker.coordinator.runtime import (
     RuntimeState,
 )
 from odradek_broker.deferred import Deferred, gather
-from odradek_broker.platform.seams import Clock, Timer
+from odradek_broker.platform.seams import Clock, Scheduler, Timer
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import WireError
 
 
-class DeadlineTimerEnv(Protocol):
-    """The clock and the timers of the node."""
-
-    @property
-    def clock(self) -> Clock: ...
-
-    def call_at(self, monotonic_ms: float, callback: Callable[[], None], /) -> Timer: ...
-
-
 class DeadlineTimer:
     """Calls `on_due` with the monotonic time in milliseconds, once each time it is set.
 
-    Whoever is called acts on what is due and sets it again.
+    `on_due` acts on what is due and sets the timer again.
     """
 
-    __slots__ = ("_at_ms", "_closed", "_env", "_on_due", "_timer")
+    __slots__ = ("_at_ms", "_clock", "_closed", "_on_due", "_scheduler", "_timer")
 
-    def __init__(self, env: DeadlineTimerEnv, on_due: Callable[[int], None]) -> None:
-        self._env = env
+    def __init__(self, clock: Clock, scheduler: Scheduler, on_due: Callable[[int], None]) -> None:
+        self._clock = clock
+        self._scheduler = scheduler
         self._on_due = on_due
         self._at_ms: int | None = None
         self._timer: Timer | None = None
@@ -59,7 +51,8 @@ class DeadlineTimer:
             self._cancel()
             if at_ms is not None:
                 self._at_ms = at_ms
-                self._timer = self._env.call_at(at_ms, self._fired)
+                delay_ms = max(0.0, at_ms - self._clock.monotonic_ms())
+                self._timer = self._scheduler.call_later(delay_ms, self._fired)
 
     def bring_forward(self, at_ms: int | None) -> None:
         """Fire then, if that is earlier than what it is set to: one of the deadlines has
@@ -80,7 +73,7 @@ class DeadlineTimer:
     def _fired(self) -> None:
         self._timer = self._at_ms = None
         if not self._closed:
-            self._on_due(self._env.clock.monotonic_ms())
+            self._on_due(self._clock.monotonic_ms())
 
 
 A = TypeVar("A")
@@ -108,43 +101,39 @@ class PartitionCounts(Protocol):
         ...
 
 
-class CoordinatorEnv(DeadlineTimerEnv, Protocol):
-    """The node, as every coordinator needs it."""
-
-    @property
-    def metadata(self) -> PartitionCounts: ...
-
-    def internal_partition(self, topic: str, index: int, /) -> InternalPartition | None:
-        """The partition, if it exists and this broker leads it."""
-        ...
-
-
 class Shards(Generic[C]):
-    """`name` is what the shards are of, in the log; `new_core` makes the core of a partition.
+    """The shards of a coordinator. `name`: the coordinator's name in log lines; `new_core` makes
+    the core of a partition.
 
-    `carry_out` does what the core of a runtime has asked for since the last decision. `check_key`:
-    what is wrong with a key, whatever its shard is. `is_stale`: was the partition taken over since
-    the core was made (T-57)? `on_loaded` is called when everything is replayed, and when a
-    partition is that could not be before.
+    `internal_partition` finds a partition by topic and index if it exists and this broker leads it.
+    `carry_out` carries out the effects that a core has requested. `check_key`: the error of a key
+    that no shard accepts. `is_stale` tells if the partition was taken over since its core was made
+    (T-57). `on_loaded` is called when everything is replayed, and again when a partition is
+    replayed that could not be loaded before.
     """
 
     def __init__(
         self,
-        env: CoordinatorEnv,
         topic: str,
         name: str,
         new_core: Callable[[int], C],
         *,
+        metadata: PartitionCounts,
+        internal_partition: Callable[[str, int], InternalPartition | None],
+        clock: Clock,
+        scheduler: Scheduler,
         runtime_class: type[Runtime[C]] = Runtime,
         carry_out: Callable[[Runtime[C]], None] = lambda runtime: None,
         check_key: Callable[[str], ErrorCode] = lambda key: ErrorCode.NONE,
         is_stale: Callable[[int, C], bool] = lambda index, core: False,
         on_loaded: Callable[[], None] = lambda: None,
     ) -> None:
-        self._env = env
         self._topic = topic
         self._name = name
         self._new_core = new_core
+        self._metadata = metadata
+        self._internal_partition = internal_partition
+        self._clock = clock
         self._runtime_class = runtime_class
         self._carry_out = carry_out
         self._check_key = check_key
@@ -153,7 +142,7 @@ class Shards(Generic[C]):
         self._runtimes: dict[int, Runtime[C]] = {}
         #: Of partitions that could not be loaded (G-92).
         self._reloads: dict[int, _Reload] = {}
-        self._timer = DeadlineTimer(env, self.run_due)
+        self._timer = DeadlineTimer(clock, scheduler, self.run_due)
         #: Why nothing can be asked at all; NONE once the load has begun.
         self._error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -184,8 +173,8 @@ class Shards(Generic[C]):
         if self._is_closed:
             return
         self._error = ErrorCode.NONE
-        for index in range(self._env.metadata.partition_count(self._topic)):
-            partition = self._env.internal_partition(self._topic, index)
+        for index in range(self._metadata.partition_count(self._topic)):
+            partition = self._internal_partition(self._topic, index)
             if partition is not None and index not in self._runtimes:
                 self._runtimes[index] = self._new_runtime(index, partition)
 
@@ -219,7 +208,7 @@ class Shards(Generic[C]):
 
     def run_due(self, monotonic_ms: int) -> None:
         """Act on every deadline up to this time of the monotonic clock."""
-        now = Instant(monotonic_ms, self._env.clock.wall_ms())
+        now = Instant(monotonic_ms, self._clock.wall_ms())
         for runtime in self:
             runtime.run_due(now)
             self._carry_out(runtime)
@@ -289,7 +278,7 @@ class Shards(Generic[C]):
 
     def partition_of(self, key: str) -> int | None:
         """Which partition of the topic has the key; None before there is any."""
-        count = self._env.metadata.partition_count(self._topic)
+        count = self._metadata.partition_count(self._topic)
         return partition_for(key, count) if count else None
 
     def find(self, key: str) -> tuple[Runtime[C] | None, ErrorCode]:
@@ -302,7 +291,7 @@ class Shards(Generic[C]):
             return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
         runtime = self._runtimes.get(index)
         if runtime is None:
-            partition = self._env.internal_partition(self._topic, index)
+            partition = self._internal_partition(self._topic, index)
             if partition is None:
                 return None, ErrorCode.NOT_COORDINATOR
             # The topic was made while we were running.
@@ -335,7 +324,7 @@ class Shards(Generic[C]):
             # Half a state would give out what is wrong; none makes the clients wait.
             before = self._reloads.get(index)
             pause_ms = RELOAD_MS if before is None else min(before.pause_ms * 2, RELOAD_MS_MAX)
-            at_ms = self._env.clock.monotonic_ms() + pause_ms
+            at_ms = self._clock.monotonic_ms() + pause_ms
             self._reloads[index] = _Reload(at_ms, pause_ms)
             self._timer.bring_forward(at_ms)
             structlog.get_logger(f"odradek.{self._name}").error(
@@ -350,7 +339,7 @@ class Shards(Generic[C]):
         """Read one slice in another attempt to load the partition, with a new runtime."""
         runtime = self._runtimes[index]
         if runtime.state is RuntimeState.FAILED:
-            partition = self._env.internal_partition(self._topic, index)
+            partition = self._internal_partition(self._topic, index)
             if partition is None:
                 del self._reloads[index]
                 return
@@ -364,7 +353,7 @@ class Shards(Generic[C]):
             self._on_loaded()
 
     def _now(self) -> Instant:
-        clock = self._env.clock
+        clock = self._clock
         return Instant(clock.monotonic_ms(), clock.wall_ms())
 
 

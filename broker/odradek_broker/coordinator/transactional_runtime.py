@@ -39,7 +39,7 @@ class StoredRecord(Protocol):
 
     @property
     def producer_id(self) -> int:
-        """The producer whose transaction contains the records."""
+        """The producer whose transaction contains the record."""
         ...
 
     @property

@@ -91,4 +91,4 @@ def _apply(node: Node, records: Iterable[MetadataRecord]) -> None:
             elif record.resource_type == RESOURCE_TOPIC:
                 topics.add(record.resource_name)
     for topic in sorted(topics):
-        node.topic_config_changed(topic)
+        node.replicas.topic_config_changed(topic)

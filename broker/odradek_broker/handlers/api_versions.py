@@ -56,10 +56,10 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
             if levels.lowest or of_any_level
         ],
         # Clients keep the features that come with the highest epoch.
-        finalized_features_epoch=node.finalized_features.epoch,
+        finalized_features_epoch=node.publisher.finalized_features.epoch,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in node.finalized_features.levels.items()
+            for name, level in node.publisher.finalized_features.levels.items()
             if level
         ],
     )

@@ -98,7 +98,7 @@ def _in_slices(
         if size_bytes > node.config.fetch_max_bytes:
             deferred.resolve(AnswerTooLarge(size_bytes))
         else:
-            node.call_later(0, describe)
+            node.scheduler.call_later(0, describe)
 
     describe()
 

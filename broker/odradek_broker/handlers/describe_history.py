@@ -211,7 +211,7 @@ def _partitions_that_know(
     )
     # The broker's own topics last: it is not about them that one asks.
     partitions = sorted(
-        node.partitions(), key=lambda each: (node.metadata.is_internal(each[0]), *each[:2])
+        node.replicas.partitions(), key=lambda each: (node.metadata.is_internal(each[0]), *each[:2])
     )
     for name, index, partition in partitions:
         log = partition.log

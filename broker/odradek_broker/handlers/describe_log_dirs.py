@@ -56,7 +56,7 @@ def handle(
             ]
             deferred.resolve(DescribeLogDirsResponse(results=results))
         else:
-            node.call_later(0, describe)
+            node.scheduler.call_later(0, describe)
 
     describe()
     return deferred

@@ -49,7 +49,7 @@ def handle(
 
 
 def _quorum(node: Node) -> QuorumPartition:
-    state = node.metadata_log_state()
+    state = node.metadata_log.state()
     now_ms = node.clock.wall_ms()
     return QuorumPartition(
         partition_index=0,

@@ -59,7 +59,7 @@ def _every_topic(node: Node) -> Deferred[ElectLeadersResponse]:
         if len(found) < _SLICE:
             deferred.resolve(ElectLeadersResponse(replica_election_results=results))
         else:
-            node.call_later(0, go_on)
+            node.scheduler.call_later(0, go_on)
 
     go_on()
     return deferred

@@ -76,7 +76,7 @@ def _find(node: Node, context: RequestContext, topic: str, key: str) -> Coordina
     count = node.metadata.partition_count(topic)
     index = partition_for(key, count) if count else 0
     leader = node.metadata.leader_of(topic, index) if count else None
-    if leader != node.node_id or node.internal_partition(topic, index) is None:
+    if leader != node.node_id or node.replicas.internal_partition(topic, index) is None:
         # Of other brokers this one knows no address, and where the disk has failed there is no
         # leader.
         message = f"No coordinator is available for the key {key!r}."

@@ -71,7 +71,7 @@ def _idempotent(node: Node, context: RequestContext) -> Deferred[InitProducerIdR
         )
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
-    return node.next_producer_id().map(answer)
+    return node.producer_ids.next().map(answer)
 
 
 def _is_half_given(request: InitProducerIdRequest) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from odradek_broker.coordinator.transactions.markers import (
     MarkerRequest,
     MarkerResults,
-    write_marker,
 )
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.node import Node
@@ -53,7 +52,7 @@ def _write(node: Node, marker: WritableTxnMarker) -> Deferred[MarkerResults]:
                 for index in topic.partition_indexes
             }
         )
-    return write_marker(node, _marker_request(marker))
+    return node.markers.write(_marker_request(marker))
 
 
 def _marker_request(marker: WritableTxnMarker) -> MarkerRequest:

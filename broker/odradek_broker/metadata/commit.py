@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 import structlog
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.log import MetadataLog
 from odradek_broker.platform.seams import Scheduler
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
@@ -20,21 +21,18 @@ _SHORTEST_WAIT_MS = 5_000
 DEFAULT_WAIT_MS = 60_000
 
 
-class MetadataWriter(Scheduler, Protocol):
-    """The node, as changes of metadata see it."""
+class MetadataNode(Protocol):
+    """The parts of the node that changes of metadata need."""
 
-    def commit_metadata(self, records: Sequence[MetadataRecord], /) -> Deferred[None]:
-        """Record; resolves when the records are durable. StorageError if they cannot be
-        recorded."""
-        ...
+    @property
+    def scheduler(self) -> Scheduler: ...
 
-    def metadata_durable(self) -> Deferred[None]:
-        """Resolves when everything recorded so far is durable."""
-        ...
+    @property
+    def metadata_log(self) -> MetadataLog: ...
 
 
 def when_durable(
-    node: MetadataWriter,
+    node: MetadataNode,
     records: Sequence[MetadataRecord],
     respond: Callable[[], Response],
     timed_out: Callable[[], Response],
@@ -49,7 +47,7 @@ def when_durable(
     if timeout_ms < 0:
         return timed_out()
     try:
-        recorded = node.commit_metadata(list(records)) if records else node.metadata_durable()
+        recorded = node.metadata_log.commit(records) if records else node.metadata_log.durable()
     except StorageError as problem:
         log.error("metadata was not recorded", problem=problem.message)
         return timed_out()
@@ -61,7 +59,7 @@ def when_durable(
         if not answer.done:
             answer.resolve(timed_out())
 
-    timer = node.call_later(max(timeout_ms, _SHORTEST_WAIT_MS), late)
+    timer = node.scheduler.call_later(max(timeout_ms, _SHORTEST_WAIT_MS), late)
 
     def durable(_: None) -> None:
         if not answer.done:

@@ -31,9 +31,10 @@ from odradek_protocol.stored.cluster_metadata import (
 #: Like Kafka's: the metadata topic has a fixed id, since no record can give it one.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 
-#: Replays records and makes the partitions agree with them. What it returns is called when the
-#: records are durable, and resolves when the work that had to wait for that is done.
-Publisher = Callable[[Sequence[MetadataRecord]], Callable[[], Deferred[None]]]
+#: Replays records, which end at an offset of the metadata log, and makes the partitions agree with
+#: them. The result is called when the records are durable, and resolves when the work that had to
+#: wait for that is done.
+Publish = Callable[[Sequence[MetadataRecord], int], Callable[[], Deferred[None]]]
 
 
 class MetadataLogState(NamedTuple):
@@ -56,7 +57,7 @@ class MetadataLog:
         metadata: ClusterMetadata,
         logs: LogManager,
         lead: Callable[[PartitionLog, int], Partition],
-        publish: Publisher,
+        publish: Publish,
         clock: Clock,
         scheduler: Scheduler,
         on_fatal: Callable[[str], None],
@@ -211,7 +212,7 @@ class MetadataLog:
             if partition.log.offline:
                 self._on_fatal(f"the metadata log is offline: {partition.log.offline_reason}")
             raise StorageError(appended.result(), "the metadata log cannot be written")
-        complete = self._publish(records)
+        complete = self._publish(records, partition.log.log_end_offset)
         for record, value in zip(records, encoded, strict=True):
             self._image.replay(record, value)
         if self._snapshotter is not None:

@@ -171,7 +171,7 @@ class FaultControl:
             return CloseConnection(_TEXT)
         held: Deferred[HandlerReply] = Deferred()
         if rule.action is Action.DELAY:
-            timer = self._node.call_later(rule.delay_ms, lambda: held.resolve(answer))
+            timer = self._node.scheduler.call_later(rule.delay_ms, lambda: held.resolve(answer))
             held.on_abandon = timer.cancel
         elif len(self._dropped) >= DROPPED_MAX:
             return CloseConnection(_TEXT)

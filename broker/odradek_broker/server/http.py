@@ -197,7 +197,7 @@ class HttpServer:
         be read and take writes. `told_all`: what it lacks besides, with the names of partitions."""
         offline = [
             f"{topic}-{index}"
-            for topic, index, partition in self._node.partitions()
+            for topic, index, partition in self._node.replicas.partitions()
             if partition.log.offline
         ]
         directories = self._node.logs.directories

@@ -256,7 +256,7 @@ class Server:
         records, names = initial_user_records(texts, present, self._host.randomness)
         if records:
             durable = asyncio.Event()
-            self.node.commit_metadata(records).then(lambda _: durable.set())
+            self.node.metadata_log.commit(records).then(lambda _: durable.set())
             await durable.wait()
             log.info("made users of SCRAM", users=names)
 

@@ -15,11 +15,7 @@ class World:
         self.set_to: list[float] = []
         self.rung: list[int] = []
         self._callbacks: list[Callable[[], None]] = []
-        self.timer = DeadlineTimer(self, self.rung.append)
-
-    @property
-    def clock(self) -> World:
-        return self
+        self.timer = DeadlineTimer(self, self, self.rung.append)
 
     def monotonic_ms(self) -> int:
         return self.now_ms
@@ -27,9 +23,9 @@ class World:
     def wall_ms(self) -> int:
         return 0
 
-    def call_at(self, monotonic_ms: float, callback: Callable[[], None], /) -> World:
+    def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> World:
         assert self.set_to == [], "the one before was not called off"
-        self.set_to.append(monotonic_ms)
+        self.set_to.append(self.now_ms + delay_ms)
         self._callbacks = [callback]
         return self
 

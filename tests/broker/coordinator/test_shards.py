@@ -70,7 +70,6 @@ class Node:
 
     def __init__(self) -> None:
         self.clock = SimulatedClock(1_000)
-        self.metadata = self
         self.count = 2
         self.partitions: dict[int, ListPartition] = {0: ListPartition(), 1: ListPartition()}
         self.epoch = 0
@@ -79,7 +78,17 @@ class Node:
         self.shards = self.new_shards()
 
     def new_shards(self, **how: Any) -> Shards[Words]:
-        return Shards(self, TOPIC, "words", Words, carry_out=self.carry_out, **how)
+        return Shards(
+            TOPIC,
+            "words",
+            Words,
+            metadata=self,
+            internal_partition=self.internal_partition,
+            clock=self.clock,
+            scheduler=self,
+            carry_out=self.carry_out,
+            **how,
+        )
 
     def carry_out(self, runtime: Runtime[Words]) -> None:
         asked_for, runtime.core.asked_for = runtime.core.asked_for, []
@@ -91,8 +100,8 @@ class Node:
     def internal_partition(self, topic: str, index: int) -> ListPartition | None:
         return self.partitions.get(index)
 
-    def call_at(self, monotonic_ms: float, callback: Callable[[], None], /) -> Node:
-        self.timer = (monotonic_ms, callback)
+    def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> Node:
+        self.timer = (self.clock.monotonic_ms() + delay_ms, callback)
         return self
 
     def cancel(self) -> None:

@@ -118,7 +118,7 @@ def test_n07_an_unknown_version_is_told_the_range() -> None:
 def test_metadata_of_all_topics_in_every_version(version: int) -> None:
     node = FakeNode(broker_rack="r")
     topic_id = node.create("t", 2)
-    node.commit_metadata(node.metadata.internal_topic_records("__consumer_offsets"))
+    node.metadata_log.commit(node.metadata.internal_topic_records("__consumer_offsets"))
     answer = call(node, MetadataRequest(topics=[] if version == 0 else None), version)
     assert [topic.name for topic in answer.topics] == ["t", "__consumer_offsets"]
     topic = answer.topics[0]

@@ -131,7 +131,7 @@ def test_others_get_their_turn_between_slices_of_partitions(
 ) -> None:
     monkeypatch.setattr(describe_log_dirs, "_SLICE", slice_size)
     due: list[Any] = []
-    monkeypatch.setattr(world.node, "call_later", lambda _, step: due.append(step))
+    monkeypatch.setattr(world.node.scheduler, "call_later", lambda _, step: due.append(step))
     answer = describe_log_dirs.handle(world.node, context(5), EVERYTHING)
     assert isinstance(answer, Deferred)
     turns = 1
@@ -151,7 +151,7 @@ def test_nothing_is_looked_for_any_more_when_nobody_waits(
 ) -> None:
     monkeypatch.setattr(describe_log_dirs, "_SLICE", 1)
     due: list[Any] = []
-    monkeypatch.setattr(world.node, "call_later", lambda _, step: due.append(step))
+    monkeypatch.setattr(world.node.scheduler, "call_later", lambda _, step: due.append(step))
     answer = describe_log_dirs.handle(world.node, context(5), EVERYTHING)
     assert isinstance(answer, Deferred)
     answer.abandon()

@@ -105,7 +105,7 @@ def test_n38_others_get_their_turn_between_slices_of_all_topics(
 ) -> None:
     monkeypatch.setattr(elect_leaders, "_SLICE", slice_size)
     due: list[Any] = []
-    monkeypatch.setattr(world.node, "call_later", lambda _, step: due.append(step))
+    monkeypatch.setattr(world.node.scheduler, "call_later", lambda _, step: due.append(step))
     answer = elect_leaders.handle(world.node, context(2), ALL)
     assert isinstance(answer, Deferred)
     turns = 1
@@ -129,7 +129,7 @@ def test_no_topic_is_looked_for_when_nobody_waits(
 ) -> None:
     monkeypatch.setattr(elect_leaders, "_SLICE", 1)
     due: list[Any] = []
-    monkeypatch.setattr(world.node, "call_later", lambda _, step: due.append(step))
+    monkeypatch.setattr(world.node.scheduler, "call_later", lambda _, step: due.append(step))
     answer = elect_leaders.handle(world.node, context(2), ALL)
     assert isinstance(answer, Deferred)
     answer.abandon()

@@ -231,7 +231,7 @@ def test_a68_acls_hold_after_a_crash_and_what_is_deleted_does_not() -> None:
     world.crash(keep_page_cache=False)
     assert {held.name for held in world.node.metadata.acls.by_id.values()} == {"orders", "pay"}
     (acl_id, _), *_ = world.node.metadata.acls.by_id.items()
-    world.node.commit_metadata([RemoveAccessControlEntryRecord(id=acl_id)])
+    world.node.metadata_log.commit([RemoveAccessControlEntryRecord(id=acl_id)])
     world.flush()
     world.crash(keep_page_cache=False)
     assert {held.name for held in world.node.metadata.acls.by_id.values()} == {"pay"}

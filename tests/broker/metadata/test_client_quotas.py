@@ -40,7 +40,7 @@ def changes(entity: QuotaEntity, **limits: float | None) -> EntityChanges:
 
 def altered(node: Any, *wanted: EntityChanges) -> list[ErrorCode]:
     records, results = alter_client_quotas(node.metadata, wanted)
-    node.commit_metadata(records)
+    node.metadata_log.commit(records)
     return [result.error for result in results]
 
 

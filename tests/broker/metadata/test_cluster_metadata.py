@@ -114,11 +114,11 @@ def test_d4_a_restart_replays_to_the_same_state() -> None:
     changes = ResourceChanges(
         RESOURCE_BROKER, "", [Change("log.retention.ms", Operation.SET, "99")]
     )
-    node.commit_metadata(alter_configs(node.metadata, [changes])[0])
-    node.commit_metadata(delete_topics(node.metadata, [TopicRef("b")])[0])
+    node.metadata_log.commit(alter_configs(node.metadata, [changes])[0])
+    node.metadata_log.commit(delete_topics(node.metadata, [TopicRef("b")])[0])
     second = node.create("b", 2)
-    node.commit_metadata(node.metadata.producer_id_block())
-    node.commit_metadata(
+    node.metadata_log.commit(node.metadata.producer_id_block())
+    node.metadata_log.commit(
         alter_configs(
             node.metadata,
             [
@@ -174,7 +174,7 @@ def test_p29_no_id_before_its_block_is_durable() -> None:
     node = FakeNode()
     metadata = node.metadata
     assert metadata.take_producer_id() is None
-    node.commit_metadata(metadata.producer_id_block())
+    node.metadata_log.commit(metadata.producer_id_block())
     assert metadata.take_producer_id() is None, "recorded is not durable"
     metadata.use_producer_id_block()
     assert [metadata.take_producer_id() for _ in range(3)] == [0, 1, 2]
@@ -184,7 +184,7 @@ def test_p29_blocks_of_a_thousand_follow_each_other() -> None:
     node = FakeNode()
     taken = []
     for _ in range(2):
-        node.commit_metadata(node.metadata.producer_id_block())
+        node.metadata_log.commit(node.metadata.producer_id_block())
         node.metadata.use_producer_id_block()
         while (producer_id := node.metadata.take_producer_id()) is not None:
             taken.append(producer_id)
@@ -193,7 +193,7 @@ def test_p29_blocks_of_a_thousand_follow_each_other() -> None:
 
 def test_p29_a_restart_skips_the_rest_of_a_block() -> None:
     node = FakeNode()
-    node.commit_metadata(node.metadata.producer_id_block())
+    node.metadata_log.commit(node.metadata.producer_id_block())
     node.metadata.use_producer_id_block()
     node.metadata.take_producer_id()
     again = replayed(node)
@@ -223,7 +223,7 @@ def test_illegal_topic_names(name: str) -> None:
 
 def create(node: FakeNode, *wanted: NewTopic, **more: Any) -> list[ErrorCode]:
     records, results = create_topics(node.metadata, wanted, **more)
-    node.commit_metadata(records)
+    node.metadata_log.commit(records)
     return [result.error for result in results]
 
 
@@ -358,7 +358,7 @@ def test_delete_by_name_and_id() -> None:
         (ErrorCode.INVALID_REQUEST, None),
         (ErrorCode.INVALID_REQUEST, "a"),
     ]
-    node.commit_metadata(records)
+    node.metadata_log.commit(records)
     assert node.metadata.topics == {}
 
 
@@ -421,7 +421,7 @@ def test_a_refusal_of_too_many_partitions_keeps_nothing_of_the_request() -> None
 
 def test_internal_topics_stay() -> None:
     node = FakeNode()
-    node.commit_metadata(node.metadata.internal_topic_records(OFFSETS_TOPIC))
+    node.metadata_log.commit(node.metadata.internal_topic_records(OFFSETS_TOPIC))
     records, results = delete_topics(node.metadata, [TopicRef(OFFSETS_TOPIC)])
     assert (records, results[0].error) == ([], ErrorCode.INVALID_TOPIC_EXCEPTION)
     records, grown = create_partitions(node.metadata, [NewPartitions(OFFSETS_TOPIC, 60)])
@@ -431,7 +431,7 @@ def test_internal_topics_stay() -> None:
 def test_f14_a_recreated_topic_has_a_new_id_and_none_of_the_old_settings() -> None:
     node = FakeNode()
     old = node.create("t", retention_ms="5")
-    node.commit_metadata(delete_topics(node.metadata, [TopicRef("t")])[0])
+    node.metadata_log.commit(delete_topics(node.metadata, [TopicRef("t")])[0])
     new = node.create("t")
     assert new != old
     assert node.metadata.topic_overrides("t") == {}
@@ -457,7 +457,7 @@ def test_more_partitions(more: NewPartitions, error: ErrorCode) -> None:
     node = FakeNode(max_partitions="50")
     node.create("t", 3)
     records, results = create_partitions(node.metadata, [more])
-    node.commit_metadata(records)
+    node.metadata_log.commit(records)
     assert [result.error for result in results] == [error]
     expected = 5 if error is ErrorCode.NONE else 3
     assert sorted(node.metadata.topics["t"].partitions) == list(range(expected))
@@ -469,7 +469,7 @@ def test_internal_topics_are_made_on_demand_with_kafkas_settings(name: str) -> N
         offsets_topic_num_partitions="4", transaction_state_log_num_partitions="4",
         offsets_topic_segment_bytes="1000", transaction_state_log_segment_bytes="1000",
     )  # fmt: skip
-    node.commit_metadata(node.metadata.internal_topic_records(name))
+    node.metadata_log.commit(node.metadata.internal_topic_records(name))
     assert node.metadata.partition_count(name) == 4
     log_config = node.metadata.log_config(name)
     assert log_config.compacted and log_config.segment_bytes == 1000
@@ -480,7 +480,7 @@ def test_internal_topics_are_made_on_demand_with_kafkas_settings(name: str) -> N
 def test_o01_fifty_partitions_by_default() -> None:
     node = FakeNode()
     for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
-        node.commit_metadata(node.metadata.internal_topic_records(name))
+        node.metadata_log.commit(node.metadata.internal_topic_records(name))
         assert node.metadata.partition_count(name) == 50
         assert node.metadata.log_config(name).segment_bytes == 104_857_600
 
@@ -492,7 +492,7 @@ def alter(
     node: FakeNode, resource_type: int, name: str, *changes: Change
 ) -> tuple[ErrorCode, str | None]:
     records, results = alter_configs(node.metadata, [ResourceChanges(resource_type, name, changes)])
-    node.commit_metadata(records)
+    node.metadata_log.commit(records)
     return results[0].error, results[0].message
 
 

@@ -371,7 +371,7 @@ async def test_a45_scram_takes_the_credentials_of_the_metadata(
     )
     assert await client.closed()
     credential = new_credential(mechanism, "secret", b"0123456789", 8192)
-    broker.node.commit_metadata([credential_record("a,b=c", mechanism, credential)])
+    broker.node.metadata_log.commit([credential_record("a,b=c", mechanism, credential)])
     client = await broker.client()
     assert (await scram(client, mechanism, "a,b=c", "secret")).error_code == 0
     assert await user_of(client, broker) == "a,b=c"

@@ -48,7 +48,7 @@ async def test_a48_users_are_made_once(
         RemoveUserScramCredentialRecord(name="admin", mechanism=each.number)
         for each in ScramMechanism
     ]
-    again.node.commit_metadata(removed)
+    again.node.metadata_log.commit(removed)
     await again.stop()
     with pytest.raises(StartError, match="ADMIN_PASSWORD"):
         await start_broker(keys=keys)

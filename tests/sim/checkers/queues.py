@@ -36,7 +36,7 @@ def check_limits(server: Server) -> Iterator[str]:
     slots_max = node.config.max_incremental_fetch_session_cache_slots
     if len(node.fetch_sessions._sessions) > slots_max:
         yield f"{len(node.fetch_sessions._sessions)} fetch sessions, of at most {slots_max}"
-    for topic, index, partition in node.partitions():
+    for topic, index, partition in node.replicas.partitions():
         gone = [each for each in partition.settled if not _is_kept(node, each)]
         if gone:
             yield f"{topic}-{index} would tell {len(gone)} sessions that are gone when it moves"
@@ -61,11 +61,11 @@ def check_empty(server: Server) -> Iterator[str]:
         "connections that wait for memory": len(server._limits._waiting),
         "parked fetches": len(node.parked_fetches),
         "flushes": len(server._commit._asked) + len(server._commit._running),
-        "producer ids asked for": len(node._producer_ids._waiting),
+        "producer ids asked for": len(node.producer_ids._waiting),
         "batches that wait for their transaction": len(node.verification._queues),
         "questions about transactions": len(node.verification._questions),
     }
-    for topic, index, partition in node.partitions():
+    for topic, index, partition in node.replicas.partitions():
         waiting[f"waiters for data of {topic}-{index}"] = len(partition.data_waiters)
         waiting[f"waiters for the disk of {topic}-{index}"] = len(partition._durable_waiters)
     waiting |= waiting_in_coordinators(node)

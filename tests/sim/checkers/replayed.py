@@ -108,7 +108,7 @@ def _metadata_state(metadata: ClusterMetadata) -> State:
 def _log_states(node: Node) -> State:
     state: State = {}
     now_ms = node.clock.wall_ms()
-    for topic, _, partition in node.partitions():
+    for topic, _, partition in node.replicas.partitions():
         log = partition.log
         # The broker's own topics grow while they are loaded: markers, leader epochs.
         if not log.loaded or log.offline or node.metadata.is_internal(topic):

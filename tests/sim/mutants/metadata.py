@@ -8,7 +8,7 @@ from tests.sim.mutants.base import Mutant
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import ClusterMetadata
-from odradek_broker.node import Node
+from odradek_broker.metadata.log import MetadataLog
 from odradek_broker.storage.manager import LogManager
 
 
@@ -21,11 +21,11 @@ def _unrecorded(self: ClusterMetadata) -> list[Any]:
     return []
 
 
-_commit_metadata = Node.commit_metadata
+_commit = MetadataLog.commit
 
 
-def _committed_at_once(self: Node, records: Any) -> Deferred[None]:
-    _commit_metadata(self, records)
+def _committed_at_once(self: MetadataLog, records: Any) -> Deferred[None]:
+    _commit(self, records)
     return Deferred.of(None)
 
 
@@ -46,7 +46,7 @@ METADATA = (
         "a change of metadata acknowledged before it is durable",
         "admin-churn",
         1,
-        {(Node, "commit_metadata"): _committed_at_once},
+        {(MetadataLog, "commit"): _committed_at_once},
         ("admin-churn: ",),
     ),
 )

@@ -10,7 +10,7 @@ from tests.sim.mutants.base import Mutant
 from odradek_broker.coordinator.groups.offsets import OffsetStore
 from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.runtime import Instant, Outcome
-from odradek_broker.coordinator.transactions import decisions, markers, shard
+from odradek_broker.coordinator.transactions import decisions, shard
 from odradek_broker.coordinator.transactions.decisions import (
     VERSION_2,
     AddCall,
@@ -18,6 +18,7 @@ from odradek_broker.coordinator.transactions.decisions import (
     EndCall,
     decide_end,
 )
+from odradek_broker.coordinator.transactions.markers import MarkerRequest, MarkerWriter
 from odradek_broker.coordinator.transactions.shard import TransactionShard
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.deferred import Deferred
@@ -25,10 +26,11 @@ from odradek_broker.handlers import add_offsets_to_txn
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.producers import state as producer_state
 from odradek_broker.storage.producers.state import ProducerStateManager
+from odradek_broker.topic_partition import TopicPartition
 from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_protocol.errors import ErrorCode
 
-_write = markers._write
+_write = MarkerWriter._write_to
 _prepare_v2 = decisions._prepare_v2
 _end_transaction = OffsetStore.end_transaction
 _first_unstable_offset: Any = ProducerStateManager.__dict__["first_unstable_offset"].fget
@@ -87,10 +89,12 @@ def _time_out_at_once(self: TransactionShard, name: str, now: Instant) -> bool:
     )
 
 
-def _write_but_to_partition_1(env: Any, marker: Any, where: Any) -> Deferred[ErrorCode]:
+def _write_but_to_partition_1(
+    self: MarkerWriter, where: TopicPartition, marker: MarkerRequest
+) -> Deferred[ErrorCode]:
     if where[1] == 1:
         return Deferred.of(ErrorCode.NONE)
-    return _write(env, marker, where)
+    return _write(self, where, marker)
 
 
 def _replay_pending_as_committed(
@@ -145,7 +149,7 @@ TRANSACTIONS = (
         "markers that one partition never gets",
         "transactional-copy",
         1,
-        {(markers, "_write"): _write_but_to_partition_1},
+        {(MarkerWriter, "_write_to"): _write_but_to_partition_1},
     ),
     Mutant(
         "an EndTxn that is not fenced",

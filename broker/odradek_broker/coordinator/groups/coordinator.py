@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -48,14 +48,14 @@ from odradek_broker.coordinator.runtime import (
     Runtime,
     RuntimeState,
 )
-from odradek_broker.coordinator.shards import CoordinatorEnv, Shards
+from odradek_broker.coordinator.shards import Shards
 from odradek_broker.coordinator.transactional_runtime import (
     TransactionalPartition,
     TransactionalRuntime,
 )
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
-from odradek_broker.platform.seams import Randomness
+from odradek_broker.platform.seams import Clock, Randomness, Scheduler
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_describe import DescribedConsumerGroup
@@ -77,19 +77,6 @@ log = structlog.get_logger("odradek.groups")
 GROUP_ID_MAX_CHARS = 8_000
 
 A = TypeVar("A")
-
-
-class GroupEnv(CoordinatorEnv, Protocol):
-    """The node, as the group coordinator needs it."""
-
-    @property
-    def random(self) -> Randomness: ...
-    @property
-    def metadata(self) -> Topics: ...
-
-    def internal_partition(self, topic: str, index: int, /) -> TransactionalPartition | None:
-        """The partition, if it exists and this broker leads it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,29 +111,38 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        env: GroupEnv,
         config: GroupSettings,
+        *,
+        metadata: Topics,
+        internal_partition: Callable[[str, int], TransactionalPartition | None],
+        clock: Clock,
+        scheduler: Scheduler,
+        randomness: Randomness,
         observer: Observer = unobserved,
         state_observer: StateObserver = _log_transition,
     ) -> None:
-        self._env = env
         self._config = config
+        self._metadata = metadata
+        self._clock = clock
+        self._randomness = randomness
         self._observer = observer
         self._state_observer = state_observer
         self.shards: Shards[GroupShard] = Shards(
-            env,
             OFFSETS_TOPIC,
             "groups",
             self._new_shard,
+            metadata=metadata,
+            internal_partition=internal_partition,
+            clock=clock,
+            scheduler=scheduler,
             runtime_class=TransactionalRuntime,
             check_key=_check_group_id,
             on_loaded=self._drop_offsets_of_missing_topics,
         )
 
     def _new_shard(self, index: int) -> GroupShard:
-        env = self._env
         return GroupShard(
-            self._config, env.random, env.metadata, self._observer, self._state_observer
+            self._config, self._randomness, self._metadata, self._observer, self._state_observer
         )
 
     # --- Topics that go ---
@@ -158,7 +154,7 @@ class GroupCoordinator:
 
     def _drop_offsets_of_missing_topics(self) -> None:
         """A crash may have come between the removal of a topic and that of its offsets (O-15)."""
-        exists = self._env.metadata.partition_count
+        exists = self._metadata.partition_count
         self._drop_offsets(lambda topic: not exists(topic), OffsetDeletion.TOPIC_MISSING)
 
     def _drop_offsets(
@@ -365,7 +361,7 @@ class GroupCoordinator:
         runtime, _ = self.shards.find(group_id)
         if runtime is None or runtime.state is not RuntimeState.ACTIVE:
             return []
-        now_ms = self._env.clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
         expired = runtime.core.end_sessions(group_id, member, now_ms)
         self.shards.run_due(now_ms)
         return expired

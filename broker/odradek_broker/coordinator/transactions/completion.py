@@ -28,7 +28,7 @@ from odradek_broker.coordinator.transactions.markers import (
     MarkerAnswer,
     MarkerProgress,
     MarkerRequest,
-    MarkerWriter,
+    WriteMarker,
 )
 from odradek_broker.coordinator.transactions.transaction import (
     TRANSACTION_APPEND_ERRORS,
@@ -107,19 +107,16 @@ class EffectsCore(Core, Protocol):
 C = TypeVar("C", bound=EffectsCore)
 
 
-class EffectsEnv(MarkerWriter, Protocol):
-    """The node's producer ids and marker writer."""
-
-    def next_producer_id(self) -> Deferred[int | None]:
-        """An id that was never given out (P-29); None if that failed."""
-        ...
-
-
 class Effects(Generic[C]):
     """Carries out the effects of all shards."""
 
-    def __init__(self, env: EffectsEnv) -> None:
-        self._env = env
+    def __init__(
+        self,
+        next_producer_id: Callable[[], Deferred[int | None]],
+        write_marker: WriteMarker,
+    ) -> None:
+        self._next_producer_id = next_producer_id
+        self._write_marker = write_marker
         self._at_work: set[Runtime[C]] = set()
         self._markers_waiting: deque[tuple[Runtime[C], SendMarkers]] = deque()
         self._markers_in_flight = 0
@@ -157,7 +154,7 @@ class Effects(Generic[C]):
             else:
                 effect.refuse(runtime.error)
 
-        self._env.next_producer_id().then(given)
+        self._next_producer_id().then(given)
 
     # --- Markers ---
 
@@ -177,7 +174,7 @@ class Effects(Generic[C]):
                 runtime.run(lambda now: runtime.core.markers_answered(sent, codes, now))
             self._send_waiting()
 
-        self._env.write_markers([sent.request]).then(answered)
+        self._write_marker(sent.request).then(answered)
 
 
 def _log_refusals(sent: SendMarkers, codes: Mapping[TopicPartition, ErrorCode]) -> None:

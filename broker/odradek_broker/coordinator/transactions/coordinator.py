@@ -7,14 +7,19 @@ a `Runtime` that writes; here is what the shards ask of the rest of the broker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import structlog
 
-from odradek_broker.coordinator.runtime import Instant, Outcome, RuntimeState
-from odradek_broker.coordinator.shards import CoordinatorEnv, PartitionCounts, Shards
-from odradek_broker.coordinator.transactions.completion import Effects, EffectsEnv
+from odradek_broker.coordinator.runtime import (
+    Instant,
+    InternalPartition,
+    Outcome,
+    RuntimeState,
+)
+from odradek_broker.coordinator.shards import PartitionCounts, Shards
+from odradek_broker.coordinator.transactions.completion import Effects
 from odradek_broker.coordinator.transactions.decisions import (
     VERSION_2,
     AddCall,
@@ -24,7 +29,7 @@ from odradek_broker.coordinator.transactions.decisions import (
     InitCall,
 )
 from odradek_broker.coordinator.transactions.events import Observer, TransactionEvent, unobserved
-from odradek_broker.coordinator.transactions.markers import PartitionCodes
+from odradek_broker.coordinator.transactions.markers import PartitionCodes, WriteMarker
 from odradek_broker.coordinator.transactions.shard import (
     PARK_CLIENT_MS,
     PARK_MS,
@@ -35,6 +40,7 @@ from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import TRANSACTIONS_TOPIC
 from odradek_broker.platform.fault_points import FaultPoints
+from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 
@@ -49,36 +55,43 @@ class Metadata(PartitionCounts, Protocol):
     def leader_epoch_of(self, name: str, partition: int, /) -> int: ...
 
 
-class TransactionEnv(CoordinatorEnv, EffectsEnv, Protocol):
-    """The node, as the transaction coordinator needs it."""
-
-    @property
-    def faults(self) -> FaultPoints: ...
-    @property
-    def metadata(self) -> Metadata: ...
-
-
 class TransactionCoordinator:
     """Every call gives a `Deferred`; it holds an error at once where the shard cannot be asked.
 
-    `observer` is told of all that happens to transactional ids.
+    `next_producer_id` gives an id that was never given out (P-29), or None if that failed;
+    `write_marker` is `MarkerWriter.write`. `observer` is told of all that happens to transactional
+    ids.
     """
 
     def __init__(
-        self, env: TransactionEnv, settings: TransactionSettings, observer: Observer = unobserved
+        self,
+        settings: TransactionSettings,
+        *,
+        metadata: Metadata,
+        internal_partition: Callable[[str, int], InternalPartition | None],
+        next_producer_id: Callable[[], Deferred[int | None]],
+        write_marker: WriteMarker,
+        clock: Clock,
+        scheduler: Scheduler,
+        faults: FaultPoints,
+        observer: Observer = unobserved,
     ) -> None:
-        self._env = env
         self._settings = settings
+        self._metadata = metadata
+        self._faults = faults
         self._observer = observer
         self._is_full = False
-        effects: Effects[TransactionShard] = Effects(env)
+        effects: Effects[TransactionShard] = Effects(next_producer_id, write_marker)
         #: Partitions' leader epochs are those of this start, and durable when the load begins:
         #: markers carry them (T-57, T-58).
         self.shards: Shards[TransactionShard] = Shards(
-            env,
             TRANSACTIONS_TOPIC,
             "transactions",
             self._new_shard,
+            metadata=metadata,
+            internal_partition=internal_partition,
+            clock=clock,
+            scheduler=scheduler,
             carry_out=effects.carry_out,
             is_stale=self._is_stale,
         )
@@ -89,12 +102,12 @@ class TransactionCoordinator:
             self._leader_epoch(index),
             self._exists,
             self._observe,
-            self._env.faults,
+            self._faults,
             self._has_room,
         )
 
     def _leader_epoch(self, index: int) -> int:
-        return self._env.metadata.leader_epoch_of(TRANSACTIONS_TOPIC, index)
+        return self._metadata.leader_epoch_of(TRANSACTIONS_TOPIC, index)
 
     def _is_stale(self, index: int, shard: TransactionShard) -> bool:
         return self._leader_epoch(index) != shard.coordinator_epoch
@@ -113,7 +126,7 @@ class TransactionCoordinator:
         return not self._is_full
 
     def _exists(self, part: TopicPartition) -> bool:
-        return self._env.metadata.leader_of(*part) is not None
+        return self._metadata.leader_of(*part) is not None
 
     def _observe(self, event: TransactionEvent) -> None:
         self._observer(event)

@@ -2,7 +2,7 @@
 
 `MarkerProgress` keeps, for a transaction that is being ended, the partitions without a marker. The
 transaction coordinator of this broker and WriteTxnMarkers from the network both write through
-`write_markers`, at each partition's leader, so that a marker means the same whoever asked for it
+`MarkerWriter`, at each partition's leader, so that a marker means the same whoever asked for it
 (D8).
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import chain
 from typing import Protocol
 
 from odradek_broker.coordinator.transactions.decisions import VERSION_2
@@ -44,18 +43,10 @@ class MarkerRequest:
     partitions: Sequence[TopicPartition]
 
 
-class MarkerWriter(Protocol):
-    """The partitions' leaders, as the coordinator needs them."""
+MarkerResults = dict[TopicPartition, ErrorCode]
 
-    def write_markers(
-        self, markers: Sequence[MarkerRequest], /
-    ) -> Deferred[dict[TopicPartition, ErrorCode]]:
-        """Write markers; resolves with one code per partition (T-43) when they are durable.
-
-        The coordinator asks for one producer at a time, so a partition occurs once.
-        """
-        ...
-
+WriteMarker = Callable[[MarkerRequest], Deferred[MarkerResults]]
+"""See `MarkerWriter.write`."""
 
 _E = ErrorCode
 
@@ -145,9 +136,6 @@ class MarkerProgress:
         return found
 
 
-MarkerResults = dict[TopicPartition, ErrorCode]
-
-
 class Leadership(Protocol):
     """The leaders in the cluster metadata."""
 
@@ -156,83 +144,59 @@ class Leadership(Protocol):
         ...
 
 
-class OffsetsReader(Protocol):
-    """The group coordinator's interest in markers on `__consumer_offsets` (O-17)."""
+class MarkerWriter:
+    """Writes markers into the partitions that this broker leads.
 
-    def marker_written(
-        self, index: int, producer_id: int, commit: bool, written: Deferred[ErrorCode], /
-    ) -> None:
-        """See `GroupCoordinator.marker_written`."""
-        ...
-
-
-class MarkerEnv(Protocol):
-    """The node, as the marker writer needs it."""
-
-    @property
-    def clock(self) -> Clock:
-        """For the markers' timestamps."""
-        ...
-
-    @property
-    def faults(self) -> FaultPoints:
-        """Where a broker under test dies."""
-        ...
-
-    @property
-    def metadata(self) -> Leadership:
-        """The leaders of partitions (D8)."""
-        ...
-
-    @property
-    def groups(self) -> OffsetsReader:
-        """The group coordinator."""
-        ...
-
-    def partition(self, topic: str, index: int, /) -> Partition | None:
-        """A partition that this node leads."""
-        ...
-
-
-def write_markers(env: MarkerEnv, markers: Sequence[MarkerRequest]) -> Deferred[MarkerResults]:
-    """Markers of several producers, no partition twice; see `MarkerWriter`."""
-    return gather([write_marker(env, marker) for marker in markers]).map(
-        lambda results: dict(chain.from_iterable(map(dict.items, results)))
-    )
-
-
-def write_marker(env: MarkerEnv, marker: MarkerRequest) -> Deferred[MarkerResults]:
-    """Write a producer's markers; resolves when all of them are durable or refused.
-
-    Codes (T-43): NONE; 3 where there is no such partition and 6 where another broker leads it; 47
-    and 52 where a newer producer or coordinator wrote before (T-41); 56 after an error of the disk.
+    `partition` finds such a partition; `offsets_marker_written` is told of the markers on
+    `__consumer_offsets` (O-17; see `GroupCoordinator.marker_written`).
     """
-    partitions = list(dict.fromkeys(marker.partitions))
-    return gather([_write(env, marker, partition) for partition in partitions]).map(
-        lambda codes: dict(zip(partitions, codes, strict=True))
-    )
 
+    def __init__(
+        self,
+        partition: Callable[[str, int], Partition | None],
+        metadata: Leadership,
+        offsets_marker_written: Callable[[int, int, bool, Deferred[ErrorCode]], None],
+        clock: Clock,
+        faults: FaultPoints,
+    ) -> None:
+        self._partition = partition
+        self._metadata = metadata
+        self._offsets_marker_written = offsets_marker_written
+        self._clock = clock
+        self._faults = faults
 
-def _write(env: MarkerEnv, marker: MarkerRequest, where: TopicPartition) -> Deferred[ErrorCode]:
-    topic, index = where
-    partition = env.partition(topic, index)
-    if partition is None:
-        led = env.metadata.leader_of(topic, index) is not None
-        return Deferred.of(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER if led else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def write(self, marker: MarkerRequest) -> Deferred[MarkerResults]:
+        """Write a producer's markers; resolves when all of them are durable or refused.
+
+        Codes (T-43): NONE; 3 where there is no such partition and 6 where another broker leads it;
+        47 and 52 where a newer producer or coordinator wrote before (T-41); 56 after an error of
+        the disk.
+        """
+        partitions = list(dict.fromkeys(marker.partitions))
+        return gather([self._write_to(partition, marker) for partition in partitions]).map(
+            lambda codes: dict(zip(partitions, codes, strict=True))
         )
-    env.faults.reach(FaultPoint.MARKER_TORN)
-    written = partition.append_marker(
-        marker.producer_id,
-        marker.producer_epoch,
-        marker.coordinator_epoch,
-        commit=marker.commit,
-        transaction_version=marker.transaction_version,
-        now_ms=env.clock.wall_ms(),
-    )
-    refused = written.done and written.result() is not ErrorCode.NONE
-    if not refused:
-        env.faults.reach(FaultPoint.MARKER_WRITTEN)
-    if topic == OFFSETS_TOPIC and not refused:
-        env.groups.marker_written(index, marker.producer_id, marker.commit, written)
-    return written
+
+    def _write_to(self, where: TopicPartition, marker: MarkerRequest) -> Deferred[ErrorCode]:
+        topic, index = where
+        partition = self._partition(topic, index)
+        if partition is None:
+            led = self._metadata.leader_of(topic, index) is not None
+            return Deferred.of(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER if led else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+        self._faults.reach(FaultPoint.MARKER_TORN)
+        written = partition.append_marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            commit=marker.commit,
+            transaction_version=marker.transaction_version,
+            now_ms=self._clock.wall_ms(),
+        )
+        refused = written.done and written.result() is not ErrorCode.NONE
+        if not refused:
+            self._faults.reach(FaultPoint.MARKER_WRITTEN)
+        if topic == OFFSETS_TOPIC and not refused:
+            self._offsets_marker_written(index, marker.producer_id, marker.commit, written)
+        return written

@@ -67,13 +67,6 @@ TRANSIENT_ERRORS = frozenset(
 )
 
 
-class VerificationEnv(Scheduler, Protocol):
-    """The clock and the timers of the node."""
-
-    @property
-    def clock(self) -> Clock: ...
-
-
 @dataclass(frozen=True, slots=True)
 class UnverifiedAppend:
     """Something to append in a transaction, once that is known to be open.
@@ -113,11 +106,13 @@ class TransactionVerification:
 
     def __init__(
         self,
-        scheduler: VerificationEnv,
+        clock: Clock,
+        scheduler: Scheduler,
         verifier: TransactionVerifier,
         *,
         verifies: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._clock = clock
         self._scheduler = scheduler
         self._verifier = verifier
         self._verifies = verifies
@@ -183,7 +178,10 @@ class TransactionVerification:
                 append.done(_E.NONE)
                 return
             queue = self._queues[key] = _ProducerQueue(
-                self._scheduler, self._ask_coordinator, lambda: self._queues.pop(key, None)
+                self._clock,
+                self._scheduler,
+                self._ask_coordinator,
+                lambda: self._queues.pop(key, None),
             )
         queue.waiting.append(append)
         queue.proceed()
@@ -197,6 +195,7 @@ class _ProducerQueue:
         "_answer",
         "_ask_coordinator",
         "_at_work",
+        "_clock",
         "_delay_ms",
         "_guard",
         "_on_empty",
@@ -208,11 +207,13 @@ class _ProducerQueue:
 
     def __init__(
         self,
-        scheduler: VerificationEnv,
+        clock: Clock,
+        scheduler: Scheduler,
         ask_coordinator: Callable[[UnverifiedAppend], Answer],
         on_empty: Callable[[], object],
     ) -> None:
         self.waiting: deque[UnverifiedAppend] = deque()
+        self._clock = clock
         self._scheduler = scheduler
         self._ask_coordinator = ask_coordinator
         self._on_empty = on_empty
@@ -224,7 +225,7 @@ class _ProducerQueue:
 
     def _begin_next(self) -> None:
         """The next append has all the time again."""
-        self._since_ms = self._scheduler.clock.monotonic_ms()
+        self._since_ms = self._clock.monotonic_ms()
         self._delay_ms = RETRY_FIRST_MS
 
     def proceed(self) -> None:
@@ -272,7 +273,7 @@ class _ProducerQueue:
             first.producer_epoch,
             first.base_sequence,
             must_start_at_zero=first.add,
-            now_ms=self._scheduler.clock.wall_ms(),
+            now_ms=self._clock.wall_ms(),
         )
         answer = self._answer = self._ask_coordinator(first)
         if not answer.done:
@@ -285,7 +286,7 @@ class _ProducerQueue:
 
     def _pause(self) -> bool:
         """Ask again a little later; False if it has taken too long already."""
-        waited_ms = self._scheduler.clock.monotonic_ms() - self._since_ms
+        waited_ms = self._clock.monotonic_ms() - self._since_ms
         if waited_ms >= RETRY_TOTAL_MS:
             return False
         self._paused = True

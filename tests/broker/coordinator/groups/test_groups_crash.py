@@ -14,6 +14,7 @@ import pytest
 
 from node_world import NodeWorld
 from odradek.simulation.disk import Failure
+from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
 from odradek_broker.coordinator.placement import partition_for
 from odradek_broker.deferred import Deferred
@@ -252,7 +253,15 @@ def test_g90_an_assignment_is_durable_before_anybody_has_it(world: GroupsWorld) 
 def test_g90_while_a_partition_loads_its_groups_are_told_so(world: GroupsWorld) -> None:
     """14, and the others are served."""
     assert world.commit("a", 5) is E.NONE
-    groups = type(world.node.groups)(world.node, world.node.config)
+    node = world.node
+    groups = GroupCoordinator(
+        node.config,
+        metadata=node.metadata,
+        internal_partition=node.replicas.internal_partition,
+        clock=node.clock,
+        scheduler=node.scheduler,
+        randomness=world.randomness,
+    )
     groups.shards.begin_load()
     call = CommitCall("a", -1, "", None, 9, -1, [CommitPart("topic", 0, 6, -1, "")])
     assert groups.commit_offsets(call).result() == [E.COORDINATOR_LOAD_IN_PROGRESS]

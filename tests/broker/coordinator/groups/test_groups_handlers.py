@@ -97,7 +97,7 @@ def test_g07_the_answer_waits_for_the_topic(world: GroupWorld) -> None:
         ensure_internal_topic=lambda name: made,
         authorizer=world.authorizer,
         metadata=world.metadata,
-        internal_partition=world.internal_partition,
+        replicas=world,
         node_id=1,
         advertised=lambda listener: ("h", 1),
     )

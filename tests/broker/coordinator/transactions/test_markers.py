@@ -3,6 +3,7 @@ F-09)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,7 +114,7 @@ async def test_t40_the_coordinator_of_this_broker_takes_the_same_way(
     await write(client, 0)
     marker = MarkerRequest(PRODUCER, 0, 3, True, 1, [("t", 0), ("t", 1), ("t", 9), ("absent", 0)])
     results: list[Any] = []
-    broker.node.write_markers([marker]).then(results.append)
+    broker.node.markers.write(marker).then(results.append)
     await until(lambda: results)
     assert results == [
         {
@@ -125,7 +126,7 @@ async def test_t40_the_coordinator_of_this_broker_takes_the_same_way(
     ]
     assert await latest(client, 1) == 2
     nothing: list[Any] = []
-    broker.node.write_markers([]).then(nothing.append)
+    broker.node.markers.write(replace(marker, partitions=[])).then(nothing.append)
     assert nothing == [{}]
 
 
@@ -253,7 +254,7 @@ async def test_t51_a_marker_is_acknowledged_when_it_is_durable(
     monkeypatch.setattr(partition, "_request_flush", held.append)
     results: list[Any] = []
     marker = MarkerRequest(PRODUCER, 0, 0, True, 1, [("t", 0)])
-    broker.node.write_markers([marker]).then(results.append)
+    broker.node.markers.write(marker).then(results.append)
     assert partition.log.log_end_offset == 2
     assert (results, partition.log.last_stable_offset) == ([], 0)
     broker.server._commit.request(held[0])

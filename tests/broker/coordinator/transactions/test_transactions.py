@@ -867,11 +867,9 @@ def test_t57_a_coordinator_whose_partition_was_taken_over_refuses(world: Transac
 
 
 def test_t58_while_it_loads_the_coordinator_says_so() -> None:
-    from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
-
     world = TransactionWorld()
     who = world.begin()
-    loading = world.transactions = TransactionCoordinator(world, world.config)
+    loading = world.transactions = world.new_transactions()
     expected = E.COORDINATOR_LOAD_IN_PROGRESS
     for step in range(2):
         assert loading.init_producer_id(InitCall(ID, 1_000)).result().error is expected
@@ -885,11 +883,9 @@ def test_t58_while_it_loads_the_coordinator_says_so() -> None:
 
 
 def test_t58_a_coordinator_that_was_closed_while_it_waited_loads_nothing() -> None:
-    from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
-
     world = TransactionWorld()
     world.begin()
-    closed = TransactionCoordinator(world, world.config)
+    closed = world.new_transactions()
     closed.shards.close()
     closed.shards.load()
     assert list(closed.transactions()) == []

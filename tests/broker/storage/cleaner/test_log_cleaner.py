@@ -50,7 +50,7 @@ class World(NodeWorld):
         given.setdefault("cleanup.policy", "compact")
         given.setdefault("segment.bytes", "1000")
         records, _ = create_topics(self.node.metadata, [NewTopic(name, 1, configs=given)])
-        self.node.commit_metadata(records)
+        self.node.metadata_log.commit(records)
         self.flush()
         return self.log(name)
 

@@ -11,7 +11,6 @@ from odradek_broker.coordinator.groups.classic.group import (
     IllegalTransition,
     check_transition,
 )
-from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest
 from odradek_protocol.stored.group_metadata import decode_key, decode_value
@@ -171,7 +170,7 @@ def test_g90_static_members_keep_their_instances(world: GroupWorld) -> None:
 
 def test_g90_during_the_load_everything_is_answered_with_14(world: GroupWorld) -> None:
     (one,) = world.stable(1)
-    world.groups = GroupCoordinator(world, world.config)
+    world.groups = world.new_groups()
     world.groups.shards.begin_load()
     assert world.join(one).result().error_code == E.COORDINATOR_LOAD_IN_PROGRESS
     assert world.sync(one, 1).result().error_code == E.COORDINATOR_LOAD_IN_PROGRESS

@@ -36,7 +36,7 @@ def test_g20_without_the_topic_no_coordinator_is_available() -> None:
 def test_g20_another_brokers_group_is_refused() -> None:
     world = GroupWorld()
     world.metadata.leader = 2
-    world.groups = type(world.groups)(world, world.config)
+    world.groups = world.new_groups()
     world.groups.shards.load()
     assert world.join().result().error_code == E.NOT_COORDINATOR
 

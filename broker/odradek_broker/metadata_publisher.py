@@ -1,0 +1,90 @@
+"""The metadata publisher: changes of the cluster metadata, handed to the parts of the broker that
+follow them.
+
+    records appended --> publish:  metadata replayed, partitions made or dropped, quotas changed
+    records durable  --> complete: finalized features, files of removed topics, their offsets
+
+A crash takes back what is not durable, so nothing that cannot be taken back happens before (D4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from odradek_broker.deferred import Deferred, gather
+from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.metadata.features import FinalizedFeatures
+from odradek_broker.quotas.connections import ConnectionQuotas
+from odradek_broker.quotas.entities import IP, QuotaEntity, QuotaKey, quota_entity
+from odradek_broker.quotas.managers import QuotaManagers
+from odradek_broker.replica_manager import ReplicaManager
+from odradek_protocol.stored.cluster_metadata import (
+    ClientQuotaRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+)
+
+
+class MetadataPublisher:
+    """`delete_offsets` deletes the committed offsets of a removed topic, by its name (O-15)."""
+
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        replicas: ReplicaManager,
+        quotas: QuotaManagers,
+        connection_quotas: ConnectionQuotas,
+        delete_offsets: Callable[[str], Deferred[None]],
+    ) -> None:
+        self._metadata = metadata
+        self._replicas = replicas
+        self._quotas = quotas
+        self._connection_quotas = connection_quotas
+        self._delete_offsets = delete_offsets
+        #: The features for answers to clients: a level changes when its record is durable.
+        self.finalized_features = self._replayed_features(0)
+
+    def loaded(self, log_end_offset: int) -> None:
+        """Use the metadata that was replayed at the start, up to an offset of the metadata log."""
+        self.finalized_features = self._replayed_features(log_end_offset)
+        for entity, quotas in self._metadata.client_quotas.items():
+            for key, limit in quotas.items():
+                self._update_quota(entity, key, limit)
+
+    def publish(
+        self, records: Sequence[MetadataRecord], log_end_offset: int
+    ) -> Callable[[], Deferred[None]]:
+        """See `odradek_broker.metadata.log.Publish`."""
+        delta = self._replicas.apply(records)
+        features = self.finalized_features
+        for record in records:
+            if isinstance(record, FeatureLevelRecord):
+                features = self._replayed_features(log_end_offset)
+            if isinstance(record, ClientQuotaRecord):
+                entity = quota_entity(
+                    (each.entity_type, each.entity_name) for each in record.entity
+                )
+                self._update_quota(entity, record.key, None if record.remove else record.value)
+
+        def complete() -> Deferred[None]:
+            if features.epoch > self.finalized_features.epoch:
+                self.finalized_features = features
+            done: Deferred[None] = Deferred()
+            completed = self._replicas.complete(delta)
+            # A new topic of the same name must not find the offsets of a removed one (O-15).
+            deleted = gather([self._delete_offsets(name) for name in delta.removed_topics])
+            deleted.then(lambda _: completed.then(done.resolve))
+            return done
+
+        return complete
+
+    def _replayed_features(self, log_end_offset: int) -> FinalizedFeatures:
+        """The replayed levels, durable or not. Their epoch is the end of the metadata log, as in
+        Kafka."""
+        return FinalizedFeatures(log_end_offset, dict(self._metadata.feature_levels))
+
+    def _update_quota(self, entity: QuotaEntity, key: str, limit: float | None) -> None:
+        if key == QuotaKey.CONNECTION_CREATION_RATE:
+            self._connection_quotas.update(dict(entity).get(IP), limit)
+        else:
+            self._quotas.update(entity, key, limit)
