@@ -115,6 +115,7 @@ SHELLS = {
     "odradek_client.network.probe": "opens a connection to see what answers",
     "odradek_client.network.metadata": "asks for metadata in the background",
     "odradek_client.network.client": "a client's loop, and its randomness",
+    "odradek_client.producer.appender": "waits for metadata and memory",
     "odradek_client.producer.producer": "send, flush: the public class",
     "odradek_client.producer.transaction_calls": "begin, commit, abort: waits for their outcome",
     "odradek_client.producer.sender_loop": "turns what is to send into traffic, and writes log lines",

@@ -1,7 +1,19 @@
-"""Records waiting for the broker: batches per partition, the memory they may take, who is ready.
+"""Records waiting for the broker: batches per partition, their memory, the nodes that are ready.
+
+    send --> t-0: [batch, full] [batch, full] [batch, open]    `open` takes the next record
+             t-1: [batch, open]
+             t-2: (nothing waits)
+                     |
+                     | `drain` takes the first batch of each ready partition of a node
+                     v
+             Produce request --> acknowledged or failed: its memory is given back
+                             --> to be retried: back into its queue, before later sequences
+                             --> too large: its parts go into the queue in its place
+
+    buffer_memory:  [ batches in queues | batches in flight | available_bytes ]
 
 No clock and no sockets: callers say what time it is. The unit of memory is a batch: `batch_size` is
-taken when one is begun and given back when its fate is known (C-10, C-11).
+taken when a batch is begun and given back when its fate is known (C-10, C-11).
 """
 
 from __future__ import annotations
@@ -12,6 +24,7 @@ from dataclasses import dataclass, field
 
 from odradek_client.producer.batch import (
     Delivery,
+    Future,
     NewFuture,
     ProducerBatch,
 )
@@ -95,8 +108,9 @@ class Accumulator:
         self.available_bytes = buffer_memory
         self.codec = codec
         self.delivery_timeout_ms = delivery_timeout_ms
-        #: Senders that wait for memory, and calls of flush that wait: both make everything ready.
-        self.waiting_for_memory = 0
+        #: Calls of send that wait for memory, oldest first, and the number of calls of flush that
+        #: wait: while there are any of them, everything is ready.
+        self.waiters: deque[Future] = deque()
         self.flushes = 0
         self.closing = False
         self.completing = False  # a transaction is: nothing waits for more records
@@ -180,6 +194,17 @@ class Accumulator:
         self._unqueue(batch)
         self.finished(batch)
 
+    def wake_waiter(self) -> None:
+        """Let the call of send that has waited longest for memory try again; it wakes the next."""
+        if self.waiters and not self.waiters[0].done():
+            self.waiters[0].set_result(None)
+
+    def wake_all_waiters(self) -> None:
+        """Let all calls of send that wait for memory see that the producer is closed."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
     # --- out --------------------------------------------------------------------------------------
 
     def ready(self, now_ms: float, leader_of: LeaderOf) -> Ready:
@@ -208,7 +233,7 @@ class Accumulator:
             return first.retry_at_ms - now_ms if leader == first.last_leader else 0.0
         if (
             first is not queue.open
-            or self.waiting_for_memory
+            or self.waiters
             or self.flushes
             or self.closing
             or self.completing

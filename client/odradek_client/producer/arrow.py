@@ -16,7 +16,7 @@ from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import IllegalState, OdradekError, RecordTooLarge
 from odradek_client.producer.accumulator import Accumulator, PartitionQueue
 from odradek_client.producer.batch import ProducerBatch
-from odradek_client.producer.topic_router import TopicQueues, TopicRouter
+from odradek_client.producer.partitioner import Partitioner, TopicQueues
 from odradek_protocol.compression import Codec
 from odradek_protocol.constants import NO_OFFSET
 from odradek_protocol.records import EncodedRecords
@@ -191,10 +191,10 @@ class Lines:
         """The number of lines to send."""
         return sum(group.end for group in self.groups)
 
-    def place(self, router: TopicRouter, state: TopicQueues) -> None:
+    def place(self, partitioner: Partitioner, state: TopicQueues) -> None:
         """ValueError if there is no such partition."""
         if self._partition is not None:
-            router.choose(state, None, None, self._partition)
+            partitioner.choose(state, None, None, self._partition)
 
 
 class ArrowRows:
@@ -223,20 +223,20 @@ class ArrowRows:
         """The number of rows to send."""
         return self.records.count
 
-    def place(self, router: TopicRouter, state: TopicQueues) -> None:
+    def place(self, partitioner: Partitioner, state: TopicQueues) -> None:
         """Look at all rows, and find their partitions. Raises RecordTooLarge, UnwritablePartition,
         ValueError."""
         partitions = len(state.queues)
         if self._partition is not None:
-            router.choose(state, None, None, self._partition)  # it must be there
+            partitioner.choose(state, None, None, self._partition)  # it must be there
             self._check(partitions)
             if self.count:
                 self.groups = [Group(self._partition, 0, self.records.count)]
             return
-        if router.decides_by_itself:
+        if partitioner.decides_by_itself:
             self._check(partitions)
         else:
-            self.records = ArrowRecords(_with_partitions(self._batch, router, state))
+            self.records = ArrowRecords(_with_partitions(self._batch, partitioner, state))
             self._check(partitions)
         self.groups = self.records.place(partitions)
 
@@ -253,7 +253,7 @@ class ArrowRows:
             ) from None
 
 
-def _with_partitions(batch: Any, router: TopicRouter, state: TopicQueues) -> Any:
+def _with_partitions(batch: Any, partitioner: Partitioner, state: TopicQueues) -> Any:
     """With the column that the partitioner of the settings makes, where rows name none."""
     pa = pyarrow()
     names = batch.schema.names
@@ -266,7 +266,7 @@ def _with_partitions(batch: Any, router: TopicRouter, state: TopicQueues) -> Any
         number = partition.as_py()
         try:
             if number is None:
-                number = router.choose(state, octets, None, None).tp.partition
+                number = partitioner.choose(state, octets, None, None).tp.partition
         except ValueError as error:
             raise ValueError(f"row {row}: {error}") from error
         chosen.append(number)
@@ -288,14 +288,14 @@ class ArrowSending:
     def __init__(
         self,
         rows: ArrowRows | Lines,
-        router: TopicRouter,
+        partitioner: Partitioner,
         state: TopicQueues,
         accumulator: Accumulator,
         delivery: ArrowDelivery,
     ) -> None:
         self.delivery = delivery
         self._rows = rows
-        self._router = router
+        self._partitioner = partitioner
         self._state = state
         #: As they were when the partitions were chosen.
         self._queues = state.queues
@@ -340,7 +340,7 @@ class ArrowSending:
 
     def _queue(self, partition: int | None) -> PartitionQueue:
         if partition is None:
-            return self._router.choose(self._state, None, None, None)
+            return self._partitioner.choose(self._state, None, None, None)
         return self._queues[partition]
 
     def progress(self) -> str:

@@ -1,8 +1,8 @@
-"""Which partition a record goes to (C-18).
+"""The choice of a record's partition (C-18), and the queues of each topic's partitions.
 
 Keyed records: murmur2 of the key as the Java client computes it, so that clients of all languages
 agree. Records without a key stick to a partition until a batch's worth of bytes went there, then go
-to another one, the likelier the shorter its queue (KIP-794).
+to another one; a partition with a shorter queue is likelier (KIP-794).
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from odradek_client.backoff import Random
+from odradek_client.config.producer import ProducerConfig
+from odradek_client.network.cluster import ClusterView
+from odradek_client.producer.accumulator import Accumulator, PartitionQueue
+from odradek_client.structs import TopicPartition
 from odradek_protocol.murmur2 import positive_murmur2
 
 _CACHED_KEYS = 8192
@@ -44,3 +48,123 @@ def next_sticky(candidates: Sequence[int], queue_lengths: Sequence[int], random:
         if point < 0:
             return candidate
     return candidates[-1]
+
+
+class TopicQueues:
+    """The queues of a topic's partitions, and where the next record without a key goes."""
+
+    __slots__ = ("available", "name", "next_partition", "queues", "sticky", "sticky_from")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.queues: list[PartitionQueue] = []
+        self.available: list[int] = []
+        self.sticky: PartitionQueue | None = None
+        self.sticky_from = 0
+        self.next_partition = 0
+
+
+class Partitioner:
+    """The queues of all topics that records were sent to. It fills `topics`, which the producer
+    reads."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        cluster: ClusterView,
+        accumulator: Accumulator,
+        topics: dict[str, TopicQueues],
+        random: Random,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._topics = topics
+        self._random = random
+        self._choice = config.partitioner
+
+    def known(self, topic: str, now_ms: float) -> TopicQueues | None:
+        """A topic's queues, made from metadata if that is there; it is kept fresh for a while."""
+        state = self._topics.get(topic)
+        cluster = self._cluster
+        if topic in cluster.topics:
+            until_ms = now_ms + self._config.metadata_max_idle_ms
+            cluster.want([topic], until_ms=until_ms)
+            if state is None:
+                state = TopicQueues(topic)
+                self._refresh(state)
+                self._topics[topic] = state
+        return state
+
+    @property
+    def decides_by_itself(self) -> bool:
+        """True if the default partitioner chooses: a key's hash alone decides the partition of a
+        record with a key."""
+        return self._choice == "default"
+
+    def choose(
+        self, state: TopicQueues, key: bytes | None, value: bytes | None, partition: int | None
+    ) -> PartitionQueue:
+        """The queue of a record that does not fit the obvious batch, or is the first of its
+        kind."""
+        queues = state.queues
+        if partition is not None:
+            if not 0 <= partition < len(queues):
+                raise ValueError(
+                    f"topic {state.name!r} has the partitions 0 to {len(queues) - 1}, not {partition!r}"
+                )
+            return queues[partition]
+        if callable(self._choice):
+            chosen = self._choice(state.name, key, len(queues))
+            if not isinstance(chosen, int) or not 0 <= chosen < len(queues):
+                raise ValueError(
+                    f"the partitioner chose {chosen!r}; topic {state.name!r} has the partitions 0 "
+                    f"to {len(queues) - 1}"
+                )
+            return queues[chosen]
+        if self._choice == "round_robin":
+            candidates = state.available or range(len(queues))
+            chosen = candidates[state.next_partition % len(candidates)]
+            state.next_partition += 1
+            return queues[chosen]
+        if key is not None:
+            return queues[partition_for_key(bytes(key), len(queues))]
+        return self._choose_sticky(state)
+
+    def metadata_changed(self) -> None:
+        """Follow the partitions and leaders of the topics; forget those that are gone."""
+        for name, state in list(self._topics.items()):
+            if name in self._cluster.topics:
+                self._refresh(state)
+            else:
+                del self._topics[name]
+
+    def _choose_sticky(self, state: TopicQueues) -> PartitionQueue:
+        """Stay until a batch's worth of bytes went to the partition, then go on (C-18)."""
+        sticky = state.sticky
+        # An open batch that has no room for this record is a batch's worth.
+        if (
+            sticky is not None
+            and sticky.open is None
+            and sticky.closed_bytes - state.sticky_from < self._config.batch_size
+        ):
+            return sticky
+        candidates = state.available or list(range(len(state.queues)))
+        lengths = self._accumulator.queue_lengths(state.queues[c].tp for c in candidates)
+        chosen = state.queues[next_sticky(candidates, lengths, self._random)]
+        state.sticky = chosen
+        state.sticky_from = chosen.closed_bytes
+        return chosen
+
+    def _refresh(self, state: TopicQueues) -> None:
+        info = self._cluster.topics[state.name]
+        count = max(info.partitions, default=-1) + 1
+        state.queues = [
+            self._accumulator.queue(TopicPartition(state.name, index)) for index in range(count)
+        ]
+        state.available = [
+            index for index, part in sorted(info.partitions.items()) if part.leader is not None
+        ]
+        sticky = state.sticky
+        if sticky is not None and sticky.tp.partition not in state.available:
+            state.sticky = None

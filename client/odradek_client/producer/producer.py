@@ -13,7 +13,7 @@ With `transactional_id` records are written in transactions:
 
 `send` puts the record into a batch; the sender loop takes it from there. The way of an ordinary
 record into an open batch is `_append` and `BatchWriter.append`, and runs once per record: those two
-are written for speed. Everything rarer is in `_append_slowly`.
+are written for speed. Everything rarer is in `Appender`.
 """
 
 from __future__ import annotations
@@ -26,39 +26,25 @@ import random as random_module
 import time
 import warnings
 import weakref
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from odradek_client.backoff import Backoff
 from odradek_client.cancellation import short_cancellations
 from odradek_client.config.producer import ProducerConfig
-from odradek_client.errors import (
-    BufferFull,
-    BufferTimeout,
-    Closed,
-    IllegalState,
-    MetadataTimeout,
-    NotStarted,
-)
+from odradek_client.errors import Closed, IllegalState, NotStarted
 from odradek_client.network.client import NetworkClient
-from odradek_client.producer.accumulator import Accumulator, Headers, PartitionQueue
-from odradek_client.producer.arrow import (
-    ArrowDelivery,
-    ArrowRows,
-    ArrowSending,
-    EncodedGroup,
-    Lines,
-)
+from odradek_client.producer.accumulator import Accumulator, Headers
+from odradek_client.producer.appender import Appender
+from odradek_client.producer.arrow import ArrowDelivery, ArrowRows, Lines
 from odradek_client.producer.batch import Delivery, RecordMetadata
 from odradek_client.producer.idempotence import IdempotenceManager
-from odradek_client.producer.partitioner import partition_for_key
-from odradek_client.producer.record_checks import check_record, check_topic
+from odradek_client.producer.partitioner import Partitioner, TopicQueues, partition_for_key
+from odradek_client.producer.record_checks import check_topic
 from odradek_client.producer.sender import Sender, codec_of
 from odradek_client.producer.sender_loop import SenderLoop
-from odradek_client.producer.topic_router import TopicQueues, TopicRouter
 from odradek_client.producer.transaction_calls import Partition, TransactionCalls
 from odradek_client.producer.transaction_manager import TransactionManager
 from odradek_client.structs import (
@@ -68,15 +54,12 @@ from odradek_client.structs import (
 )
 from odradek_client.timestamps import Time, as_ms
 from odradek_client.words import counted
-from odradek_protocol.records.from_arrow import UnwritablePartition
 from odradek_protocol.records.lines import LineRecords
 
 if TYPE_CHECKING:
     import pyarrow
 
     from odradek_client.config.keywords import ProducerSettings
-
-T = TypeVar("T")
 
 log = logging.getLogger("odradek.client.producer")
 
@@ -110,13 +93,13 @@ class Producer:
         self._serializes = bool(self._key_serializer or self._value_serializer)
         self._default_partitioner = self.config.partitioner == "default"
         self._topics: dict[str, TopicQueues] = {}
-        #: What the fast way in sees: nothing while there is no transaction that takes records.
+        #: The topics of the fast path: none while no transaction takes records.
         self._open_topics = self._topics if self.config.transactional_id is None else {}
         self._transactions: TransactionManager | None = None
         self._transaction_calls: TransactionCalls | None = None
-        self._waiters: deque[asyncio.Future[None]] = deque()
         self._accumulator: Accumulator | None = None
-        self._router: TopicRouter | None = None
+        self._partitioner: Partitioner | None = None
+        self._appender: Appender | None = None
         self._sender: Sender | None = None
         self._loop: SenderLoop | None = None
         self._closing = False
@@ -134,7 +117,7 @@ class Producer:
         await self._network.start(timeout_ms)
         config = self.config
         loop = asyncio.get_running_loop()
-        self._accumulator = Accumulator(
+        accumulator = self._accumulator = Accumulator(
             batch_size=config.batch_size,
             linger_ms=config.linger_ms,
             buffer_memory=config.buffer_memory,
@@ -142,8 +125,8 @@ class Producer:
             delivery_timeout_ms=config.delivery_timeout_ms,
             new_future=loop.create_future,
         )
-        self._router = TopicRouter(
-            config, self._network.cluster, self._accumulator, self._topics, self._random
+        self._partitioner = Partitioner(
+            config, self._network.cluster, accumulator, self._topics, self._random
         )
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self._random)
         identity: IdempotenceManager | TransactionManager | None = None
@@ -158,12 +141,21 @@ class Producer:
             )
         elif config.enable_idempotence:
             identity = IdempotenceManager()
-        self._sender = Sender(config, self._network.cluster, self._accumulator, identity, backoff)
-        self._loop = SenderLoop(self._sender, self._network, self._wake_waiters)
+        self._sender = Sender(config, self._network.cluster, accumulator, identity, backoff)
+        self._loop = SenderLoop(self._sender, self._network, accumulator.wake_waiter)
+        self._appender = Appender(
+            config,
+            self._network,
+            accumulator,
+            self._partitioner,
+            self._sender,
+            self._loop,
+            self._transactions,
+        )
         if self._transactions is not None:
             self._transaction_calls = TransactionCalls(
                 self._transactions,
-                self._accumulator,
+                accumulator,
                 self._loop,
                 config.max_block_ms,
                 self._take_no_records,
@@ -183,7 +175,7 @@ class Producer:
             return
         self._closing = True
         _open.discard(self)
-        self._topics.clear()  # closes the fast way in
+        self._topics.clear()  # closes the fast path
         try:
             if self._accumulator is not None:
                 self._accumulator.closing = True
@@ -208,9 +200,8 @@ class Producer:
                 )
             if self._loop is not None:
                 self._loop.stop()
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            if self._accumulator is not None:
+                self._accumulator.wake_all_waiters()
             if self._owns_network:
                 await self._network.close()
             elif self._loop is not None:
@@ -274,8 +265,9 @@ class Producer:
         delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
         if delivery is not None:
             return delivery
+        appender, stamp = self._checked_appender(), self._timestamp(timestamp_ms)
         try:
-            return await self._append_slowly(topic, value, key, headers, partition, timestamp_ms)
+            return await appender.append(topic, value, key, headers, partition, stamp)
         except asyncio.CancelledError as error:
             raise error.with_traceback(None) from None
 
@@ -314,26 +306,8 @@ class Producer:
         delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
         if delivery is not None:
             return delivery
-        router = self._checked_router()
-        self._check_transaction()
-        headers = check_record(self.config, topic, value, key, headers, partition)
-        stamp = self._timestamp(timestamp_ms)
-        state = router.known(topic, self._network.now_ms())
-        if state is None:
-            raise MetadataTimeout(
-                f"topic {topic!r} is not known yet; await partitions_for({topic!r}) first"
-            )
-        queue = router.choose(state, key, value, partition)
-        delivery = queue.try_append(stamp, key, value, headers)
-        if delivery is not None:
-            return delivery
-        delivery = self._begin(queue, stamp, key, value, headers)
-        if delivery is None:
-            raise BufferFull(
-                f"buffer_memory={self.config.buffer_memory} is used up; await send() instead, or "
-                "wait for deliveries"
-            )
-        return delivery
+        appender, stamp = self._checked_appender(), self._timestamp(timestamp_ms)
+        return appender.append_nowait(topic, value, key, headers, partition, stamp)
 
     async def produce_arrow(
         self,
@@ -352,12 +326,12 @@ class Producer:
         and RecordTooLarge name the row and the column. Otherwise raises as `send`; BufferTimeout
         says how many rows were buffered before. Serializers are not called.
         """
-        self._checked_router()
-        self._check_transaction()
+        appender = self._checked_appender()
+        appender.check_transaction()
         check_topic(topic)
         rows = ArrowRows(self.config, batch, partition, self._timestamp(timestamp_ms))
         delivery = ArrowDelivery(topic, rows.count)
-        await self._produce_rows(rows, partition, delivery)
+        await appender.append_rows(rows, partition, delivery)
         return delivery
 
     async def produce_lines(
@@ -370,54 +344,9 @@ class Producer:
         Raises as `send`, and `delivery.buffered` says how many were buffered before. Serializers
         are not called, nor is a partitioner of one's own.
         """
-        self._checked_router()
+        appender = self._checked_appender()
         rows = Lines(self.config, lines, partition, self._timestamp(None))
-        await self._produce_rows(rows, partition, delivery)
-
-    async def _produce_rows(
-        self, rows: ArrowRows | Lines, partition: int | None, delivery: ArrowDelivery
-    ) -> None:
-        router = self._checked_router()
-        number = self._check_transaction()
-        topic = delivery.topic
-        assert self._accumulator is not None
-        state = router.known(topic, self._network.now_ms())
-        if state is None or (partition is not None and partition >= len(state.queues)):
-            state = await self._found_topic(router, topic, number)
-        try:
-            rows.place(router, state)
-        except UnwritablePartition:
-            # The topic may have grown.
-            state = await self._found_topic(router, topic, number)
-            rows.place(router, state)
-        sending = ArrowSending(rows, router, state, self._accumulator, delivery)
-        while sending.left:
-            if sending.compresses:
-                loop = asyncio.get_running_loop()
-                chunk = await loop.run_in_executor(None, sending.chunk)
-            else:
-                chunk = sending.chunk()
-            self._check_open()
-            self._check_transaction(number)
-            for encoded in chunk:
-                await self._admit(sending, encoded, number)
-            # As `send`: the sender must be able to run.
-            await asyncio.sleep(0)
-
-    async def _admit(self, sending: ArrowSending, encoded: EncodedGroup, number: int) -> None:
-        """Into its queue, as soon as there is room."""
-        assert self._loop is not None
-        loop = self._loop
-
-        def attempt() -> bool | None:
-            return sending.admit(encoded, self._network.now_ms()) or None
-
-        if self._waiters or not attempt():
-            try:
-                await self._wait_for_room(attempt, self._block_deadline(), number)
-            except BufferTimeout as error:
-                raise BufferTimeout(f"{error}; {sending.progress()}") from None
-        loop.wake()
+        await appender.append_rows(rows, partition, delivery)
 
     async def flush(self) -> None:
         """Send everything buffered so far and wait until its fate is known, good or bad."""
@@ -436,8 +365,7 @@ class Producer:
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic, in order. Raises as `send` does."""
-        self._check_open()
-        await self._find_topic(topic, self.config.max_block_ms)
+        await self._checked_appender().find_topic(topic)
         return self._network.cluster.partitions_of(topic) or []
 
     def metrics(self) -> dict[str, float]:
@@ -547,10 +475,10 @@ class Producer:
         return self._transaction_calls
 
     def _take_no_records(self) -> None:
-        """Close the fast way in: the open transaction, if there is one, takes no more records."""
+        """Close the fast path: the open transaction, if there is one, takes no more records."""
         self._open_topics = {}
 
-    # --- the fast way -----------------------------------------------------------------------------
+    # --- the fast path -----------------------------------------------------------------------------
 
     def _append(
         self,
@@ -594,131 +522,15 @@ class Producer:
                 return None
             return new_delivery(batch, index) if index >= 0 else None
         except (TypeError, ValueError):
-            return None  # the slow way says what is wrong
+            return None  # `Appender` says what is wrong
 
-    # --- the slow way -----------------------------------------------------------------------------
-
-    async def _append_slowly(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Any,
-        partition: int | None,
-        timestamp_ms: Time | None,
-    ) -> Delivery:
-        router = self._checked_router()
-        number = self._check_transaction()
-        headers = check_record(self.config, topic, value, key, headers, partition)
-        stamp = self._timestamp(timestamp_ms)
-        deadline = self._block_deadline()
-        state = router.known(topic, self._network.now_ms())
-        if state is None or (partition is not None and partition >= len(state.queues)):
-            state = await self._found_topic(router, topic, number)
-        queue = router.choose(state, key, value, partition)
-        delivery = queue.try_append(stamp, key, value, headers)
-        if delivery is not None:
-            return delivery
-        delivery = None if self._waiters else self._begin(queue, stamp, key, value, headers)
-        if delivery is None:
-
-            def attempt() -> Delivery | None:
-                found = queue.try_append(stamp, key, value, headers)
-                return found or self._begin(queue, stamp, key, value, headers)
-
-            return await self._wait_for_room(attempt, deadline, number)
-        # A loop of sends that never has to wait must not keep the sender from running.
-        await asyncio.sleep(0)
-        return delivery
-
-    async def _wait_for_room(
-        self, attempt: Callable[[], T | None], deadline: float, number: int
-    ) -> T:
-        """First come, first served, until the deadline (C-11)."""
-        assert self._accumulator is not None and self._loop is not None
-        loop = asyncio.get_running_loop()
-        self._accumulator.waiting_for_memory += 1
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._waiters.append(waiter)
-        self._loop.wake()
-        try:
-            while True:
-                async with asyncio.timeout_at(deadline):
-                    await waiter
-                self._check_open()
-                self._check_transaction(number)
-                found = attempt()
-                if found is not None:
-                    return found
-                at = self._waiters.index(waiter)
-                waiter = self._waiters[at] = loop.create_future()
-        except TimeoutError:
-            trouble = self._sender.trouble if self._sender is not None else None
-            raise BufferTimeout(
-                f"no room for a record within max_block_ms={self.config.max_block_ms}: "
-                f"buffer_memory={self.config.buffer_memory} is used up, "
-                + (
-                    "the broker is not keeping up or not reachable"
-                    if trouble is None
-                    else f"and nothing is acknowledged. The last failure: {trouble}"
-                )
-            ) from None
-        finally:
-            self._waiters.remove(waiter)
-            self._accumulator.waiting_for_memory -= 1
-            self._wake_waiters()
-
-    def _wake_waiters(self) -> None:
-        """Let who waits longest for room look again; it wakes the next one."""
-        if self._waiters and not self._waiters[0].done():
-            self._waiters[0].set_result(None)
-
-    def _begin(
-        self,
-        queue: PartitionQueue,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-    ) -> Delivery | None:
-        """Begin a batch with this record; None if there is no memory for one."""
-        accumulator, loop = self._accumulator, self._loop
-        assert accumulator is not None and loop is not None
-        limit, reserved = accumulator.batch_bytes(queue.tp.topic, key, value, headers)
-        if not accumulator.has_room(reserved):
-            return None
-        now_ms = self._network.now_ms()
-        batch = accumulator.begin(queue, limit, reserved, now_ms)
-        try:
-            index = batch.builder.append(timestamp_ms, key, value, headers)
-        except Exception:
-            accumulator.withdraw(queue, batch)
-            raise
-        loop.wake()
-        return Delivery(batch, index)
-
-    # --- topics -----------------------------------------------------------------------------------
-
-    async def _found_topic(self, router: TopicRouter, topic: str, number: int) -> TopicQueues:
-        await self._find_topic(topic, self.config.max_block_ms)
-        self._check_transaction(number)
-        state = router.known(topic, self._network.now_ms())
-        if state is None:
-            raise MetadataTimeout(f"topic {topic!r} is gone again")
-        return state
-
-    async def _find_topic(self, topic: str, timeout_ms: float) -> None:
-        check_topic(topic)
-        until_ms = self._network.now_ms() + self.config.metadata_max_idle_ms
-        await self._network.wait_for_metadata([topic], timeout_ms, until_ms=until_ms)
+    # --- checks -------------------------------------------------------------------------------------
 
     def _metadata_changed(self, _: object) -> None:
-        assert self._router is not None
-        self._router.metadata_changed()
+        assert self._partitioner is not None
+        self._partitioner.metadata_changed()
         if self._loop is not None:
             self._loop.wake()
-
-    # --- checks -----------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self._closing:
@@ -726,23 +538,10 @@ class Producer:
         if self._loop is None:
             raise NotStarted('this producer was not started; use "async with" or call start()')
 
-    def _checked_router(self) -> TopicRouter:
+    def _checked_appender(self) -> Appender:
         self._check_open()
-        assert self._router is not None
-        return self._router
-
-    def _check_transaction(self, number: int | None = None) -> int:
-        """The number of the open transaction; 0 without transactions. Raises if none takes records,
-        or if it is another one than a record was given in."""
-        if self._transactions is None:
-            return 0
-        current = self._transactions.check_open("send")
-        if number is not None and current != number:
-            raise IllegalState("the transaction ended while the record waited to get into it")
-        return current
-
-    def _block_deadline(self) -> float:
-        return asyncio.get_running_loop().time() + self.config.max_block_ms / 1000
+        assert self._appender is not None
+        return self._appender
 
     def _timestamp(self, timestamp_ms: Time | None) -> int:
         if timestamp_ms is None:

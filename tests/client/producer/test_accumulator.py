@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -113,10 +114,11 @@ def test_c13_ready_by_linger_by_size_by_flush_by_need_by_close() -> None:
     put(acc, now_ms=10.0)
     assert ready(acc, 14.0) == {} and ready(acc, 15.0) == {1: [0]}
     assert acc.ready(12.0, lambda *_: 1).check_ms == pytest.approx(3.0)
-    for attribute in ("flushes", "waiting_for_memory", "closing"):
-        setattr(acc, attribute, 1)
+    for attribute, value in {"flushes": 1, "waiters": deque([object()]), "closing": True}.items():
+        usual = getattr(acc, attribute)
+        setattr(acc, attribute, value)
         assert ready(acc, 10.0) == {1: [0]}, attribute
-        setattr(acc, attribute, 0)
+        setattr(acc, attribute, usual)
     put(acc, size=900, now_ms=10.0)
     assert ready(acc, 10.0) == {1: [0]}, "a second batch makes the first full"
 

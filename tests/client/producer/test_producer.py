@@ -409,7 +409,9 @@ async def test_c11_who_gives_up_waiting_lets_the_next_one_in(broker: ScriptedBro
         broker.always(ApiKey.PRODUCE, later)
         await sending.send("t", b"x" * 900)
         waiting = [asyncio.create_task(sending.send("t", b"%d" % i * 900)) for i in range(3)]
-        await until(lambda: len(sending._waiters) == 3)
+        accumulator = sending._accumulator
+        assert accumulator is not None
+        await until(lambda: len(accumulator.waiters) == 3)
         waiting[0].cancel()
         gate.set()
         await asyncio.gather(*waiting[1:])

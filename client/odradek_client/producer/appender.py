@@ -1,0 +1,254 @@
+"""Puts records into batches where `Producer`'s fast path cannot: finds their topic, and waits for
+memory (C-11)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from odradek_client.config.producer import ProducerConfig
+from odradek_client.errors import (
+    BufferFull,
+    BufferTimeout,
+    Closed,
+    IllegalState,
+    MetadataTimeout,
+)
+from odradek_client.network.client import NetworkClient
+from odradek_client.producer.accumulator import Accumulator, Headers, PartitionQueue
+from odradek_client.producer.arrow import (
+    ArrowDelivery,
+    ArrowRows,
+    ArrowSending,
+    EncodedGroup,
+    Lines,
+)
+from odradek_client.producer.batch import Delivery
+from odradek_client.producer.partitioner import Partitioner, TopicQueues
+from odradek_client.producer.record_checks import check_record, check_topic
+from odradek_client.producer.sender import Sender
+from odradek_client.producer.sender_loop import SenderLoop
+from odradek_client.producer.transaction_manager import TransactionManager
+from odradek_protocol.records.from_arrow import UnwritablePartition
+
+T = TypeVar("T")
+
+
+class Appender:
+    """Appends to the batches of a started producer. Calls raise as those of `Producer`."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        network: NetworkClient,
+        accumulator: Accumulator,
+        partitioner: Partitioner,
+        sender: Sender,
+        loop: SenderLoop,
+        transactions: TransactionManager | None,
+    ) -> None:
+        self._config = config
+        self._network = network
+        self._accumulator = accumulator
+        self._partitioner = partitioner
+        self._sender = sender
+        self._loop = loop
+        self._transactions = transactions
+
+    async def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Any,
+        partition: int | None,
+        timestamp_ms: int,
+    ) -> Delivery:
+        """Put a record into a batch; wait for metadata and for memory, at most max_block_ms."""
+        number = self.check_transaction()
+        headers = check_record(self._config, topic, value, key, headers, partition)
+        deadline = self._block_deadline()
+        state = await self._topic(topic, partition, number)
+        queue = self._partitioner.choose(state, key, value, partition)
+        delivery = queue.try_append(timestamp_ms, key, value, headers)
+        if delivery is not None:
+            return delivery
+        if not self._accumulator.waiters:
+            delivery = self._begin(queue, timestamp_ms, key, value, headers)
+        if delivery is None:
+
+            def attempt() -> Delivery | None:
+                found = queue.try_append(timestamp_ms, key, value, headers)
+                return found or self._begin(queue, timestamp_ms, key, value, headers)
+
+            return await self._wait_for_memory(attempt, deadline, number)
+        # A loop of sends that never has to wait must not keep the sender from running.
+        await asyncio.sleep(0)
+        return delivery
+
+    def append_nowait(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Any,
+        partition: int | None,
+        timestamp_ms: int,
+    ) -> Delivery:
+        """Put a record into a batch at once. BufferFull without memory; MetadataTimeout if the
+        topic is not known yet."""
+        self.check_transaction()
+        headers = check_record(self._config, topic, value, key, headers, partition)
+        state = self._partitioner.known(topic, self._network.now_ms())
+        if state is None:
+            raise MetadataTimeout(
+                f"topic {topic!r} is not known yet; await partitions_for({topic!r}) first"
+            )
+        queue = self._partitioner.choose(state, key, value, partition)
+        delivery = queue.try_append(timestamp_ms, key, value, headers)
+        if delivery is None:
+            delivery = self._begin(queue, timestamp_ms, key, value, headers)
+        if delivery is None:
+            raise BufferFull(
+                f"buffer_memory={self._config.buffer_memory} is used up; await send() instead, or "
+                "wait for deliveries"
+            )
+        return delivery
+
+    async def append_rows(
+        self, rows: ArrowRows | Lines, partition: int | None, delivery: ArrowDelivery
+    ) -> None:
+        """Put rows into batches, all of them for `partition` if that is given."""
+        number = self.check_transaction()
+        topic = delivery.topic
+        state = await self._topic(topic, partition, number)
+        try:
+            rows.place(self._partitioner, state)
+        except UnwritablePartition:
+            # The topic may have grown.
+            state = await self._found_topic(topic, number)
+            rows.place(self._partitioner, state)
+        sending = ArrowSending(rows, self._partitioner, state, self._accumulator, delivery)
+        while sending.left:
+            if sending.compresses:
+                loop = asyncio.get_running_loop()
+                chunk = await loop.run_in_executor(None, sending.chunk)
+            else:
+                chunk = sending.chunk()
+            self._check_open()
+            self.check_transaction(number)
+            for encoded in chunk:
+                await self._admit(sending, encoded, number)
+            # As in `append`: the sender must be able to run.
+            await asyncio.sleep(0)
+
+    async def _admit(self, sending: ArrowSending, encoded: EncodedGroup, number: int) -> None:
+        def attempt() -> bool | None:
+            return sending.admit(encoded, self._network.now_ms()) or None
+
+        if self._accumulator.waiters or not attempt():
+            try:
+                await self._wait_for_memory(attempt, self._block_deadline(), number)
+            except BufferTimeout as error:
+                raise BufferTimeout(f"{error}; {sending.progress()}") from None
+        self._loop.wake()
+
+    def _begin(
+        self,
+        queue: PartitionQueue,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+    ) -> Delivery | None:
+        """Begin a batch with this record; None if there is no memory for one."""
+        accumulator = self._accumulator
+        limit, reserved = accumulator.batch_bytes(queue.tp.topic, key, value, headers)
+        if not accumulator.has_room(reserved):
+            return None
+        batch = accumulator.begin(queue, limit, reserved, self._network.now_ms())
+        try:
+            index = batch.builder.append(timestamp_ms, key, value, headers)
+        except Exception:
+            accumulator.withdraw(queue, batch)
+            raise
+        self._loop.wake()
+        return Delivery(batch, index)
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    async def _wait_for_memory(
+        self, attempt: Callable[[], T | None], deadline: float, number: int
+    ) -> T:
+        """Call `attempt` when it is this caller's turn, until it succeeds or the deadline has
+        passed. First come, first served (C-11)."""
+        loop = asyncio.get_running_loop()
+        waiters = self._accumulator.waiters
+        waiter: asyncio.Future[None] = loop.create_future()
+        waiters.append(waiter)
+        self._loop.wake()
+        try:
+            while True:
+                async with asyncio.timeout_at(deadline):
+                    await waiter
+                self._check_open()
+                self.check_transaction(number)
+                found = attempt()
+                if found is not None:
+                    return found
+                at = waiters.index(waiter)
+                waiter = waiters[at] = loop.create_future()
+        except TimeoutError:
+            trouble = self._sender.trouble
+            raise BufferTimeout(
+                f"no room for a record within max_block_ms={self._config.max_block_ms}: "
+                f"buffer_memory={self._config.buffer_memory} is used up, "
+                + (
+                    "the broker is not keeping up or not reachable"
+                    if trouble is None
+                    else f"and nothing is acknowledged. The last failure: {trouble}"
+                )
+            ) from None
+        finally:
+            waiters.remove(waiter)
+            self._accumulator.wake_waiter()
+
+    async def _topic(self, topic: str, partition: int | None, number: int) -> TopicQueues:
+        state = self._partitioner.known(topic, self._network.now_ms())
+        if state is None or (partition is not None and partition >= len(state.queues)):
+            return await self._found_topic(topic, number)
+        return state
+
+    async def _found_topic(self, topic: str, number: int) -> TopicQueues:
+        await self.find_topic(topic)
+        self.check_transaction(number)
+        state = self._partitioner.known(topic, self._network.now_ms())
+        if state is None:
+            raise MetadataTimeout(f"topic {topic!r} is gone again")
+        return state
+
+    async def find_topic(self, topic: str) -> None:
+        """Wait for the topic's metadata, at most max_block_ms."""
+        check_topic(topic)
+        until_ms = self._network.now_ms() + self._config.metadata_max_idle_ms
+        await self._network.wait_for_metadata([topic], self._config.max_block_ms, until_ms=until_ms)
+
+    def _block_deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self._config.max_block_ms / 1000
+
+    # --- checks -----------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._accumulator.closing:
+            raise Closed("this producer was closed; make a new one")
+
+    def check_transaction(self, number: int | None = None) -> int:
+        """The number of the open transaction; 0 without transactions. Raises if none takes records,
+        or if it is another one than `number`, in which a record was given."""
+        if self._transactions is None:
+            return 0
+        current = self._transactions.check_open("send")
+        if number is not None and current != number:
+            raise IllegalState("the transaction ended while the record waited to get into it")
+        return current
