@@ -146,7 +146,9 @@ def network_with(
 ) -> Any:
     """As much of a client's network as is looked at."""
     connection = SimpleNamespace(
-        _unanswered=[0] * unanswered, _queued=[0] * queued, _max_in_flight=5
+        _unanswered=[0] * unanswered,
+        _queued=[0] * queued,
+        _settings=SimpleNamespace(max_in_flight=5),
     )
     return SimpleNamespace(
         config=SimpleNamespace(client_id="n"),

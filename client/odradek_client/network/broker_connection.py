@@ -6,7 +6,7 @@ takes no more; so the order of `submit` is the order on the wire.
 
 Answers come in the order of the requests (N-03). A request that is not answered in time closes the
 connection: nothing behind it can be answered either (N-16). Long before that the connection is
-late, which `on_late` tells, again and again, so that other brokers can be asked for metadata.
+late, which its owner hears, again and again, so that other brokers can be asked for metadata.
 
 With SASL the connection is ready once the broker has accepted the client. Before such a session
 ends it is begun anew on the same connection (C-73): no new request is written meanwhile, and the
@@ -16,12 +16,13 @@ unanswered ones are answered.
 from __future__ import annotations
 
 import asyncio
-import random as random_module
+import random
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from odradek_client.errors import (
     AuthenticationFailed,
@@ -69,6 +70,8 @@ LATE_AGAIN_S = 0.5
 #: Requests whose answers wait for other members of the group.
 _WAIT_FOR_OTHERS = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _CORRELATION_RANGE = 2**31
+
+Channel = Literal["main", "coordinator", "fetch", "metadata"]
 
 #: Gives, within so many ms, the client's side of one authentication. AuthenticationFailed if there
 #: is none.
@@ -121,35 +124,56 @@ class _InFlightRequest:
         self.correlation_id = -1
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """The settings that all connections of a client share. `tls` is None without TLS, `login`
+    without SASL."""
+
+    client_id: str
+    software_version: str
+    max_in_flight: int
+    receive_max_bytes: int
+    setup_timeout_ms: int
+    tls: ssl.SSLContext | None
+    login: Login | None
+
+
+class ConnectionOwner(Protocol):
+    """The client, as its connections see it."""
+
+    random: random.Random
+    throttle_times: ThrottleTimes
+    #: True once a broker has answered a request: its listener then speaks what the client speaks.
+    #: Before that, a connection that ends without a word is looked into.
+    reached: bool
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> object:
+        """Run a coroutine in a task that is awaited in the end."""
+
+    def connection_closed(self, connection: BrokerConnection, reason: str) -> None:
+        """Called once, when the connection has ended."""
+
+    def connection_late(self, connection: BrokerConnection) -> None:
+        """Called when the connection becomes late, every LATE_AGAIN_S while it is, and at the
+        end."""
+
+
 class BrokerConnection:
-    """A connection to `host:port`. Call `open` once, then `submit`."""
+    """A connection to `host:port`, for one channel of a node. Call `open` once, then `submit`."""
 
     def __init__(
         self,
+        settings: ConnectionSettings,
+        owner: ConnectionOwner,
         loop: asyncio.AbstractEventLoop,
+        node: tuple[int, Channel],
         host: str,
         port: int,
-        *,
-        client_id: str,
-        software_version: str,
-        max_in_flight: int,
-        receive_max_bytes: int,
-        on_closed: Callable[[BrokerConnection, str], None],
-        on_late: Callable[[BrokerConnection], None] = lambda _: None,
-        throttle_times: ThrottleTimes | None = None,
-        tls: ssl.SSLContext | None = None,
-        login: Login | None = None,
-        random: random_module.Random | None = None,
-        spawn: Callable[[Coroutine[Any, Any, None]], object] | None = None,
-        curious: bool = False,
-        on_first_answer: Callable[[], None] = lambda: None,
     ) -> None:
-        """`login`: with SASL. `spawn` runs a coroutine in a task that is awaited in the end.
-
-        `curious`: when the broker ends the connection without a word, find out whether it speaks
-        TLS, or does not, or wants SASL. `on_first_answer`: it has answered a request.
-        """
+        self._settings = settings
+        self._owner = owner
         self._loop = loop
+        self.node = node
         self.host = host
         self.port = port
         self.state = ConnectionState.OPENING
@@ -158,22 +182,11 @@ class BrokerConnection:
         self.features: dict[str, int] = {}
         self.features_epoch = -1
         self.last_used = loop.time()
-        self._client_id = client_id
-        self._software_version = software_version
-        self._max_in_flight = max_in_flight
-        self._receive_max_bytes = receive_max_bytes
-        self._on_closed = on_closed
-        self._on_late = on_late
-        self._throttle_times = throttle_times or ThrottleTimes()
-        self._tls = tls
-        self._login = login
-        self._random = random or random_module.Random()
-        self._spawn = spawn or loop.create_task
-        self._curious = curious
-        self._on_first_answer = on_first_answer
-        #: The refusal that ended it, if that was the end.
+        #: Find out why, when the broker ends the connection without a word: it speaks TLS, or does
+        #: not, or wants SASL.
+        self._curious = not owner.reached
+        #: The refusal that ended the connection, if one did.
         self.refusal: AuthenticationFailed | None = None
-        self._setup_timeout_ms = 0.0
         self._authenticating = False
         self._session_timer: asyncio.TimerHandle | None = None
         #: Why the connection ended before it was ready, while that is looked into.
@@ -189,7 +202,7 @@ class BrokerConnection:
         self._timer_at = 0.0
         self._throttle_timer: asyncio.TimerHandle | None = None
         self.ready: asyncio.Future[None] = loop.create_future()
-        # Nobody need wait for it: a failure is told through `on_closed` too.
+        # Nobody need wait for it: a failure is told through `connection_closed` too.
         self.ready.add_done_callback(_retrieve_exception)
         self._set_timer(loop.time() + LATE_S)  # making the connection may be late as well
 
@@ -198,18 +211,18 @@ class BrokerConnection:
 
     # --- life -------------------------------------------------------------------------------------
 
-    async def open(self, timeout_ms: float) -> None:
-        """Connect and shake hands. Never raises but for cancellation, its own one by `close`
-        included: see `ready`, `on_closed`."""
+    async def open(self) -> None:
+        """Connect and shake hands. Raises nothing but CancelledError, also when `close` cancels it:
+        see `ready` and `connection_closed`."""
         if self.ready.done():
             return  # closed before it began
         self._attempt = asyncio.current_task()
-        self._setup_timeout_ms = timeout_ms
+        login, timeout_ms = self._settings.login, self._settings.setup_timeout_ms
         try:
-            exchange = None if self._login is None else await self._login(timeout_ms)
+            exchange = None if login is None else await login(timeout_ms)
             async with asyncio.timeout(timeout_ms / 1000):
                 self._transport = await Transport.connect(
-                    self, self.host, self.port, self._receive_max_bytes, self._tls
+                    self, self.host, self.port, self._settings.receive_max_bytes, self._settings.tls
                 )
                 if self.state is ConnectionState.CLOSED:
                     self._transport.close()
@@ -224,9 +237,7 @@ class BrokerConnection:
                     " (the broker does not answer the authentication; it lets wait whose password was"
                     " wrong several times)"
                 )
-            self._close(
-                f"no connection to {self.host}:{self.port} within {timeout_ms:.0f} ms{silent}"
-            )
+            self._close(f"no connection to {self.host}:{self.port} within {timeout_ms} ms{silent}")
         except OSError as error:
             await self._not_made(error)
         except OdradekError as error:
@@ -244,19 +255,19 @@ class BrokerConnection:
 
     async def _not_made(self, error: OSError) -> None:
         """There is no connection, or no TLS on it."""
-        if self._tls is None or not isinstance(error, ssl.SSLError | ConnectionResetError):
+        if self._settings.tls is None or not isinstance(error, ssl.SSLError | ConnectionResetError):
             self._fail(reason(error))
             return
         certain = is_certain(error)
         text = at_client(error, self.host)
         if not certain and self._curious and await speaks_plaintext(self.host, self.port):
-            text, certain = mismatches.speaks_plaintext(sasl=self._login is not None), True
+            text, certain = mismatches.speaks_plaintext(sasl=self._settings.login is not None), True
         self._fail(text, TlsFailed if certain else ConnectionLost)
 
     async def _explained(self, ended: ConnectionLost) -> ConnectionLost:
         """Of a plaintext connection that ended before the broker had said anything."""
         if await speaks_tls(self.host, self.port):
-            return TlsFailed(mismatches.speaks_tls(sasl=self._login is not None))
+            return TlsFailed(mismatches.speaks_tls(sasl=self._settings.login is not None))
         return ended
 
     def _fail(
@@ -291,7 +302,7 @@ class BrokerConnection:
         for pending in lost:
             if not pending.answered.done():
                 pending.answered.set_exception(failure or ConnectionLost(reason))
-        self._on_closed(self, reason)
+        self._owner.connection_closed(self, reason)
 
     async def _handshake(self) -> Versions:
         answer = await negotiate(self._ask_versions)
@@ -302,7 +313,7 @@ class BrokerConnection:
         return served_versions(answer)
 
     async def _ask_versions(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
-        request.client_software_version = self._software_version
+        request.client_software_version = self._settings.software_version
         answer: ApiVersionsResponse = await self._ask(request, version)
         return answer
 
@@ -321,27 +332,28 @@ class BrokerConnection:
         """AuthenticationFailed, ConnectionLost, BadAnswer."""
         self._authenticating = True
         lifetime_ms = await authenticate(
-            self._ask, self.versions, exchange, tls=self._tls is not None
+            self._ask, self.versions, exchange, tls=self._settings.tls is not None
         )
         self._authenticating = False
         if lifetime_ms > 0 and self.state is not ConnectionState.CLOSED:
-            wait_ms = reauthentication_ms(lifetime_ms, self._random.random())
+            wait_ms = reauthentication_ms(lifetime_ms, self._owner.random.random())
             self._session_timer = self._loop.call_later(
-                wait_ms / 1000, lambda: self._spawn(self._reauthenticate())
+                wait_ms / 1000, lambda: self._owner.spawn(self._reauthenticate())
             )
 
     async def _reauthenticate(self) -> None:
         """Begin the session anew (C-73), or end the connection. Never raises but for
         cancellation."""
         where = f"the session at {self.host}:{self.port}"
+        timeout_ms = self._settings.setup_timeout_ms
         try:
-            assert self._login is not None
-            exchange = await self._login(self._setup_timeout_ms)
+            assert self._settings.login is not None
+            exchange = await self._settings.login(timeout_ms)
             if self.state is ConnectionState.READY:
-                async with asyncio.timeout(self._setup_timeout_ms / 1000):
+                async with asyncio.timeout(timeout_ms / 1000):
                     await self._authenticate(exchange)
         except TimeoutError:
-            self._close(f"{where} was not renewed within {self._setup_timeout_ms:.0f} ms")
+            self._close(f"{where} was not renewed within {timeout_ms} ms")
         except OdradekError as error:
             if error.code is ErrorCode.ILLEGAL_SASL_STATE:
                 # Not now, say brokers of a session that is younger than a second: another
@@ -375,7 +387,7 @@ class BrokerConnection:
             and self._transport is not None
             and self._transport.writable
             and not self._authenticating
-            and len(self._unanswered) < self._max_in_flight
+            and len(self._unanswered) < self._settings.max_in_flight
             and (self._throttled_until == 0.0 or self._loop.time() >= self._throttled_until)
         )
 
@@ -447,7 +459,7 @@ class BrokerConnection:
         while queued and self.state is ConnectionState.READY:
             if self._transport is None or not self._transport.writable or self._authenticating:
                 return
-            if len(self._unanswered) >= self._max_in_flight or self._wait_for_throttle():
+            if len(self._unanswered) >= self._settings.max_in_flight or self._wait_for_throttle():
                 return
             pending = queued.popleft()
             if pending.answered.done():
@@ -464,7 +476,7 @@ class BrokerConnection:
         assert self._transport is not None and pending.request is not None
         correlation_id = (self._correlation_id + 1) % _CORRELATION_RANGE
         request = pending.request
-        buffers = encode_request(request, version, correlation_id, self._client_id)
+        buffers = encode_request(request, version, correlation_id, self._settings.client_id)
         pending.request = None  # the records in it need not outlive the sending
         pending.version = version
         self._correlation_id = pending.correlation_id = correlation_id
@@ -514,15 +526,17 @@ class BrokerConnection:
         self._unanswered.popleft()
         if self._late:
             self._late = False
-            self._on_late(self)  # what kept it waiting is over, perhaps by an election
+            self._owner.connection_late(
+                self
+            )  # what kept it waiting is over, perhaps by an election
         throttle_ms = getattr(response, "throttle_time_ms", 0)
         now = self._loop.time()
-        self._throttle_times.record(throttle_ms, now * 1000)
+        self._owner.throttle_times.record(throttle_ms, now * 1000)
         if throttle_ms > 0:
             self._throttled_until = now + throttle_ms / 1000
         if self._curious and self.state is ConnectionState.READY:
             self._curious = False
-            self._on_first_answer()
+            self._owner.reached = True
         if not pending.answered.done():
             pending.answered.set_result(response)
 
@@ -530,17 +544,17 @@ class BrokerConnection:
         """The connection is gone."""
         silent = self._transport is not None and not self._transport.heard
         opening = self.state is ConnectionState.OPENING
-        if opening and silent and self._curious and self._tls is None and self._unanswered:
+        if opening and silent and self._curious and self._settings.tls is None and self._unanswered:
             # `open` goes on, and looks into it.
             self._ended = ConnectionLost(reason)
             self._unanswered.popleft().answered.set_exception(self._ended)
         elif opening and certain:
             if reason == SPEAKS_TLS:
-                reason = mismatches.speaks_tls(sasl=self._login is not None)
+                reason = mismatches.speaks_tls(sasl=self._settings.login is not None)
             self._fail(reason, TlsFailed)
-        elif self._curious and self._login is None and self._unanswered and not opening:
+        elif self._curious and self._settings.login is None and self._unanswered and not opening:
             # It has told its versions, which needs no authentication, and answered nothing else.
-            self._spawn(self._look_into(reason))
+            self._owner.spawn(self._look_into(reason))
         else:
             while_what = " while authenticating" if self._authenticating else ""
             self._close(f"the connection to {self.host}:{self.port} was lost{while_what}: {reason}")
@@ -549,11 +563,11 @@ class BrokerConnection:
         """The end of a connection on which no request was answered: whether the broker wants
         SASL."""
         where = f"{self.host}:{self.port}"
-        mechanisms = await mechanisms_wanted(self.host, self.port, self._tls)
+        mechanisms = await mechanisms_wanted(self.host, self.port, self._settings.tls)
         if mechanisms is None:
             self._close(f"the connection to {where} was lost: {reason}")
             return
-        text = f"no connection to {where}: {mismatches.wants_sasl(mechanisms, tls=self._tls is not None)}"
+        text = f"no connection to {where}: {mismatches.wants_sasl(mechanisms, tls=self._settings.tls is not None)}"
         self._close(text, AuthenticationFailed(text))
 
     def writable_again(self) -> None:
@@ -600,7 +614,7 @@ class BrokerConnection:
         # While the broker throttles it is we who wait.
         if opening or (overdue and now >= self._throttled_until):
             self._late = True
-            self._on_late(self)
+            self._owner.connection_late(self)
         due = [min(pending.deadline, pending.late_at) for pending in waiting]
         if opening:
             due.append(now + LATE_AGAIN_S)

@@ -24,8 +24,9 @@ from odradek_client.errors import (
     UnsupportedByBroker,
     error_for,
 )
+from odradek_client.network.broker_connection import Channel
 from odradek_client.network.cluster import BrokerAddress, ClusterView
-from odradek_client.network.connections import Channel, Connections
+from odradek_client.network.connections import Connections
 from odradek_client.network.metadata import Listener, MetadataUpdater
 from odradek_protocol.constants import GROUP_COORDINATOR
 from odradek_protocol.keys import ApiKey

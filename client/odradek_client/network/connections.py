@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek_client.backoff import Backoff
 from odradek_client.config.common import ClientConfig
@@ -21,7 +21,12 @@ from odradek_client.errors import (
     RequestTimedOut,
     TlsFailed,
 )
-from odradek_client.network.broker_connection import BrokerConnection, ConnectionState
+from odradek_client.network.broker_connection import (
+    BrokerConnection,
+    Channel,
+    ConnectionSettings,
+    ConnectionState,
+)
 from odradek_client.network.cluster import BrokerAddress, ClusterView
 from odradek_client.network.throttle_times import ThrottleTimes
 from odradek_protocol.keys import ApiKey
@@ -32,8 +37,6 @@ from odradek_protocol.tls.settings import TlsError
 if TYPE_CHECKING:
     from odradek_client.sasl.login import Login
     from odradek_client.sasl.settings import SaslSettings
-
-Channel = Literal["main", "coordinator", "fetch", "metadata"]
 
 #: So many brokers are tried at once.
 _REACH_MAX = 8
@@ -119,8 +122,7 @@ class Connections:
     ) -> None:
         self._config = config
         self._cluster = cluster
-        self._random = random
-        self._software_version = software_version
+        self.random = random
         self._loop = loop
         self._request_metadata = request_metadata
         self._bootstrap: dict[int, BrokerAddress] = {
@@ -140,13 +142,21 @@ class Connections:
         #: what else connections do beside their requests.
         self._attempts: dict[asyncio.Task[None], None] = {}
         self._closed = False
-        #: Whether a broker has ever answered: its listener then is of the right kind.
-        self._reached = False
+        self.reached = False
         try:
-            self._tls = None if config.tls is None else client_context(config.tls)
+            tls = None if config.tls is None else client_context(config.tls)
         except TlsError as error:
             raise ConfigError(str(error)) from None
         self._login = None if config.sasl is None else _login(config.sasl, random)
+        self._settings = ConnectionSettings(
+            client_id=config.client_id,
+            software_version=software_version,
+            max_in_flight=config.max_in_flight_requests_per_connection,
+            receive_max_bytes=config.receive_max_bytes,
+            setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+            tls=tls,
+            login=self._login,
+        )
 
     def close(self) -> None:
         """Close every connection; what is unanswered fails."""
@@ -188,7 +198,7 @@ class Connections:
     def _rank(self, node_id: int) -> tuple[int, bool, float, float]:
         nodes = [self.nodes.get((node_id, channel)) for channel in ("main", "metadata")]
         main, extra = (None if node is None else node.connection for node in nodes)
-        jitter = self._random.random()
+        jitter = self.random.random()
         if extra is not None and extra.is_late:
             return _SILENT, False, 0.0, jitter
         if main is not None and main.is_late:
@@ -236,7 +246,7 @@ class Connections:
         a tunnel. ConnectionLost, with the reason of each, if no broker can be reached.
         """
         nodes = list(self._cluster.brokers)
-        self._random.shuffle(nodes)
+        self.random.shuffle(nodes)
         tries = [
             asyncio.ensure_future(self.connected(node_id, "main", timeout_ms))
             for node_id in nodes[:_REACH_MAX]
@@ -352,50 +362,35 @@ class Connections:
             self._request_metadata()
             raise ConnectionLost(f"node {node_id} is not in the cluster's metadata (any more)")
         connection = BrokerConnection(
-            self._loop(),
-            address.host,
-            address.port,
-            client_id=self._config.client_id,
-            software_version=self._software_version,
-            max_in_flight=self._config.max_in_flight_requests_per_connection,
-            receive_max_bytes=self._config.receive_max_bytes,
-            on_closed=lambda closed, reason: self._connection_closed(
-                node_id, channel, closed, reason
-            ),
-            # Others may know that it is gone.
-            on_late=lambda _: self._request_metadata(),
-            throttle_times=self.throttle_times,
-            tls=self._tls,
-            login=self._login,
-            random=self._random,
-            spawn=self._spawn,
-            curious=not self._reached,
-            on_first_answer=self._now_reached,
+            self._settings, self, self._loop(), (node_id, channel), address.host, address.port
         )
         node.connection = connection
         node.refusal = None
-        self._spawn(self._opening(node, connection))
+        self.spawn(self._opening(node, connection))
         return connection
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop().create_task(work, name="odradek-connection")
-        self._attempts[task] = None
-        task.add_done_callback(self._attempts.pop)
-
-    def _now_reached(self) -> None:
-        self._reached = True
-
     async def _opening(self, node: NodeConnection, connection: BrokerConnection) -> None:
-        await connection.open(self._config.socket_connection_setup_timeout_ms)
+        await connection.open()
         if node.connection is connection and connection.state is ConnectionState.READY:
             node.failures = 0
         if connection.features_epoch >= max(self._features_epoch, 0):
             self.features, self._features_epoch = connection.features, connection.features_epoch
 
-    def _connection_closed(
-        self, node_id: int, channel: Channel, connection: BrokerConnection, reason: str
-    ) -> None:
-        node = self.nodes.get((node_id, channel))
+    # --- their owner ------------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in a task that `close` cancels and `wait_closed` awaits."""
+        task = self._loop().create_task(work, name="odradek-connection")
+        self._attempts[task] = None
+        task.add_done_callback(self._attempts.pop)
+
+    def connection_late(self, connection: BrokerConnection) -> None:
+        """Others may know that the broker is gone."""
+        self._request_metadata()
+
+    def connection_closed(self, connection: BrokerConnection, reason: str) -> None:
+        """Note the failure, for the backoff and for errors."""
+        node = self.nodes.get(connection.node)
         if node is None or node.connection is not connection or self._closed:
             return
         log.info("%s", reason)

@@ -26,8 +26,9 @@ from odradek_client.errors import (
     TlsFailed,
     error_for,
 )
+from odradek_client.network.broker_connection import Channel
 from odradek_client.network.cluster import TOPIC_REFUSALS, ClusterView
-from odradek_client.network.connections import Channel, Connections, RequestSender, unreachable
+from odradek_client.network.connections import Connections, RequestSender, unreachable
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.primitives import WireError

@@ -478,7 +478,7 @@ class Producer:
         """Close the fast path: the open transaction, if there is one, takes no more records."""
         self._open_topics = {}
 
-    # --- the fast path -----------------------------------------------------------------------------
+    # --- the fast path ----------------------------------------------------------------------------
 
     def _append(
         self,
@@ -524,7 +524,7 @@ class Producer:
         except (TypeError, ValueError):
             return None  # `Appender` says what is wrong
 
-    # --- checks -------------------------------------------------------------------------------------
+    # --- checks -----------------------------------------------------------------------------------
 
     def _metadata_changed(self, _: object) -> None:
         assert self._partitioner is not None

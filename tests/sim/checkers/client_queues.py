@@ -42,10 +42,10 @@ def check_network(network: NetworkClient) -> Iterator[str]:
         connection = node.connection
         if connection is None:
             continue
-        if len(connection._unanswered) > connection._max_in_flight:
+        if len(connection._unanswered) > connection._settings.max_in_flight:
             yield (
                 f"{name} has {len(connection._unanswered)} requests unanswered by {node_id}"
-                f" ({channel}), of {connection._max_in_flight}"
+                f" ({channel}), of {connection._settings.max_in_flight}"
             )
         if len(connection._unanswered) + len(connection._queued) > _REQUESTS_MAX:
             yield f"{name} has {len(connection._queued)} requests waiting for {node_id} ({channel})"
