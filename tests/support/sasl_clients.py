@@ -7,17 +7,15 @@ from typing import Any
 from broker_in_loop import RunningBroker
 from odradek_protocol.sasl.plain import PlainMessage
 from odradek_protocol.sasl.scram import (
-    ScramMechanism,
-    client_proof,
-    salted_password,
-    server_signature_of_password,
-)
-from odradek_protocol.sasl.scram_messages import (
     ClientFinal,
     ClientFirst,
+    ScramMechanism,
     auth_message,
+    client_proof,
     parse_server_final,
     parse_server_first,
+    salted_password,
+    server_signature_of_password,
 )
 from odradek_protocol.schemas.sasl_authenticate import SaslAuthenticateRequest
 from odradek_protocol.schemas.sasl_handshake import SaslHandshakeRequest

@@ -10,18 +10,16 @@ from odradek_protocol.keys import ApiKey
 from odradek_protocol.sasl.oauthbearer import parse_oauthbearer
 from odradek_protocol.sasl.plain import parse_plain
 from odradek_protocol.sasl.scram import (
-    ScramMechanism,
-    new_credential,
-    proof_is_right,
-    server_signature,
-)
-from odradek_protocol.sasl.scram_messages import (
     ClientFirst,
+    ScramMechanism,
     ServerFinal,
     ServerFirst,
     auth_message,
+    new_credential,
     parse_client_final,
     parse_client_first,
+    proof_is_right,
+    server_signature,
 )
 from odradek_protocol.schemas.sasl_authenticate import (
     SaslAuthenticateRequest,

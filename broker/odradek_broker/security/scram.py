@@ -1,15 +1,14 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 at a listener, with the credentials of the cluster metadata
 (KIP-84).
 
-A user that there is not gets a salt all the same, always the same one while the broker runs, and is
-refused only with its proof: who asks does not learn which users there are (A-45).
+An unknown user gets a made-up salt, always the same one while the broker runs, and is refused only
+after the proof: clients do not learn which users there are (A-45).
 """
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from enum import Enum
 
 from odradek_broker.security.sasl import (
     OTHER_USER,
@@ -22,19 +21,11 @@ from odradek_broker.security.sasl import (
 from odradek_protocol.sasl.errors import SaslMessageError
 from odradek_protocol.sasl.scram import (
     ITERATIONS_MIN,
+    TOKEN_AUTHENTICATION,
     ScramCredential,
     ScramMechanism,
-    proof_is_right,
-    server_signature,
-)
-from odradek_protocol.sasl.scram_messages import (
-    TOKEN_AUTHENTICATION,
-    ClientFirst,
-    ServerFinal,
-    ServerFirst,
-    auth_message,
-    parse_client_final,
-    parse_client_first,
+    ScramServer,
+    ScramState,
 )
 
 #: Of a salt that is made up: as long as those that Kafka's tools make.
@@ -43,18 +34,8 @@ _SALT_BYTES = 26
 Credentials = Callable[[], Mapping[str, Mapping[ScramMechanism, ScramCredential]]]
 
 
-class _State(Enum):
-    FIRST = "waits for the first message"
-    FINAL = "waits for the final message"
-    ENDED = "is over"
-
-
-_NEXT = {_State.FIRST: _State.FINAL, _State.FINAL: _State.ENDED}
-
-
 class ScramUsers:
-    """SCRAM with one hash function. `credentials`: those there are. `secret`: random bytes of this
-    process.
+    """A SCRAM mechanism and the credentials of its users. `secret`: random bytes of this process.
 
     `new_nonce`: printable, without commas, another one each time.
     """
@@ -76,7 +57,7 @@ class ScramUsers:
         return _ScramExchange(self)
 
     def credential(self, user: str) -> ScramCredential | None:
-        """The user's, if it has one."""
+        """The user's credential; None without one."""
         return self._credentials().get(user, {}).get(self.mechanism)
 
     def made_up(self, user: str) -> ScramCredential:
@@ -96,58 +77,40 @@ class ScramUsers:
 class _ScramExchange:
     def __init__(self, users: ScramUsers) -> None:
         self._users = users
-        self._state = _State.FIRST
-        self._first: ClientFirst
-        self._server: ServerFirst
-        self._credential: ScramCredential
-        self._real = False
+        self._server = ScramServer(users.mechanism)
+        self._user = ""
+        #: None: the user has none, or it is to be one of a delegation token.
+        self._credential: ScramCredential | None = None
 
     def step(self, token: bytes) -> Step:
-        state = self._state
-        if state not in _NEXT:
-            raise RuntimeError(f"this exchange {state.value}")
-        self._state = _NEXT[state]
+        begins = self._server.state is ScramState.FIRST
         try:
-            return self._begun(token) if state is _State.FIRST else self._ended(token)
+            step = self._begin(token) if begins else self._end(token)
         except SaslMessageError as problem:
-            self._state = _State.ENDED
-            return Refused(str(problem))
+            step = Refused(str(problem))
+        if isinstance(step, Refused):
+            self._server.end()
+        return step
 
-    def _begun(self, token: bytes) -> Step:
-        first = parse_client_first(token)
+    def _begin(self, token: bytes) -> Step:
+        first = self._server.receive_first(token)
         if first.authorization_id not in ("", first.username):
-            self._state = _State.ENDED
             return Refused(OTHER_USER, OTHER_USER)
-        held = None
+        self._user = first.username
         # There are no delegation tokens.
         if first.extensions.get(TOKEN_AUTHENTICATION, "").lower() != "true":
-            held = self._users.credential(first.username)
-        self._real = held is not None
-        self._credential = held or self._users.made_up(first.username)
-        self._first = first
-        self._server = ServerFirst(
-            first.nonce + self._users.new_nonce(),
-            self._credential.salt,
-            self._credential.iterations,
-        )
-        return Challenge(self._server.encode())
+            self._credential = self._users.credential(self._user)
+        shown = self._credential or self._users.made_up(self._user)
+        return Challenge(self._server.challenge(shown, self._users.new_nonce()))
 
-    def _ended(self, token: bytes) -> Step:
-        final = parse_client_final(token)
-        name = self._users.mechanism.mechanism
-        if final.nonce != self._server.nonce:
-            return Refused(f"{name}: another nonce in the final message")
-        if final.header != self._first.header:
-            return Refused(f"{name}: another header in the final message")
-        signed = auth_message(self._first, self._server, final)
-        mechanism, credential = self._users.mechanism, self._credential
-        right = proof_is_right(mechanism, credential, signed, final.proof)
-        user = self._first.username
-        if not right or not self._real:
+    def _end(self, token: bytes) -> Step:
+        right = self._server.receive_final(token)
+        name, user = self._users.mechanism.mechanism, self._user
+        if self._credential is None:
             # Whatever a stranger sends as a name may be a password.
-            who = f"a wrong password for user {user!r}" if self._real else "no such user"
-            return Refused(f"{name}: {who}")
-        if self._users.credential(user) != credential:
+            return Refused(f"{name}: no such user")
+        if not right:
+            return Refused(f"{name}: a wrong password for user {user!r}")
+        if self._users.credential(user) != self._credential:
             return Refused(f"{name}: the credential of user {user!r} has changed meanwhile")
-        signature = server_signature(mechanism, credential.server_key, signed)
-        return Authenticated(user, ServerFinal(signature).encode())
+        return Authenticated(user, self._server.signature())

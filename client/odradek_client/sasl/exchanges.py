@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 from dataclasses import dataclass, field
 
 from odradek_client.errors import AuthenticationFailed
 from odradek_client.sasl.tokens import Token
 from odradek_protocol.sasl import oauthbearer, plain
-from odradek_protocol.sasl.errors import SaslMessageError
 from odradek_protocol.sasl.oauthbearer import OAuthBearerMessage
 from odradek_protocol.sasl.plain import PlainMessage
 from odradek_protocol.sasl.scram import (
     ITERATIONS_MIN,
-    ScramMechanism,
-    client_proof,
-    salted_password,
-    server_signature_of_password,
-)
-from odradek_protocol.sasl.scram_messages import (
     TOKEN_AUTHENTICATION,
-    ClientFinal,
     ClientFirst,
-    ServerFirst,
-    auth_message,
-    parse_server_final,
-    parse_server_first,
+    ScramClient,
+    ScramMechanism,
+    ScramState,
 )
 
 #: What a broker may ask of our processor (C-72): a tenth of a second. Kafka's brokers store 16,384
@@ -80,12 +70,10 @@ class ScramExchange:
         self.advice = (
             f"check {credentials.place}, and that there is a credential of {scram.mechanism}"
         )
-        self._scram = scram
         self._password = credentials.password
         extensions = {TOKEN_AUTHENTICATION: "true"} if credentials.is_delegation_token else {}
         self._first = ClientFirst(credentials.username, nonce, extensions=extensions)
-        #: What the broker has to sign; None until its first message is here.
-        self._signature: bytes | None = None
+        self._client = ScramClient(scram, self._first)
 
     def first(self) -> bytes:
         """The token to begin with."""
@@ -93,38 +81,32 @@ class ScramExchange:
 
     def answer(self, token: bytes) -> bytes | None:
         """The proof; or None when the broker has shown its own."""
-        if self._signature is None:
-            return self._prove(parse_server_first(token))
-        final = parse_server_final(token)
-        if final.error:
-            raise AuthenticationFailed(f"it refuses {self.who}: {final.error}; {self.advice}")
-        if not hmac.compare_digest(final.signature, self._signature):
+        if self._client.state is ScramState.FIRST:
+            server = self._client.receive_first(token)
+            self._check_iterations(server.iterations)
+            return self._client.prove(self._password)
+        right, error = self._client.receive_final(token)
+        if error:
+            raise AuthenticationFailed(f"it refuses {self.who}: {error}; {self.advice}")
+        if not right:
             raise AuthenticationFailed(
                 "it does not know the password itself (its signature is wrong), and so is not the broker"
                 " that it claims to be"
             )
         return None
 
-    def _prove(self, server: ServerFirst) -> bytes:
-        if not server.nonce.startswith(self._first.nonce) or server.nonce == self._first.nonce:
-            raise SaslMessageError("the broker's nonce is not made from ours")
-        if server.iterations < ITERATIONS_MIN:
+    def _check_iterations(self, iterations: int) -> None:
+        if iterations < ITERATIONS_MIN:
             raise AuthenticationFailed(
-                f"the broker asks for {server.iterations} iterations of {self.mechanism}, which are too"
+                f"the broker asks for {iterations} iterations of {self.mechanism}, which are too"
                 f" few to protect the password: at least {ITERATIONS_MIN} must be; store the"
                 " credential anew"
             )
-        if server.iterations > SCRAM_ITERATIONS_MAX:
+        if iterations > SCRAM_ITERATIONS_MAX:
             raise AuthenticationFailed(
-                f"the broker asks for {server.iterations} iterations of {self.mechanism}; at most"
+                f"the broker asks for {iterations} iterations of {self.mechanism}; at most"
                 f" {SCRAM_ITERATIONS_MAX} are done"
             )
-        salted = salted_password(self._scram, self._password, server.salt, server.iterations)
-        final = ClientFinal(server.nonce, header=self._first.header)
-        signed = auth_message(self._first, server, final)
-        self._signature = server_signature_of_password(self._scram, salted, signed)
-        proof = client_proof(self._scram, salted, signed)
-        return ClientFinal(server.nonce, proof, self._first.header).encode()
 
 
 class OAuthBearerExchange:

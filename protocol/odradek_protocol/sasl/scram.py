@@ -1,18 +1,34 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512: the keys (RFC 5802, RFC 7677, KIP-84).
+"""SCRAM-SHA-256 and SCRAM-SHA-512, both sides (RFC 5802, RFC 7677, KIP-84).
+
+    ScramClient                                          ScramServer
+    first            n=user,r=nonce                   >  receive_first
+    receive_first    r=both nonces,s=salt,i=count     <  challenge
+    prove            c=header,r=both nonces,p=proof   >  receive_final
+    receive_final    v=signature, or e=error          <  signature
 
 As in Kafka, names and passwords are taken as they are, in UTF-8, and not prepared by SASLprep.
+Channel binding and mandatory extensions are refused, as both sides of Kafka do; `tokenauth=true`
+says that the name is that of a delegation token (KIP-48).
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+
+from odradek_protocol.sasl.errors import SaslMessageError
 
 #: Kafka's bounds of iterations (KIP-554).
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384
+
+
+# --- keys -----------------------------------------------------------------------------------------
 
 
 class ScramMechanism(Enum):
@@ -29,12 +45,12 @@ class ScramMechanism(Enum):
 
     @classmethod
     def of_name(cls, mechanism: str) -> ScramMechanism | None:
-        """The one with this name; None if there is none."""
+        """The mechanism with this name; None if there is none."""
         return next((each for each in cls if each.mechanism == mechanism), None)
 
     @classmethod
     def of_number(cls, number: int) -> ScramMechanism | None:
-        """The one with this number; None if there is none."""
+        """The mechanism with this number; None if there is none."""
         return next((each for each in cls if each.number == number), None)
 
 
@@ -111,5 +127,304 @@ def server_signature(mechanism: ScramMechanism, server_key: bytes, auth_message:
 def server_signature_of_password(
     mechanism: ScramMechanism, salted: bytes, auth_message: bytes
 ) -> bytes:
-    """The same, as a client expects it from the broker."""
+    """The server signature that a client expects."""
     return server_signature(mechanism, _hmac(mechanism, salted, b"Server Key"), auth_message)
+
+
+#: Kafka's extension of the first message.
+TOKEN_AUTHENTICATION = "tokenauth"
+
+#: c= of a client without channel binding and without an authorization id.
+_PLAIN_HEADER = "n,,"
+
+# --- messages -------------------------------------------------------------------------------------
+
+# The parts of RFC 5802's grammar. Names may have any character besides those that are escaped.
+_NAME = r"(?:[^\0=,]|=2C|=3D)+"
+_NONCE = r"[\x21-\x2b\x2d-\x7e]+"
+_VALUE = r"[^\0,]+"
+_BASE64 = r"(?:[a-zA-Z0-9+/]{4})*(?:[a-zA-Z0-9+/]{3}=|[a-zA-Z0-9+/]{2}==)?"
+_EXTENSIONS = rf"(?P<extensions>(?:,[A-Za-z]+={_VALUE})*)"
+
+_CLIENT_FIRST = re.compile(
+    rf"(?P<header>n,(?:a=(?P<authorization_id>{_NAME}))?,)"
+    rf"(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_NONCE}){_EXTENSIONS})",
+    re.DOTALL,
+)
+_SERVER_FIRST = re.compile(
+    rf"r=(?P<nonce>{_NONCE}),s=(?P<salt>{_BASE64}),i=(?P<iterations>[1-9][0-9]{{0,8}}){_EXTENSIONS}",
+    re.DOTALL,
+)
+_CLIENT_FINAL = re.compile(
+    rf"(?P<without_proof>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})",
+    re.DOTALL,
+)
+_SERVER_FINAL = re.compile(
+    rf"(?:e=(?P<error>{_VALUE})|v=(?P<signature>{_BASE64})){_EXTENSIONS}", re.DOTALL
+)
+
+
+def escape_name(name: str) -> str:
+    """A user name as a saslname."""
+    return name.replace("=", "=3D").replace(",", "=2C")
+
+
+def unescape_name(escaped: str) -> str:
+    """The user name of a saslname, which the grammar has checked."""
+    return escaped.replace("=2C", ",").replace("=3D", "=")
+
+
+@dataclass(frozen=True)
+class ClientFirst:
+    """The client's first message: the user, and the client's half of the nonce."""
+
+    username: str
+    nonce: str
+    authorization_id: str = ""
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    #: The message without its header, as it came; made where it is empty.
+    received_bare: str = ""
+
+    @property
+    def header(self) -> str:
+        """The GS2 header, which the final message repeats."""
+        wanted = self.authorization_id
+        return f"n,a={escape_name(wanted)}," if wanted else _PLAIN_HEADER
+
+    @property
+    def bare(self) -> str:
+        """The part that is signed."""
+        extensions = "".join(f",{name}={value}" for name, value in self.extensions.items())
+        return self.received_bare or f"n={escape_name(self.username)},r={self.nonce}{extensions}"
+
+    def encode(self) -> bytes:
+        """The bytes of the token."""
+        return (self.header + self.bare).encode()
+
+
+@dataclass(frozen=True)
+class ServerFirst:
+    """The server's first message: the user's salt. `nonce`: the client's half and the server's."""
+
+    nonce: str
+    salt: bytes
+    iterations: int
+    #: The message as it came; made where it is empty.
+    received: str = ""
+
+    @property
+    def text(self) -> str:
+        """The message, all of which is signed."""
+        return self.received or f"r={self.nonce},s={_base64(self.salt)},i={self.iterations}"
+
+    def encode(self) -> bytes:
+        """The bytes of the token."""
+        return self.text.encode()
+
+
+@dataclass(frozen=True)
+class ClientFinal:
+    """The client's final message: the proof that it knows the password. `header`: the GS2 header of
+    its first message."""
+
+    nonce: str
+    proof: bytes = field(default=b"", repr=False)
+    header: str = _PLAIN_HEADER
+    #: The message without its proof, as it came; made where it is empty.
+    received_without_proof: str = ""
+
+    @property
+    def without_proof(self) -> str:
+        """The part that is signed."""
+        made = f"c={_base64(self.header.encode())},r={self.nonce}"
+        return self.received_without_proof or made
+
+    def encode(self) -> bytes:
+        """The bytes of the token."""
+        return f"{self.without_proof},p={_base64(self.proof)}".encode()
+
+
+@dataclass(frozen=True)
+class ServerFinal:
+    """The server's final message: the `signature` that proves that it has the credential, or the
+    `error` that ends the exchange."""
+
+    signature: bytes = b""
+    error: str = ""
+
+    def encode(self) -> bytes:
+        """The bytes of the token."""
+        return (f"e={self.error}" if self.error else f"v={_base64(self.signature)}").encode()
+
+
+def auth_message(first: ClientFirst, server: ServerFirst, final: ClientFinal) -> bytes:
+    """The bytes that both sides sign."""
+    return f"{first.bare},{server.text},{final.without_proof}".encode()
+
+
+# --- parsing --------------------------------------------------------------------------------------
+
+
+def parse_client_first(token: bytes) -> ClientFirst:
+    """Raises SaslMessageError."""
+    found = _match(_CLIENT_FIRST, token, "Invalid SCRAM client first message format")
+    return ClientFirst(
+        unescape_name(found["name"]),
+        found["nonce"],
+        unescape_name(found["authorization_id"] or ""),
+        _extensions(found["extensions"]),
+        found["bare"],
+    )
+
+
+def parse_server_first(token: bytes) -> ServerFirst:
+    """Raises SaslMessageError."""
+    found = _match(_SERVER_FIRST, token, "Invalid SCRAM server first message format")
+    salt = base64.b64decode(found["salt"])
+    return ServerFirst(found["nonce"], salt, int(found["iterations"]), found[0])
+
+
+def parse_client_final(token: bytes) -> ClientFinal:
+    """Raises SaslMessageError."""
+    found = _match(_CLIENT_FINAL, token, "Invalid SCRAM client final message format")
+    try:
+        header = base64.b64decode(found["binding"]).decode()
+    except UnicodeDecodeError:
+        raise SaslMessageError("Invalid SCRAM client final message format") from None
+    proof = base64.b64decode(found["proof"])
+    return ClientFinal(found["nonce"], proof, header, found["without_proof"])
+
+
+def parse_server_final(token: bytes) -> ServerFinal:
+    """Raises SaslMessageError."""
+    found = _match(_SERVER_FINAL, token, "Invalid SCRAM server final message format")
+    if found["error"]:
+        return ServerFinal(error=found["error"])
+    return ServerFinal(base64.b64decode(found["signature"]))
+
+
+def _match(pattern: re.Pattern[str], token: bytes, problem: str) -> re.Match[str]:
+    try:
+        found = pattern.fullmatch(token.decode())
+    except UnicodeDecodeError:
+        found = None
+    if found is None:
+        raise SaslMessageError(problem)
+    return found
+
+
+def _extensions(text: str) -> dict[str, str]:
+    pairs = (each.partition("=") for each in text.split(",") if each)
+    return {name: value for name, _, value in pairs}
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+# --- the two sides --------------------------------------------------------------------------------
+
+
+class ScramState(Enum):
+    """The states of an exchange, the same at both sides; the messages are the peer's."""
+
+    FIRST = "waits for the first message"
+    FINAL = "waits for the final message"
+    ENDED = "is over"
+
+
+_NEXT = {ScramState.FIRST: ScramState.FINAL, ScramState.FINAL: ScramState.ENDED}
+
+
+class _Side:
+    """An exchange at one side. Each message of the peer moves it on, also one that is refused."""
+
+    def __init__(self, mechanism: ScramMechanism) -> None:
+        self.mechanism = mechanism
+        self.state = ScramState.FIRST
+        self._first: ClientFirst
+        self._server: ServerFirst
+
+    def _receive(self, state: ScramState) -> None:
+        if self.state is not state:
+            raise RuntimeError(f"this exchange {self.state.value}")
+        self.state = _NEXT[state]
+
+    def end(self) -> None:
+        """Take no more messages."""
+        self.state = ScramState.ENDED
+
+
+class ScramServer(_Side):
+    """The broker's side: `receive_first`, `challenge`, `receive_final`, `signature`."""
+
+    _credential: ScramCredential
+    _signed: bytes
+
+    def receive_first(self, token: bytes) -> ClientFirst:
+        """Take the client's first message. SaslMessageError."""
+        self._receive(ScramState.FIRST)
+        self._first = parse_client_first(token)
+        return self._first
+
+    def challenge(self, credential: ScramCredential, nonce: str) -> bytes:
+        """The answer to the first message. `nonce`: the server's half, printable, without commas,
+        another one each time."""
+        self._credential = credential
+        self._server = ServerFirst(
+            self._first.nonce + nonce, credential.salt, credential.iterations
+        )
+        return self._server.encode()
+
+    def receive_final(self, token: bytes) -> bool:
+        """Take the client's final message; True if its proof is of the credential.
+        SaslMessageError."""
+        self._receive(ScramState.FINAL)
+        final = parse_client_final(token)
+        name = self.mechanism.mechanism
+        if final.nonce != self._server.nonce:
+            raise SaslMessageError(f"{name}: another nonce in the final message")
+        if final.header != self._first.header:
+            raise SaslMessageError(f"{name}: another header in the final message")
+        self._signed = auth_message(self._first, self._server, final)
+        return proof_is_right(self.mechanism, self._credential, self._signed, final.proof)
+
+    def signature(self) -> bytes:
+        """The answer to a final message whose proof is right."""
+        key = self._credential.server_key
+        return ServerFinal(server_signature(self.mechanism, key, self._signed)).encode()
+
+
+class ScramClient(_Side):
+    """The client's side: `receive_first`, `prove`, `receive_final`."""
+
+    _signature: bytes
+
+    def __init__(self, mechanism: ScramMechanism, first: ClientFirst) -> None:
+        super().__init__(mechanism)
+        self._first = first
+
+    def receive_first(self, token: bytes) -> ServerFirst:
+        """Take the server's first message. SaslMessageError."""
+        self._receive(ScramState.FIRST)
+        server = parse_server_first(token)
+        if not server.nonce.startswith(self._first.nonce) or server.nonce == self._first.nonce:
+            raise SaslMessageError("the broker's nonce is not made from ours")
+        self._server = server
+        return server
+
+    def prove(self, password: str) -> bytes:
+        """The answer to the server's first message. Takes milliseconds."""
+        server, header = self._server, self._first.header
+        salted = salted_password(self.mechanism, password, server.salt, server.iterations)
+        signed = auth_message(self._first, server, ClientFinal(server.nonce, header=header))
+        self._signature = server_signature_of_password(self.mechanism, salted, signed)
+        proof = client_proof(self.mechanism, salted, signed)
+        return ClientFinal(server.nonce, proof, header).encode()
+
+    def receive_final(self, token: bytes) -> tuple[bool, str]:
+        """Take the server's final message. (True if it proves that the server has the credential,
+        the server's error or an empty text). SaslMessageError."""
+        self._receive(ScramState.FINAL)
+        final = parse_server_final(token)
+        return hmac.compare_digest(final.signature, self._signature), final.error

@@ -12,12 +12,14 @@ from tests.oracle.sasl.cases import CASES, METADATA, USERS, Ask, Case, Scram, St
 from odradek_protocol import frames
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS
-from odradek_protocol.sasl.scram import ScramMechanism, client_proof, salted_password
-from odradek_protocol.sasl.scram_messages import (
+from odradek_protocol.sasl.scram import (
     ClientFinal,
     ClientFirst,
+    ScramMechanism,
     auth_message,
+    client_proof,
     parse_server_first,
+    salted_password,
 )
 from odradek_protocol.schemas.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -10,25 +10,23 @@ from hypothesis import strategies as st
 
 from odradek_protocol.sasl.errors import SaslMessageError
 from odradek_protocol.sasl.scram import (
-    ScramMechanism,
-    client_proof,
-    new_credential,
-    proof_is_right,
-    salted_password,
-    server_signature,
-    server_signature_of_password,
-)
-from odradek_protocol.sasl.scram_messages import (
     ClientFinal,
     ClientFirst,
+    ScramMechanism,
     ServerFinal,
     ServerFirst,
     auth_message,
+    client_proof,
     escape_name,
+    new_credential,
     parse_client_final,
     parse_client_first,
     parse_server_final,
     parse_server_first,
+    proof_is_right,
+    salted_password,
+    server_signature,
+    server_signature_of_password,
     unescape_name,
 )
 
