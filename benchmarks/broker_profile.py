@@ -40,7 +40,7 @@ TRANSACTIONS = 2_000
 def _serve(pipe: Connection, data_dir: str, durability: str, result: str) -> None:
     from odradek_broker.config.broker import parse_config
     from odradek_broker.platform.log_lines import configure_logging
-    from odradek_broker.server.event_loop import run
+    from odradek_broker.server.host import run
     from odradek_broker.server.server import serve
 
     configure_logging(level="warning")

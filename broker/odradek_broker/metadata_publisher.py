@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.features import FinalizedFeatures
+from odradek_broker.quotas.client_quotas import IP, QuotaEntity, QuotaKey, quota_entity
 from odradek_broker.quotas.connections import ConnectionQuotas
-from odradek_broker.quotas.entities import IP, QuotaEntity, QuotaKey, quota_entity
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.replica_manager import ReplicaManager
 from odradek_protocol.stored.cluster_metadata import (

@@ -41,9 +41,8 @@ from odradek_broker.quotas.connections import ConnectionQuotas
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows
 from odradek_broker.replica_manager import REOPEN_INTERVAL_MS, ReplicaManager
-from odradek_broker.security.audit import AuditLog
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
-from odradek_broker.security.standard_authorizer import StandardAuthorizer
+from odradek_broker.security.standard_authorizer import AuditLog, StandardAuthorizer
 from odradek_broker.storage.cleaner.manager import CleanerSettings, LogCleaner
 from odradek_broker.storage.cleaner.runner import BackgroundCleaner, CleanerRunner
 from odradek_broker.storage.errors import StorageError

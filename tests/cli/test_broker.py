@@ -514,7 +514,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(
 
     monkeypatch.setattr(os, "pwrite", full)
     monkeypatch.setattr(os, "symlink", full)
-    monkeypatch.setattr("odradek_broker.server.event_loop.run", full_at_its_start)
+    monkeypatch.setattr("odradek_broker.server.host.run", full_at_its_start)
     config, _ = parse_config({"log.dirs": str(tmp_path)})
     with pytest.raises(SystemExit) as caught:
         serving._run(config, lambda _, __: None)
@@ -671,7 +671,7 @@ def test_imports_are_left_out_of_garbage_collections_and_only_they(
         main.close()
         calls.append("serves")
 
-    monkeypatch.setattr("odradek_broker.server.event_loop.run", run)
+    monkeypatch.setattr("odradek_broker.server.host.run", run)
     monkeypatch.setattr("odradek_broker.platform.log_lines.configure_logging", lambda *_: None)
     serving.serve(ServeOptions(data_dir=tmp_path / "data"))
     assert calls == ["disable", "freeze", "enable", "serves"]

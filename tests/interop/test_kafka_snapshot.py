@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_cluster import class_path, java
-from odradek_broker.metadata.snapshot_format import SnapshotId, encode_snapshot
+from odradek_broker.metadata.snapshots import SnapshotId, encode_snapshot
 from odradek_protocol.stored.cluster_metadata import (
     AccessControlEntryRecord,
     ConfigRecord,

@@ -17,7 +17,7 @@ from compaction_model import LogModel, Record
 from logs import read_all
 from node_world import NodeWorld
 from odradek.simulation.disk import Crashed
-from odradek_broker.metadata.topics.create_topics import NewTopic, create_topics
+from odradek_broker.metadata.topics import NewTopic, create_topics
 from odradek_broker.storage.log import PartitionLog
 from odradek_protocol.records.batch import iter_batches
 from odradek_protocol.records.record import read_records

@@ -11,8 +11,7 @@ from odradek.simulation.clock import SimulatedClock, StoppedTimer
 from odradek.simulation.disk import MemoryFiles
 from odradek_broker.config.broker import parse_config
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.topics.create_topics import NewTopic, create_topics
-from odradek_broker.metadata.topics.delete_topics import TopicRef, delete_topics
+from odradek_broker.metadata.topics import NewTopic, TopicRef, create_topics, delete_topics
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.node import Node
 from odradek_broker.platform.machine import RealRandomness

@@ -15,7 +15,7 @@ from fake_verifier import FakeVerifier
 from logs import make_marker
 from node_world import NodeWorld
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.topics.create_topics import NewTopic, create_topics
+from odradek_broker.metadata.topics import NewTopic, create_topics
 from odradek_broker.platform.fault_points import FaultPoint
 from odradek_broker.request import CloseConnection, RequestContext
 from odradek_broker.security.authorizer import Operation, Resource, ResourceType

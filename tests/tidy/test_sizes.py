@@ -39,7 +39,6 @@ _LONG_FUNCTIONS = {
 #: Small modules with one user that stay by themselves, and why.
 _SMALL = {
     "odradek.errors": "a public name",
-    "odradek_broker.metadata.acls.delete": "beside `create` and `describe`",
     "odradek_broker.metadata.producer_ids": "beside the other kinds of metadata",
     "odradek_broker.storage.flush_ticket": "the log is too long already",
     "odradek_broker.storage.watermarks": "the log is too long already",

@@ -20,7 +20,7 @@ from odradek_broker.config.types import (
     one_of,
 )
 from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
-from odradek_broker.re2.parser import PatternError, compile_pattern
+from odradek_broker.re2 import PatternError, compile_pattern
 
 
 @dataclass(frozen=True)

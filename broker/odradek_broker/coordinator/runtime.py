@@ -1,27 +1,34 @@
-"""Runs a coordinator's core for one partition of an internal topic (D4).
+"""The runtime of a coordinator's core, for one partition of an internal topic (D4).
 
 A core decides: it looks at its state and returns an `Outcome`, the records to write and the answers
-to give. The runtime appends the records as one batch, has the core replay them at once, and lets
-answers go when everything that they may show is durable. After a restart the same `replay` runs
-over the whole partition. It is used by the group coordinator and serves any other core just as
-well.
+to give. The runtime appends the records as one batch, has the core replay them at once, and
+releases answers when everything that they may show is durable. After a restart the same `replay`
+runs over the whole partition.
 
-Two kinds of refusal are told apart. An append that is refused has written nothing: nothing is
-replayed, the answers carry the error, and `Outcome.settled` lets the core step back. One that was
-written but could not be made durable took the partition offline (D5): the runtime stops, and every
-later request gets the error.
+The runtime distinguishes two kinds of refusal. A refused append has written nothing: nothing is
+replayed, the answers carry the error, and `Outcome.settled` lets the core step back. An append that
+was written but could not be made durable took the partition offline (D5): the runtime stops, and
+every later request gets the error.
+
+`TransactionalRuntime` also takes records of transactions (O-17, O-18), which are replayed as
+pending. The leader of the partition writes the marker that ends a producer's transaction, and
+reports it (`Runtime.appended`). A load reads records and markers in the same order and replays the
+same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.deferred import Deferred
+from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import DecodeError
+from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker
 
 A = TypeVar("A")
 
@@ -29,6 +36,7 @@ Record = tuple[bytes, bytes | None]
 
 #: An answer that waits this long for the disk is given as if the append had timed out (O-03).
 APPEND_TIMEOUT_MS = 5_000
+
 #: How many records a load replays before it looks up.
 LOAD_SLICE_RECORDS = 10_000
 
@@ -333,3 +341,104 @@ class Runtime(Generic[C]):
         self.state, self._error = state, error
         if was_active:
             self._release(self.core.closed(error).replies, _E.NONE)
+
+
+class StoredRecord(Protocol):
+    """A record in the log. `producer_id` is -1 outside of transactions."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Of a control record: what kind it is."""
+        ...
+
+    @property
+    def value(self) -> bytes | None:
+        """None for a tombstone."""
+        ...
+
+    @property
+    def producer_id(self) -> int:
+        """The producer whose transaction contains the record."""
+        ...
+
+    @property
+    def is_control(self) -> bool:
+        """Is it a marker, and no record of the core's?"""
+        ...
+
+
+class TransactionalPartition(InternalPartition, Protocol):
+    """A partition that takes records of transactions too."""
+
+    def append_transactional(
+        self,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        now_ms: int,
+        producer_id: int,
+        producer_epoch: int,
+    ) -> Deferred[ErrorCode]:
+        """Append records within a producer's transaction; see `append_internal`."""
+        ...
+
+    def read_stored(self) -> Iterator[Any]:
+        """Every record as a `StoredRecord`, markers too."""
+        ...
+
+
+class TransactionalCore(Core, Protocol):
+    """A core with records that count only once their transaction is committed."""
+
+    def replay_pending(self, producer_id: int, key: bytes, value: bytes | None) -> None:
+        """Take a record of an open transaction."""
+        ...
+
+    def replay_marker(self, producer_id: int, commit: bool) -> None:
+        """The producer's transaction is over: take its pending records for true, or drop them."""
+        ...
+
+
+TC = TypeVar("TC", bound=TransactionalCore)
+
+
+class TransactionalRuntime(Runtime[TC]):
+    """`Runtime` for a `TransactionalCore` over a `TransactionalPartition`."""
+
+    _partition: TransactionalPartition
+
+    def _append(self, outcome: Outcome) -> Deferred[ErrorCode]:
+        producer = outcome.producer
+        if producer is None:
+            return super()._append(outcome)
+        return self._partition.append_transactional(
+            outcome.records,
+            self._clock().wall_ms,
+            producer.producer_id,
+            producer.producer_epoch,
+        )
+
+    def _replay(self, outcome: Outcome) -> None:
+        if outcome.producer is None:
+            super()._replay(outcome)
+            return
+        for key, value in outcome.records:
+            self.core.replay_pending(outcome.producer.producer_id, key, value)
+
+    def _replay_all(self) -> Iterator[object]:
+        for record in self._partition.read_stored():
+            self._replay_stored(record)
+            yield None
+
+    def _replay_stored(self, record: StoredRecord) -> None:
+        if record.is_control:
+            try:
+                marker = decode_marker(record.key, record.value)
+            except ControlMarkerError as error:
+                raise DecodeError(str(error)) from error
+            if marker is not None:
+                self.core.replay_marker(record.producer_id, marker.is_commit)
+        elif record.key is None:
+            return
+        elif record.producer_id == NO_PRODUCER_ID:
+            self.core.replay(record.key, record.value)
+        else:
+            self.core.replay_pending(record.producer_id, record.key, record.value)

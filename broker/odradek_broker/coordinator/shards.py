@@ -2,17 +2,16 @@
 core that decides and the runtime that writes.
 
 A key (a group, a transactional id) belongs to one shard. After every decision, the effects that the
-core requested are carried out here and the timer is set to the earliest deadline.
-"""
+core requested are carried out here and the timer is set to the earliest deadline."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from struct import iter_unpack
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from odradek_broker.coordinator.placement import partition_for
 from odradek_broker.coordinator.runtime import (
     Core,
     Instant,
@@ -27,6 +26,19 @@ from odradek_broker.platform.seams import Clock, Scheduler, Timer
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import WireError
+
+
+def java_hash(text: str) -> int:
+    """The value of Java's `String.hashCode`: over UTF-16 code units, a signed 32-bit integer."""
+    value = 0
+    for (unit,) in iter_unpack(">H", text.encode("utf-16-be", "surrogatepass")):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def partition_for(key: str, partitions: int) -> int:
+    """The partition of a key among `partitions`: a masked hash, not an absolute value."""
+    return (java_hash(key) & 0x7FFFFFFF) % partitions
 
 
 class DeadlineTimer:

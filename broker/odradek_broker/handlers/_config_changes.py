@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.commit import when_durable
-from odradek_broker.metadata.configs.changes import ChangeResult, ResourceChanges, alter_configs
-from odradek_broker.metadata.configs.loggers import alter_loggers, is_of_loggers
-from odradek_broker.metadata.configs.resources import configured_resource
+from odradek_broker.metadata.config_changes import ChangeResult, ResourceChanges, alter_configs
+from odradek_broker.metadata.config_resources import configured_resource
+from odradek_broker.metadata.logger_levels import alter_loggers, is_of_loggers
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Authorizer, Operation, denial, may_use_configs

@@ -5,7 +5,7 @@ Versions: below 2 a fenced producer is told INVALID_PRODUCER_EPOCH.
 
 from __future__ import annotations
 
-from odradek_broker.coordinator.placement import partition_for
+from odradek_broker.coordinator.shards import partition_for
 from odradek_broker.coordinator.transactions.decisions import AddCall
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.sentences import describe_client

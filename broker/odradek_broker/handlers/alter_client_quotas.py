@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.client_quotas.alter import (
+from odradek_broker.metadata.client_quotas import (
     EntityChanges,
     EntityResult,
     QuotaChange,
@@ -11,7 +11,7 @@ from odradek_broker.metadata.client_quotas.alter import (
 )
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.node import Node
-from odradek_broker.quotas.entities import quota_entity
+from odradek_broker.quotas.client_quotas import quota_entity
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
 from odradek_protocol.errors import ErrorCode

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from odradek_broker.handlers._leadership import missing_partition
 from odradek_broker.metadata.errors import AdminError
-from odradek_broker.metadata.topics.checks import check_assignment
+from odradek_broker.metadata.topics import check_assignment
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial

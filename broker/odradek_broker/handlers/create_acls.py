@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.acls.create import CreationResult, create_acls
+from odradek_broker.metadata.acls import CreationResult, create_acls
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.node import Node
 from odradek_broker.request import CloseConnection, RequestContext

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.commit import when_durable
-from odradek_broker.metadata.topics.checks import TopicResult
-from odradek_broker.metadata.topics.create_partitions import NewPartitions, create_partitions
+from odradek_broker.metadata.topics import NewPartitions, TopicResult, create_partitions
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics

@@ -11,8 +11,7 @@ import structlog
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.commit import when_durable
-from odradek_broker.metadata.topics.checks import TopicResult
-from odradek_broker.metadata.topics.create_topics import NewTopic, create_topics
+from odradek_broker.metadata.topics import NewTopic, TopicResult, create_topics
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denial, may_create_topic

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.acls.delete import FilterResult, delete_acls
-from odradek_broker.metadata.acls.filters import is_unknown
+from odradek_broker.metadata.acls import FilterResult, delete_acls, is_unknown
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.node import Node
 from odradek_broker.request import CloseConnection, RequestContext

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.commit import when_durable
-from odradek_broker.metadata.topics.delete_topics import DeleteResult, TopicRef, delete_topics
+from odradek_broker.metadata.topics import DeleteResult, TopicRef, delete_topics
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denial, topic

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.metadata.acls.filters import filter_of, is_unknown
+from odradek_broker.metadata.acls import filter_of, is_unknown
 from odradek_broker.node import Node
 from odradek_broker.request import CloseConnection, RequestContext
 from odradek_broker.security.acls import Acl

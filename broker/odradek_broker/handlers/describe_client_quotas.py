@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.metadata.client_quotas.describe import FilterComponent, describe_client_quotas
+from odradek_broker.metadata.client_quotas import FilterComponent, describe_client_quotas
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext

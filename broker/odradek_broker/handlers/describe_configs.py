@@ -10,9 +10,9 @@ from odradek_broker.config.effective import ConfigEntry, SynonymEntry
 from odradek_broker.config.types import ConfigSource
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.commit import when_durable
-from odradek_broker.metadata.configs.loggers import describe_loggers
-from odradek_broker.metadata.configs.resources import configured_resource, resource_kind
+from odradek_broker.metadata.config_resources import configured_resource, resource_kind
 from odradek_broker.metadata.errors import AdminError
+from odradek_broker.metadata.logger_levels import describe_loggers
 from odradek_broker.node import Node
 from odradek_broker.request import AnswerTooLarge, RequestContext
 from odradek_broker.security.authorizer import Operation, may_use_configs

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from odradek_broker.metadata.errors import AdminError
-from odradek_broker.metadata.topics.checks import check_topic_name
+from odradek_broker.metadata.topics import check_topic_name
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denial, denied_topics, topic

@@ -8,7 +8,7 @@ from odradek_broker.handlers._leadership import partition_leadership
 from odradek_broker.metadata.cluster import Topic
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.errors import AdminError
-from odradek_broker.metadata.topics.checks import check_topic_name
+from odradek_broker.metadata.topics import check_topic_name
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import (

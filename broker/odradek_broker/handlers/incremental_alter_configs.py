@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._config_changes import change_configs
-from odradek_broker.metadata.configs.changes import Change, ResourceChanges
+from odradek_broker.metadata.config_changes import Change, ResourceChanges
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_protocol.schemas.incremental_alter_configs import (

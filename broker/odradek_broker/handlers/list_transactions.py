@@ -4,7 +4,7 @@ Versions: 1 filters by how long ago the last transaction began, whether it is op
 that never had one passes; 2 by a pattern (KIP-1152).
 
 Patterns are regular expressions in RE2's syntax that must match the whole id. Whatever they say,
-they take time that grows with their length and the id's only (`re2/`).
+they take time that grows with their length and the id's only (`re2.py`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from __future__ import annotations
 from odradek_broker.coordinator.transactions.transaction import STATE_OF_LABEL, Transaction
 from odradek_broker.deferred import Deferred
 from odradek_broker.node import Node
-from odradek_broker.re2.parser import PatternError, compile_pattern
-from odradek_broker.re2.program import Pattern
+from odradek_broker.re2 import Pattern, PatternError, compile_pattern
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, transactional_id
 from odradek_protocol.errors import ErrorCode

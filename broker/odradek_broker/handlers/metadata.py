@@ -14,8 +14,7 @@ from odradek_broker.handlers._leadership import partition_leadership
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS, METADATA_TOPIC, Topic
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.errors import AdminError
-from odradek_broker.metadata.topics.checks import check_topic_name
-from odradek_broker.metadata.topics.create_topics import NewTopic, create_topics
+from odradek_broker.metadata.topics import NewTopic, check_topic_name, create_topics
 from odradek_broker.node import Node
 from odradek_broker.quotas.managers import NEVER_STRICT
 from odradek_broker.request import RequestContext

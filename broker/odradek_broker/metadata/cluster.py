@@ -22,7 +22,7 @@ from odradek_broker.config.effective import TopicConfigs
 from odradek_broker.config.types import ConfigError
 from odradek_broker.metadata.features import FEATURES, GROUP_VERSION
 from odradek_broker.platform.seams import Randomness
-from odradek_broker.quotas.entities import QuotaEntity, QuotaKey, quota_entity
+from odradek_broker.quotas.client_quotas import QuotaEntity, QuotaKey, quota_entity
 from odradek_broker.security.acls import Acl, AclIndex
 from odradek_broker.storage.log_config import LogConfig
 from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, cast
 
-from odradek_broker.quotas.entities import quota_entity
+from odradek_broker.quotas.client_quotas import quota_entity
 from odradek_protocol.constants import RESOURCE_TOPIC
 from odradek_protocol.message import Message
 from odradek_protocol.stored.cluster_metadata import (

@@ -11,8 +11,7 @@ from odradek_broker.config.types import ConfigError
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata, MetadataError
 from odradek_broker.metadata.image import MetadataImage
-from odradek_broker.metadata.snapshot_format import CorruptSnapshot
-from odradek_broker.metadata.snapshots import SnapshotDirectory, StoredSnapshot
+from odradek_broker.metadata.snapshots import CorruptSnapshot, SnapshotDirectory, StoredSnapshot
 from odradek_broker.metadata.snapshotter import MetadataSnapshotter
 from odradek_broker.partition import Partition
 from odradek_broker.platform.seams import Clock, Scheduler

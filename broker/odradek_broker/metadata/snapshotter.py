@@ -8,8 +8,12 @@ from typing import Protocol
 
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.metadata.image import MetadataImage
-from odradek_broker.metadata.snapshot_format import SnapshotId, encode_snapshot
-from odradek_broker.metadata.snapshots import SnapshotDirectory, StoredSnapshot
+from odradek_broker.metadata.snapshots import (
+    SnapshotDirectory,
+    SnapshotId,
+    StoredSnapshot,
+    encode_snapshot,
+)
 from odradek_broker.partition import Partition
 from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.storage.errors import StorageError

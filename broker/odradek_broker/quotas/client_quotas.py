@@ -1,18 +1,53 @@
-"""The quotas of one rate: which one holds for a client, and how much of it is used."""
+"""Client quotas: the entities that have them (KIP-13, KIP-55, KIP-124, KIP-599, KIP-612), the quota
+that applies to a client, and its usage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
-from odradek_broker.quotas.entities import CLIENT_ID, USER, QuotaEntity
+USER = "user"
+CLIENT_ID = "client-id"
+IP = "ip"
+ENTITY_TYPES = (USER, CLIENT_ID, IP)
+
+#: Pairs of type and name, sorted by type; a name of None is the default of its type.
+QuotaEntity = tuple[tuple[str, str | None], ...]
+
+
+class QuotaKey(StrEnum):
+    """The rates that there are quotas of."""
+
+    PRODUCER_BYTE_RATE = "producer_byte_rate"
+    CONSUMER_BYTE_RATE = "consumer_byte_rate"
+    REQUEST_PERCENTAGE = "request_percentage"
+    CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+    CONNECTION_CREATION_RATE = "connection_creation_rate"
+
+
+#: Those of users and client ids.
+CLIENT_KEYS = (
+    QuotaKey.PRODUCER_BYTE_RATE,
+    QuotaKey.CONSUMER_BYTE_RATE,
+    QuotaKey.REQUEST_PERCENTAGE,
+    QuotaKey.CONTROLLER_MUTATION_RATE,
+)
+
+
+def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
+    """The entity of some pairs; of two of one type the last one counts, as in Kafka."""
+    return tuple(sorted(dict(pairs).items()))
+
 
 #: In the place of a user or a client id: quota and usage are of the other one alone. No name is
 #: empty.
 ANY = ""
+
 #: Whoever used nothing for so long is forgotten.
 _INACTIVE_MS = 3_600_000
+
 #: Users and client ids whose usage is known, and characters of their names, at most. Those that
 #: have used nothing for longest are forgotten beyond that, as if they were new.
 _USAGES_MAX = 20_000

@@ -10,8 +10,7 @@ from enum import StrEnum
 from math import inf
 
 from odradek_broker.platform.seams import Clock
-from odradek_broker.quotas.client_quotas import ClientQuotas
-from odradek_broker.quotas.entities import QuotaEntity, QuotaKey
+from odradek_broker.quotas.client_quotas import ClientQuotas, QuotaEntity, QuotaKey
 from odradek_broker.quotas.rates import SampledRate, TokenBucket, Windows
 from odradek_broker.request import RequestContext
 

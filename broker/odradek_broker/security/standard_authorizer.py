@@ -1,13 +1,20 @@
-"""Kafka's StandardAuthorizer: rights by the ACLs in the cluster's metadata (rules A-60 to A-66)."""
+"""Kafka's StandardAuthorizer: rights by the ACLs in the cluster's metadata (rules A-60 to A-66),
+and the audit log of its decisions.
+
+Clients decide how often they are denied, so the log has limits: a repeated line is written once in
+a while with the number of repetitions, and all lines of that time are counted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import structlog
+
+from odradek_broker.platform.repeated_lines import RepeatedLines
 from odradek_broker.request import RequestContext
 from odradek_broker.security.acls import Acl, AclIndex, plain_host
-from odradek_broker.security.audit import AuditLog
 from odradek_broker.security.authorizer import Operation, Resource, ResourceType
 from odradek_protocol.acls import (
     EVERYBODY,
@@ -26,10 +33,12 @@ _IMPLIED_BY = {
 }
 _DENIED_BY = {each: frozenset({each, Operation.ALL}) for each in Operation}
 _ALLOWED_BY = {each: _DENIED_BY[each] | _IMPLIED_BY.get(each, frozenset()) for each in Operation}
+
 #: Decisions that are kept, until an ACL changes. Longer names are no names of topics, and decided
 #: each time.
 _DECISIONS_MAX = 20_000
 _NAME_MAX = 249
+
 #: Kafka asks for a topic of this name, to find out who may do everything.
 _ANY_NAME = "hardcode"
 
@@ -187,3 +196,54 @@ def _is_taken_away(pattern: PatternType, name: str, denied: set[tuple[PatternTyp
     if pattern is PatternType.LITERAL and (pattern, name) in denied:
         return True
     return any((PatternType.PREFIXED, name[:size]) in denied for size in range(1, len(name) + 1))
+
+
+log = structlog.get_logger("odradek.authorizer")
+
+#: Lines a minute about all clients.
+_DENIED_LINES_MAX = 200
+_ALLOWED_LINES_MAX = 6_000
+
+
+class AuditLog:
+    """`logs_allowed`: whether permissions are told too. `now_ms`: a clock that does not go back."""
+
+    def __init__(self, now_ms: Callable[[], float], logs_allowed: Callable[[], bool]) -> None:
+        self._denied = RepeatedLines(log, _DENIED_LINES_MAX, lambda: now_ms() / 1000)
+        self._allowed = RepeatedLines(log, _ALLOWED_LINES_MAX, lambda: now_ms() / 1000)
+        self._logs_allowed = logs_allowed
+
+    @property
+    def tells_allowed(self) -> bool:
+        return self._logs_allowed()
+
+    def denied(
+        self, principal: str, host: str, operation: str, resource: str, rule: str, request: str
+    ) -> None:
+        """A request was denied something."""
+        decision = (principal, host, operation, _cut(resource), rule)
+        self._denied.say("info", "denied", decision, _details(*decision, request))
+
+    def allowed(
+        self, principal: str, host: str, operation: str, resource: str, rule: str, request: str
+    ) -> None:
+        """A request was allowed something."""
+        decision = (principal, host, operation, _cut(resource), rule)
+        self._allowed.say("info", "allowed", decision, _details(*decision, request))
+
+
+def _details(
+    principal: str, host: str, operation: str, resource: str, rule: str, request: str
+) -> dict[str, str]:
+    return {
+        "principal": principal,
+        "host": host,
+        "operation": operation,
+        "resource": resource,
+        "request": request,
+        "rule": rule,
+    }
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME_MAX else f"{name[:_NAME_MAX]}..."

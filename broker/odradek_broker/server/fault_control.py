@@ -13,14 +13,13 @@ from typing import Any, Self
 import structlog
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.faults.answers import ANSWERED_FIRST, refuse, spoil
+from odradek_broker.faults.answers import ANSWERED_FIRST, named_in, refuse, spoil
 from odradek_broker.faults.orders import (
     AbortTransaction,
     BadOrder,
     ExpireSession,
     parse_order,
 )
-from odradek_broker.faults.requests import named_in
 from odradek_broker.faults.rules import Action, Rule, Rules, TooManyRules
 from odradek_broker.node import Node
 from odradek_broker.request import CloseConnection, HandlerReply, RequestContext

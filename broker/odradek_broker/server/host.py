@@ -1,4 +1,4 @@
-"""The host of a broker: its clocks, files, threads and sockets, as one value (D3).
+"""The host of a broker: its clocks, files, threads, event loop and sockets, as one value (D3).
 
 `RealHost` is the machine; a simulation has another one, and the broker is the same.
 """
@@ -6,28 +6,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import resource
 import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import structlog
 
 from odradek_broker.platform.fault_injection import FaultInjection, no_injection
 from odradek_broker.platform.fault_points import FaultPoints
-from odradek_broker.platform.log_levels import PROCESS_LOG_LEVELS
+from odradek_broker.platform.log_lines import PROCESS_LOG_LEVELS
 from odradek_broker.platform.loggers import LogLevels
 from odradek_broker.platform.machine import RealClock, RealRandomness
-from odradek_broker.platform.seams import Clock, Files, Randomness
+from odradek_broker.platform.seams import Clock, Files, Randomness, Timer
 from odradek_broker.server.cleaner_process import CleanerProcess
-from odradek_broker.server.errors import StartError
-from odradek_broker.server.event_loop import BackgroundThread
-from odradek_broker.server.open_files import FileBudget, divide_files, raise_open_files_limit
 from odradek_broker.storage.cleaner.runner import CleanerRunner
 from odradek_broker.storage.group_commit import GroupCommit
 from odradek_broker.storage.manager import attempt, one_by_one
@@ -42,6 +41,7 @@ _BACKLOG = 1024
 _ACCEPT_PAUSE_S = 1.0
 _PARALLEL_THREADS = 8
 _WORTH_THREADS = 4
+
 #: How long a peer may take to answer the end of a TLS connection.
 _TLS_GOODBYE_S = 5.0
 _MADE_ROOM = "there are too many handshakes"
@@ -304,7 +304,7 @@ class RealHost:
         self.files: Files = injection.files
         if ordered is not None:
             # Few brokers are under test, and all must start fast.
-            from odradek_broker.faults.disk import DiskFaults
+            from odradek_broker.faults.rules import DiskFaults
 
             disk = DiskFaults(ordered, self.clock, time.sleep, Lock())
             self.files = injection.files.with_files(disk.wrap)
@@ -362,3 +362,109 @@ class RealHost:
     async def in_thread(self, work: Callable[[], T]) -> T:
         """In a thread of asyncio's pool."""
         return await asyncio.to_thread(work)
+
+
+class StartError(Exception):
+    """The broker cannot start, or cannot go on; the text is one line that says why and what to
+    do."""
+
+
+_OPEN_FILES_MAX = 10_240
+_SEGMENT_FILES_MAX = 2_560
+
+#: Indexes, checkpoints, directories being synced, the loop's own.
+_OTHER_FILES = 128
+
+
+class FileBudget(NamedTuple):
+    """Open files for segments, and for connections.
+
+    Should connections take the last one, no log could be opened or made durable any more.
+    """
+
+    segments: int
+    connections: int
+
+
+def divide_files(open_files_max: int) -> FileBudget:
+    """Shares of the open files of one process."""
+    segments = min(_SEGMENT_FILES_MAX, open_files_max // 4)
+    others = min(_OTHER_FILES, open_files_max // 4)
+    return FileBudget(segments, max(open_files_max - segments - others, 1))
+
+
+def raise_open_files_limit() -> int:
+    """Raise the limit of this process as far as its user may; the limit, at most
+    _OPEN_FILES_MAX."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # macOS says "unlimited" and then refuses more than this.
+    wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run to the end on uvloop, or on asyncio where uvloop is missing."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+class LoopScheduler:
+    """Timers of the running loop, in milliseconds."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> Timer:
+        """Call once, in so many milliseconds."""
+        return self._loop.call_later(delay_ms / 1000, callback)
+
+
+def _interrupted() -> InterruptedError:
+    return InterruptedError("the broker is stopping")
+
+
+class BackgroundThread:
+    """A second thread for work that would hold up the loop.
+
+    The callbacks of the work, `done`, are called on the loop, with the exception that ended it.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._executor = ThreadPoolExecutor(1, "odradek-background")
+        self._stopping = False
+
+    def __call__(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """Do the work; after `refuse` it is not begun, and ends with an InterruptedError."""
+        if self._stopping:
+            self._loop.call_soon(done, _interrupted())
+        else:
+            self._executor.submit(self._run, work, done)
+
+    def _run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        problem: Exception | None = None
+        try:
+            if self._stopping:
+                raise _interrupted()
+            work()
+        except Exception as error:  # noqa: BLE001 - handed to `done`
+            problem = error
+        # The loop may be closed by now; there is nobody left to tell then.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(done, problem)
+
+    def refuse(self) -> None:
+        """Begin nothing more, not even what waits."""
+        self._stopping = True
+
+    def wait(self) -> None:
+        """Wait for what had begun before `refuse`."""
+        self._executor.shutdown()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from odradek_broker.config.sasl_settings import INITIAL_USERS, USER_SOURCES
 from odradek_broker.metadata.scram import credential_record
 from odradek_broker.platform.seams import Randomness
-from odradek_broker.server.errors import StartError
+from odradek_broker.server.host import StartError
 from odradek_protocol.sasl.scram import ITERATIONS_MIN, ScramMechanism, new_credential
 from odradek_protocol.stored.cluster_metadata import MetadataRecord
 from odradek_protocol.tls import files

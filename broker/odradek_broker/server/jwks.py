@@ -18,7 +18,7 @@ import structlog
 from odradek_broker.config.sasl import SignedTokens
 from odradek_broker.deferred import Deferred
 from odradek_broker.security.plain_users import Beside
-from odradek_broker.server.errors import StartError
+from odradek_broker.server.host import StartError
 
 if TYPE_CHECKING:
     import jwt

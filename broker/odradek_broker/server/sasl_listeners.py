@@ -25,7 +25,7 @@ from odradek_broker.security.plain_users import (
 )
 from odradek_broker.security.sasl import Mechanism
 from odradek_broker.security.scram import Credentials, ScramUsers
-from odradek_broker.server.errors import StartError
+from odradek_broker.server.host import StartError
 from odradek_broker.server.jwks import JwksKeys
 from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.sasl_listener import SaslListener, UnauthenticatedConnections

@@ -26,10 +26,15 @@ from odradek_broker.platform.fault_points import UnknownFaultPoint
 from odradek_broker.quotas.connections import Admission
 from odradek_broker.server.acceptors import Acceptors
 from odradek_broker.server.dispatch import Dispatcher, Peer
-from odradek_broker.server.errors import StartError
-from odradek_broker.server.event_loop import LoopScheduler
 from odradek_broker.server.hangup import handle_hangup
-from odradek_broker.server.host import Background, Host, Listener, RealHost
+from odradek_broker.server.host import (
+    Background,
+    Host,
+    Listener,
+    LoopScheduler,
+    RealHost,
+    StartError,
+)
 from odradek_broker.server.http import HttpServer
 from odradek_broker.server.initial_users import initial_user_records
 from odradek_broker.server.peer_log import PeerLog

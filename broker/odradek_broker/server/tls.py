@@ -21,8 +21,7 @@ from odradek_broker.config.principal_mapping import parse_rules, principal_of
 from odradek_broker.config.types import ConfigError
 from odradek_broker.request import ANONYMOUS
 from odradek_broker.security.distinguished_name import subject_name
-from odradek_broker.server.errors import StartError
-from odradek_broker.server.host import MadeRoom
+from odradek_broker.server.host import MadeRoom, StartError
 from odradek_broker.server.peer_log import PeerLog
 from odradek_protocol.tls import files, names, problems
 from odradek_protocol.tls.contexts import server_context

@@ -307,8 +307,7 @@ def _run(
     """Serve until told to stop. Whatever keeps the broker from it is one line and exit code 1."""
     from odradek_broker.config.broker import ConfigError
     from odradek_broker.metadata.cluster import MetadataError
-    from odradek_broker.server.errors import StartError
-    from odradek_broker.server.event_loop import run
+    from odradek_broker.server.host import StartError, run
     from odradek_broker.server.server import serve as serve_broker
     from odradek_broker.storage.errors import DataDirectoryError
     from odradek_protocol.primitives import DecodeError

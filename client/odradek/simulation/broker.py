@@ -15,9 +15,7 @@ from odradek_broker.config.broker import parse_config
 from odradek_broker.faults.rules import Rules
 from odradek_broker.platform.fault_points import NO_FAULTS, FaultPoints
 from odradek_broker.platform.loggers import LogLevels, OthersLogLevels
-from odradek_broker.server.errors import StartError
-from odradek_broker.server.host import Background, Handshakes, Listener
-from odradek_broker.server.open_files import FileBudget
+from odradek_broker.server.host import Background, FileBudget, Handshakes, Listener, StartError
 from odradek_broker.server.server import Server
 from odradek_broker.storage.group_commit import GroupCommit
 from odradek_broker.storage.manager import one_by_one

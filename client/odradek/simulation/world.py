@@ -13,7 +13,7 @@ from odradek.simulation.broker import SimulatedBroker
 from odradek.simulation.network import SimulatedNetwork, Weather
 from odradek.simulation.process import Process, process_of
 from odradek_broker.metadata.cluster import TRANSACTIONS_TOPIC
-from odradek_broker.server.errors import StartError
+from odradek_broker.server.host import StartError
 from odradek_broker.server.server import Server
 from odradek_broker.storage.errors import DataDirectoryError
 from odradek_client.consumer.consumer import Consumer

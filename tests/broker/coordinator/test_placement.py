@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from group_world import GroupWorld
-from odradek_broker.coordinator.placement import java_hash, partition_for
+from odradek_broker.coordinator.shards import java_hash, partition_for
 
 
 @pytest.mark.parametrize(

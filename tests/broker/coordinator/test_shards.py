@@ -9,7 +9,6 @@ import pytest
 
 from coordinator_world import ListPartition
 from odradek.simulation.clock import SimulatedClock
-from odradek_broker.coordinator.placement import partition_for
 from odradek_broker.coordinator.runtime import (
     LOAD_SLICE_RECORDS,
     Instant,
@@ -17,7 +16,7 @@ from odradek_broker.coordinator.runtime import (
     Reply,
     Runtime,
 )
-from odradek_broker.coordinator.shards import Shards
+from odradek_broker.coordinator.shards import Shards, partition_for
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.deferred import Deferred
 from odradek_protocol.errors import ErrorCode

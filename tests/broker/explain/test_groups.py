@@ -14,7 +14,7 @@ from odradek_broker.coordinator.groups.events import (
     Removal,
     RemovalReason,
 )
-from odradek_broker.explain.group_reasons import (
+from odradek_broker.explain.groups import (
     CONVERSIONS,
     LEAVES,
     OFFSET_DELETIONS,

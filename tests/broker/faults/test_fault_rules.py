@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from odradek_broker.faults.answers import named_in
 from odradek_broker.faults.orders import (
     MS_MAX,
     NAME_CHARS_MAX,
@@ -15,7 +16,6 @@ from odradek_broker.faults.orders import (
     ExpireSession,
     parse_order,
 )
-from odradek_broker.faults.requests import named_in
 from odradek_broker.faults.rules import RULES_MAX, Action, Named, Rule, Rules, TooManyRules
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey

@@ -8,8 +8,7 @@ from threading import Lock
 
 import pytest
 
-from odradek_broker.faults.disk import DiskFaults
-from odradek_broker.faults.rules import Action, Rule, Rules
+from odradek_broker.faults.rules import Action, DiskFaults, Rule, Rules
 from odradek_broker.platform.machine import RealFiles
 
 

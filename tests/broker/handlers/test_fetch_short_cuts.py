@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fetch_worlds import FetchWorld
-from odradek_broker.quotas.entities import QuotaKey, quota_entity
+from odradek_broker.quotas.client_quotas import QuotaKey, quota_entity
 from odradek_protocol import frames
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.records import iter_batches, simple_batch

@@ -10,7 +10,7 @@ import pytest
 from fake_node import FakeNode
 from handler_calls import ask, send
 from node_world import NodeWorld
-from odradek_broker.metadata.acls import create, delete
+from odradek_broker.metadata import acls
 from odradek_broker.metadata.cluster import MetadataError
 from odradek_broker.request import CloseConnection
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING
@@ -151,15 +151,15 @@ def test_a71_what_is_there_is_not_recorded_again() -> None:
 
 
 def test_a72_acls_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(create, "_ACLS_MAX", 2)
+    monkeypatch.setattr(acls, "_ACLS_MAX", 2)
     node = SecuredNode()
     assert created(node, *map(acl, "abc")) == [E.NONE, E.NONE, E.POLICY_VIOLATION]
     assert created(node, acl("a")) == [E.NONE]
 
 
 def test_a72_one_request_makes_and_removes_so_many_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(create, "_NEW_MAX", 2)
-    monkeypatch.setattr(delete, "_GONE_MAX", 2)
+    monkeypatch.setattr(acls, "_NEW_MAX", 2)
+    monkeypatch.setattr(acls, "_GONE_MAX", 2)
     node = SecuredNode()
     assert created(node, *map(acl, "abc")) == [E.POLICY_VIOLATION] * 3
     assert created(node, *map(acl, "aab")) == [E.NONE] * 3

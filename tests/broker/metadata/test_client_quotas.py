@@ -11,13 +11,9 @@ import pytest
 from fake_node import FakeNode
 from handler_calls import ask
 from node_world import NodeWorld
-from odradek_broker.metadata.client_quotas import alter
-from odradek_broker.metadata.client_quotas.alter import (
-    EntityChanges,
-    QuotaChange,
-    alter_client_quotas,
-)
-from odradek_broker.quotas.entities import QuotaEntity, quota_entity
+from odradek_broker.metadata import client_quotas
+from odradek_broker.metadata.client_quotas import EntityChanges, QuotaChange, alter_client_quotas
+from odradek_broker.quotas.client_quotas import QuotaEntity, quota_entity
 from odradek_broker.request import RequestContext
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_client_quotas import (
@@ -123,7 +119,7 @@ def test_what_is_there_already_is_not_recorded_again() -> None:
 
 
 def test_entities_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alter, "_ENTITIES_MAX", 2)
+    monkeypatch.setattr(client_quotas, "_ENTITIES_MAX", 2)
     node = FakeNode()
     wanted = [changes(quota_entity([("user", name)]), producer_byte_rate=1) for name in "abc"]
     assert altered(node, *wanted) == [

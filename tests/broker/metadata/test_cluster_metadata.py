@@ -10,6 +10,7 @@ import pytest
 from counting_randomness import CountingRandomness
 from fake_node import FakeNode
 from odradek_broker.config.broker import ConfigSource, default_config
+from odradek_broker.metadata import config_resources
 from odradek_broker.metadata.cluster import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
@@ -18,18 +19,17 @@ from odradek_broker.metadata.cluster import (
     ClusterMetadata,
     MetadataError,
 )
-from odradek_broker.metadata.configs import resources
-from odradek_broker.metadata.configs.changes import (
-    Change,
-    Operation,
-    ResourceChanges,
-    alter_configs,
-)
+from odradek_broker.metadata.config_changes import Change, Operation, ResourceChanges, alter_configs
 from odradek_broker.metadata.errors import AdminError
-from odradek_broker.metadata.topics.checks import check_topic_name
-from odradek_broker.metadata.topics.create_partitions import NewPartitions, create_partitions
-from odradek_broker.metadata.topics.create_topics import NewTopic, create_topics
-from odradek_broker.metadata.topics.delete_topics import TopicRef, delete_topics
+from odradek_broker.metadata.topics import (
+    NewPartitions,
+    NewTopic,
+    TopicRef,
+    check_topic_name,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
 from odradek_protocol.constants import (
     RESOURCE_BROKER,
     RESOURCE_CLIENT_METRICS,
@@ -658,7 +658,7 @@ def test_dynamic_settings_that_fit_no_more_do_not_keep_the_broker_from_starting(
 
 
 def test_so_many_groups_may_have_settings_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "_NAMES_MAX", 2)
+    monkeypatch.setattr(config_resources, "_NAMES_MAX", 2)
     node = FakeNode()
     change = Change("consumer.session.timeout.ms", Operation.SET, "50000")
     assert [alter(node, RESOURCE_GROUP, name, change)[0] for name in "abca"] == [
@@ -672,7 +672,7 @@ def test_so_many_groups_may_have_settings_and_no_more(monkeypatch: pytest.Monkey
 
 
 def test_the_groups_of_one_request_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resources, "_NAMES_MAX", 2)
+    monkeypatch.setattr(config_resources, "_NAMES_MAX", 2)
     node = FakeNode()
     change = Change("consumer.session.timeout.ms", Operation.SET, "50000")
     wanted = [ResourceChanges(RESOURCE_GROUP, name, [change]) for name in "abc"]
@@ -708,7 +708,9 @@ def test_n45_min_insync_replicas_is_a_setting_of_all_brokers_from_the_start_on()
         node.create("a")
         (entry,) = node.metadata.topic_configs.describe({}, ["min.insync.replicas"])
         assert (entry.value, entry.source) == (text, ConfigSource.DYNAMIC_DEFAULT_BROKER)
-        (of_all,) = resources.resource_kind(RESOURCE_BROKER).describe(node.metadata, "", None)
+        (of_all,) = config_resources.resource_kind(RESOURCE_BROKER).describe(
+            node.metadata, "", None
+        )
         assert (of_all.name, of_all.value) == ("min.insync.replicas", text)
         assert not node.recorded or replayed(node).config == node.metadata.config
 

@@ -21,7 +21,7 @@ from odradek_broker.metadata import image as image_module
 from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata
 from odradek_broker.metadata.image import MetadataImage
 from odradek_broker.metadata.scram import credential_record
-from odradek_broker.metadata.snapshot_format import (
+from odradek_broker.metadata.snapshots import (
     HEADER_BATCH_BYTES_MAX,
     RECORDS_PER_BATCH,
     CorruptSnapshot,

@@ -12,8 +12,7 @@ import pytest
 import structlog
 
 from odradek_broker.platform import log_lines
-from odradek_broker.platform.log_levels import PROCESS_LOG_LEVELS
-from odradek_broker.platform.log_lines import configure_logging
+from odradek_broker.platform.log_lines import PROCESS_LOG_LEVELS, configure_logging
 from odradek_broker.platform.loggers import LOGGERS
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from odradek.simulation.clock import SimulatedClock
-from odradek_broker.quotas.client_quotas import ANY, ClientQuotas
-from odradek_broker.quotas.entities import QuotaEntity, QuotaKey, quota_entity
+from odradek_broker.quotas.client_quotas import (
+    ANY,
+    ClientQuotas,
+    QuotaEntity,
+    QuotaKey,
+    quota_entity,
+)
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import SampledRate, Windows
 from odradek_broker.request import RequestContext

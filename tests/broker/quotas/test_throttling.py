@@ -13,7 +13,7 @@ from node_world import NodeWorld
 from odradek.simulation.clock import LoopClock
 from odradek.simulation.network import SimulatedNetwork
 from odradek.simulation.simulate import run
-from odradek_broker.quotas.entities import QuotaKey, quota_entity
+from odradek_broker.quotas.client_quotas import QuotaKey, quota_entity
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows
 from odradek_broker.server.dispatch import Dispatcher

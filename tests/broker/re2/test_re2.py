@@ -8,11 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek_broker.re2.parser import (
-    PROGRAM_STEPS_MAX,
-    PatternError,
-    compile_pattern,
-)
+from odradek_broker.re2 import PROGRAM_STEPS_MAX, PatternError, compile_pattern
 
 NAMES = st.text(alphabet="abAB01._-", max_size=8)
 ATOMS = st.sampled_from(

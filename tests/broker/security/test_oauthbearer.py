@@ -19,7 +19,7 @@ from odradek_broker.security.oauthbearer import (
     UnsecuredValidator,
 )
 from odradek_broker.security.sasl import Authenticated, Challenge, Refused
-from odradek_broker.server.errors import StartError
+from odradek_broker.server.host import StartError
 from odradek_broker.server.jwks import JwksError, JwksKeys, parse_jwks
 from odradek_protocol.sasl.oauthbearer import ABORT, OAuthBearerMessage
 

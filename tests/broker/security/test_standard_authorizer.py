@@ -13,7 +13,6 @@ from broker_in_loop import RunningBroker, StartBroker
 from odradek_broker.config.broker import ConfigError, parse_config
 from odradek_broker.request import RequestContext
 from odradek_broker.security.acls import Acl, AclIndex
-from odradek_broker.security.audit import AuditLog
 from odradek_broker.security.authorizer import (
     CLUSTER,
     Operation,
@@ -22,7 +21,7 @@ from odradek_broker.security.authorizer import (
     group,
     topic,
 )
-from odradek_broker.security.standard_authorizer import StandardAuthorizer
+from odradek_broker.security.standard_authorizer import AuditLog, StandardAuthorizer
 from odradek_protocol.acls import AclPermission, PatternType
 
 O, R = Operation, ResourceType

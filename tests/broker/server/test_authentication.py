@@ -16,7 +16,7 @@ from odradek_broker.metadata.scram import credential_record
 from odradek_broker.security.sasl import OTHER_USER
 from odradek_broker.server import sasl_listener
 from odradek_broker.server.authentication import TRANSITIONS, Event, State
-from odradek_broker.server.errors import StartError
+from odradek_broker.server.host import StartError
 from odradek_broker.server.sasl_listener import UnauthenticatedConnections
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey

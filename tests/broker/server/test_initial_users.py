@@ -11,7 +11,7 @@ from broker_in_loop import StartBroker
 from command_line import Commands
 from odradek_broker.config.types import ConfigError
 from odradek_broker.platform.machine import RealRandomness
-from odradek_broker.server.errors import StartError
+from odradek_broker.server.host import StartError
 from odradek_broker.server.initial_users import initial_user_records
 from odradek_protocol.sasl.scram import ScramMechanism
 from odradek_protocol.stored.cluster_metadata import (

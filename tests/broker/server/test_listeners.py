@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from broker_in_loop import RunningBroker, StartBroker
-from odradek_broker.server.errors import StartError
+from odradek_broker.server.host import StartError
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
 from odradek_protocol.schemas.describe_cluster import DescribeClusterRequest
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest

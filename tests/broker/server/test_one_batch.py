@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from logs import NOW_MS, make_batch
 from odradek.simulation.disk import Failure
 from odradek_broker.deferred import Deferred
-from odradek_broker.quotas.entities import CLIENT_ID, USER, QuotaKey, quota_entity
+from odradek_broker.quotas.client_quotas import CLIENT_ID, USER, QuotaKey, quota_entity
 from odradek_broker.server.one_batch import OneBatchRoad
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol import frames

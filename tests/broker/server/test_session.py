@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from broker_in_loop import RunningBroker, StartBroker
 from odradek_broker.platform import repeated_lines
-from odradek_broker.server.open_files import divide_files
+from odradek_broker.server.host import divide_files
 from odradek_broker.server.session import Session
 from odradek_protocol import frames
 from odradek_protocol.constants import RESOURCE_BROKER

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from broker_in_loop import RunningBroker, StartBroker
 from certificates import Authority, Certificate, subject
 from odradek_broker.server import server
-from odradek_broker.server.errors import StartError
+from odradek_broker.server.host import StartError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
 from odradek_protocol.schemas.describe_configs import (

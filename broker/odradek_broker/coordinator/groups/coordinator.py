@@ -47,12 +47,10 @@ from odradek_broker.coordinator.runtime import (
     Reply,
     Runtime,
     RuntimeState,
-)
-from odradek_broker.coordinator.shards import Shards
-from odradek_broker.coordinator.transactional_runtime import (
     TransactionalPartition,
     TransactionalRuntime,
 )
+from odradek_broker.coordinator.shards import Shards
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.platform.seams import Clock, Randomness, Scheduler

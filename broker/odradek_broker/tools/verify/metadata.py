@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from odradek_broker.config.broker import default_config
 from odradek_broker.config.types import ConfigError
 from odradek_broker.metadata.cluster import METADATA_TOPIC, ClusterMetadata, MetadataError
-from odradek_broker.metadata.snapshot_format import (
+from odradek_broker.metadata.snapshots import (
     CorruptSnapshot,
     Snapshot,
     SnapshotId,

@@ -16,8 +16,7 @@ from tests.adversity.fuzz.target import Broken, Target
 
 from logs import NOW_MS
 from node_world import NodeWorld
-from odradek_broker.coordinator.runtime import Instant, Runtime, RuntimeState
-from odradek_broker.coordinator.transactional_runtime import TransactionalRuntime
+from odradek_broker.coordinator.runtime import Instant, Runtime, RuntimeState, TransactionalRuntime
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.partition import StoredRecord

@@ -21,8 +21,8 @@ from odradek_broker.coordinator.groups.administration import (
 from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.coordinator.groups.offsets import CommitCall
 from odradek_broker.metadata.cluster import ClusterMetadata
-from odradek_broker.metadata.configs.changes import Change, ResourceChanges, alter_configs
-from odradek_broker.metadata.configs.changes import Operation as ConfigOperation
+from odradek_broker.metadata.config_changes import Change, ResourceChanges, alter_configs
+from odradek_broker.metadata.config_changes import Operation as ConfigOperation
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_protocol.constants import RESOURCE_BROKER
 from odradek_protocol.errors import ErrorCode

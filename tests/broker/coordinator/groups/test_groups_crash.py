@@ -16,7 +16,7 @@ from node_world import NodeWorld
 from odradek.simulation.disk import Failure
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
-from odradek_broker.coordinator.placement import partition_for
+from odradek_broker.coordinator.shards import partition_for
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_protocol.errors import ErrorCode

@@ -10,7 +10,7 @@ import pytest
 
 from group_world import GROUP, GroupWorld, part
 from handler_calls import ask, context
-from odradek_broker.coordinator.placement import partition_for
+from odradek_broker.coordinator.shards import partition_for
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers import (
     find_coordinator,

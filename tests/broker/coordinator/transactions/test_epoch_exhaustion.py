@@ -29,7 +29,7 @@ from broker_process import BrokerProcess
 from foreign_topics import create_topic
 from foreign_transactions import CLIENTS
 from odradek import Consumer, Producer
-from odradek_broker.coordinator.placement import partition_for
+from odradek_broker.coordinator.shards import partition_for
 from odradek_broker.coordinator.transactions.transaction import (
     Transaction,
     TransactionState,

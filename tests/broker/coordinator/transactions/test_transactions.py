@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from many_cases import looped
-from odradek_broker.coordinator.placement import partition_for
 from odradek_broker.coordinator.runtime import RuntimeState
+from odradek_broker.coordinator.shards import partition_for
 from odradek_broker.coordinator.transactions.decisions import InitCall
 from odradek_broker.coordinator.transactions.shard import TOMBSTONES_MAX
 from odradek_broker.coordinator.transactions.transaction import (

@@ -8,7 +8,7 @@ import pytest
 
 from acl_rules import Rule, RuleList
 from handler_calls import received, send
-from odradek_broker.coordinator.placement import partition_for
+from odradek_broker.coordinator.shards import partition_for
 from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.deferred import Deferred
 from odradek_broker.security.authorizer import (

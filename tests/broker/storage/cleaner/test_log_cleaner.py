@@ -13,7 +13,7 @@ from logs import Workers, make_batch, make_marker, small_file
 from node_world import NodeWorld
 from odradek.simulation.disk import Failure
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
-from odradek_broker.metadata.topics.create_topics import NewTopic, create_topics
+from odradek_broker.metadata.topics import NewTopic, create_topics
 from odradek_broker.storage.cleaner.job import CleaningJob
 from odradek_broker.storage.cleaner.manager import OWN_SEGMENT_BYTES
 from odradek_broker.storage.cleaner.runner import CleaningDone, CleaningFailed

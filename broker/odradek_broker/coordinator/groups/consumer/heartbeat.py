@@ -45,7 +45,7 @@ from odradek_broker.coordinator.groups.settings import (
 from odradek_broker.coordinator.runtime import Instant, Outcome, Reply
 from odradek_broker.deferred import Deferred
 from odradek_broker.platform.seams import Randomness
-from odradek_broker.re2.parser import PatternError, compile_pattern
+from odradek_broker.re2 import PatternError, compile_pattern
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.consumer_group_heartbeat import (

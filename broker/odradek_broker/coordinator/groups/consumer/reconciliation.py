@@ -45,7 +45,7 @@ from odradek_broker.coordinator.groups.settings import (
     every_topic,
 )
 from odradek_broker.coordinator.runtime import Instant, Record
-from odradek_broker.re2.parser import PatternError, compile_pattern
+from odradek_broker.re2 import PatternError, compile_pattern
 from odradek_protocol.constants import LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
 

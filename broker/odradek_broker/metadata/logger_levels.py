@@ -10,12 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
-from odradek_broker.metadata.configs.changes import (
-    Change,
-    ChangeResult,
-    Operation,
-    ResourceChanges,
-)
+from odradek_broker.metadata.config_changes import Change, ChangeResult, Operation, ResourceChanges
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.platform.loggers import LEVELS, ROOT, LogLevels
 from odradek_protocol.constants import RESOURCE_BROKER_LOGGER

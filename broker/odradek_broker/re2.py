@@ -1,8 +1,10 @@
 """Regular expressions in RE2's syntax, compiled to programs (rule G-117).
 
 Clients bring their own expressions (KIP-848, KIP-1152), and Python's matcher can be made to run for
-ages; a program (`program.py`) cannot. What needs memory, back references and look-around, does not
-exist in RE2 either. A name must match as a whole.
+ages. A program (`Pattern`) cannot: it follows all alternatives at once, as in Thompson's
+construction, so that the time grows with the length of the text and of the program, and with
+nothing else. Back references and look-around, which need memory, do not exist in RE2 either. A name
+must match as a whole.
 
 The syntax: literals, `.`, classes with ranges, negation, `\\d \\w \\s` and their opposites and
 POSIX names, groups of every kind, flags `i s m U` (m and U change nothing for a whole match of one
@@ -11,11 +13,69 @@ and escapes of characters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from odradek_broker.re2.program import Assertion, CharacterTest, Instruction, Pattern
+CharacterTest = Callable[[str], bool]
+
+#: Of a text and a position in it.
+Assertion = Callable[[str, int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An instruction: take a character, assert something of the position, or go on at once.
+
+    `targets`: the instructions that follow, by number.
+    """
+
+    test: CharacterTest | None = None
+    assertion: Assertion | None = None
+    targets: tuple[int, ...] = ()
+
+
+class Pattern:
+    """A compiled expression: a program that follows all alternatives at once."""
+
+    def __init__(self, program: list[Instruction], start: int, end: int) -> None:
+        self._program = program
+        self._start = start
+        self._end = end
+
+    def matches(self, name: str) -> bool:
+        """Does the whole name match?"""
+        now = self._reach([self._start], name, 0)
+        for position, character in enumerate(name):
+            after: list[int] = []
+            for at in now:
+                test = self._program[at].test
+                if test is not None and test(character):
+                    after += self._program[at].targets
+            now = self._reach(after, name, position + 1)
+            if not now:
+                return False
+        return self._end in now
+
+    def select(self, names: Iterable[str]) -> frozenset[str]:
+        """The names that match."""
+        return frozenset(name for name in names if self.matches(name))
+
+    def _reach(self, starts: Iterable[int], name: str, position: int) -> set[int]:
+        """Every instruction that can be reached without taking a character."""
+        seen: set[int] = set()
+        todo = list(starts)
+        while todo:
+            at = todo.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            instruction = self._program[at]
+            if instruction.test is not None:
+                continue
+            if instruction.assertion is None or instruction.assertion(name, position):
+                todo += instruction.targets
+        return seen
 
 
 def is_word(character: str) -> bool:

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from odradek_broker.config.types import ConfigError, Kind, UnknownSettingError, read_value
 from odradek_broker.metadata.cluster import ClusterMetadata
-from odradek_broker.metadata.configs.resources import ResourceKind, check_name_limit, resource_kind
+from odradek_broker.metadata.config_resources import ResourceKind, check_name_limit, resource_kind
 from odradek_broker.metadata.errors import AdminError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.cluster_metadata import ConfigRecord, MetadataRecord

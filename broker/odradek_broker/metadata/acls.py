@@ -1,14 +1,16 @@
-"""The records that CreateAcls writes (KIP-140; A-70 to A-72). Error codes are those of Kafka."""
+"""Filters of DescribeAcls and DeleteAcls, and the records that CreateAcls and DeleteAcls write
+(KIP-140; A-70 to A-73). Error codes are those of Kafka."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol, TypeVar
 
-from odradek_broker.metadata.acls.filters import of_code
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.errors import AdminError
-from odradek_broker.security.acls import Acl
+from odradek_broker.security.acls import Acl, AclFilter
 from odradek_protocol.acls import (
     CLUSTER_NAME,
     AclOperation,
@@ -18,10 +20,59 @@ from odradek_protocol.acls import (
 )
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.create_acls import AclCreation
-from odradek_protocol.stored.cluster_metadata import AccessControlEntryRecord, MetadataRecord
+from odradek_protocol.stored.cluster_metadata import (
+    AccessControlEntryRecord,
+    MetadataRecord,
+    RemoveAccessControlEntryRecord,
+)
+
+Code = TypeVar("Code", bound=IntEnum)
+
+
+class FilterData(Protocol):
+    """A filter as it is sent."""
+
+    resource_type_filter: int
+    resource_name_filter: str | None
+    pattern_type_filter: int
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+
+
+def of_code(kind: type[Code], code: int) -> Code:
+    """The member of `kind` with this number; UNKNOWN, which is 0, if there is none."""
+    try:
+        return kind(code)
+    except ValueError:
+        return kind(0)
+
+
+def is_unknown(data: FilterData) -> bool:
+    """True if a filter has a number that stands for something unknown."""
+    return 0 in (
+        *(data.resource_type_filter, data.pattern_type_filter),
+        *(data.operation, data.permission_type),
+    )
+
+
+def filter_of(data: FilterData) -> AclFilter:
+    """The filter; numbers that mean nothing are UNKNOWN, which fits no ACL."""
+    return AclFilter(
+        of_code(AclResourceType, data.resource_type_filter),
+        data.resource_name_filter,
+        of_code(PatternType, data.pattern_type_filter),
+        data.principal_filter,
+        data.host_filter,
+        of_code(AclOperation, data.operation),
+        of_code(AclPermission, data.permission_type),
+    )
+
 
 #: ACLs need not be of anything that exists, so that nothing else limits their number.
 _ACLS_MAX = 100_000
+
 #: More in one request are refused, all of them.
 _NEW_MAX = 10_000
 
@@ -109,3 +160,46 @@ def _record(acl_id: bytes, acl: Acl) -> AccessControlEntryRecord:
         operation=acl.operation,
         permission_type=acl.permission,
     )
+
+
+#: More in one request are refused, all of them.
+_GONE_MAX = 10_000
+
+
+@dataclass
+class FilterResult:
+    """The answer for one filter: what it removes, or why it does not."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    acls: list[Acl] = field(default_factory=list)
+
+
+def delete_acls(
+    metadata: ClusterMetadata, filters: Sequence[FilterData]
+) -> tuple[list[MetadataRecord], list[FilterResult]]:
+    """The records that remove what the filters mean, and an answer for each, in their order.
+
+    What two filters mean is told with both.
+    """
+    records: dict[bytes, MetadataRecord] = {}
+    results = []
+    for data in filters:
+        wanted = filter_of(data)
+        if wanted.resource_type is AclResourceType.UNKNOWN or (
+            wanted.pattern_type is PatternType.UNKNOWN
+        ):
+            results.append(FilterResult(ErrorCode.INVALID_REQUEST, "Unknown patternFilter."))
+        elif wanted.operation is AclOperation.UNKNOWN or (
+            wanted.permission is AclPermission.UNKNOWN
+        ):
+            results.append(FilterResult(ErrorCode.INVALID_REQUEST, "Unknown entryFilter."))
+        else:
+            found = metadata.acls.matching(wanted)
+            for acl_id, _ in found:
+                records[acl_id] = RemoveAccessControlEntryRecord(id=acl_id)
+            results.append(FilterResult(acls=[acl for _, acl in found]))
+    if len(records) > _GONE_MAX:
+        message = f"At most {_GONE_MAX} ACLs are deleted by one request; use narrower filters."
+        return [], [FilterResult(ErrorCode.INVALID_REQUEST, message) for _ in filters]
+    return list(records.values()), results

@@ -1,1 +1,0 @@
-"""ACLs: created, deleted, and filters of them."""

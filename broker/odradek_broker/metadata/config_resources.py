@@ -1,0 +1,485 @@
+"""Configured resources, Kafka's ConfigResource: topics, brokers, groups, subscriptions to client
+metrics.
+
+A kind of resource knows its settings, the conditions of a change and the description of all
+settings. `config_changes.py` decides on changes with it; nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, NoReturn, Protocol
+
+from odradek_broker.config.broker import (
+    MIN_INSYNC_REPLICAS,
+    BrokerConfig,
+    find_setting,
+    is_unsupported,
+    with_dynamic,
+)
+from odradek_broker.config.effective import (
+    ConfigEntry,
+    SynonymEntry,
+    broker_synonyms,
+    describe_broker,
+    topic_setting,
+)
+from odradek_broker.config.group_settings import GROUP_SETTINGS, METRICS_SETTINGS, GroupSetting
+from odradek_broker.config.listener_settings import listener_of
+from odradek_broker.config.types import (
+    ANYTHING,
+    ConfigError,
+    ConfigSource,
+    Kind,
+    UnknownSettingError,
+    read_value,
+    write_value,
+)
+from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.metadata.errors import AdminError
+from odradek_broker.metadata.topics import check_topic_name
+from odradek_broker.security.authorizer import CLUSTER, Resource, group, topic
+from odradek_protocol.constants import (
+    RESOURCE_BROKER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+)
+from odradek_protocol.errors import ErrorCode
+
+
+class GroupConfigResource:
+    """A group by its id. It need not exist: its settings may be there before it."""
+
+    bad_value = ErrorCode.INVALID_CONFIG
+
+    def check_described(self, metadata: ClusterMetadata, name: str) -> None:
+        if not name:
+            raise AdminError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+
+    def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
+        if not name:
+            raise AdminError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+
+    def kind_of(self, key: str) -> Kind:
+        return _group_setting(key).kind
+
+    def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> None:
+        return None
+
+    def check(
+        self, metadata: ClusterMetadata, name: str, after: Mapping[str, str | None]
+    ) -> dict[str, str]:
+        checked = {}
+        values = {}
+        for key, text in after.items():
+            row = _group_setting(key)
+            value = read_value(key, text, row.kind, row.check)
+            if row.least is not None and row.most is not None:
+                least = metadata.config.value_of(row.least)
+                most = metadata.config.value_of(row.most)
+                assert isinstance(value, int) and isinstance(least, int) and isinstance(most, int)
+                if not least <= value <= most:
+                    raise ConfigError(
+                        key,
+                        text,
+                        f"between {row.least.name} ({least}) and {row.most.name} ({most})",
+                    )
+                values[key] = value
+            checked[key] = write_value(value)
+        session_ms = values.get("consumer.session.timeout.ms")
+        interval_ms = values.get("consumer.heartbeat.interval.ms")
+        config = metadata.config
+        if session_ms is None:
+            session_ms = config.group_consumer_session_timeout_ms
+        if interval_ms is None:
+            interval_ms = config.group_consumer_heartbeat_interval_ms
+        if values and interval_ms >= session_ms:
+            raise ConfigError(
+                "consumer.heartbeat.interval.ms",
+                str(interval_ms),
+                f"less than consumer.session.timeout.ms ({session_ms})",
+            )
+        return checked
+
+    def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
+        """Nothing more is asked of these."""
+
+    def describe(
+        self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
+    ) -> list[ConfigEntry]:
+        given = metadata.overrides(RESOURCE_GROUP, name)
+        return [
+            _group_entry(row, metadata.config, given)
+            for row in GROUP_SETTINGS.values()
+            if keys is None or row.name in keys
+        ]
+
+
+def _group_setting(key: str) -> GroupSetting:
+    row = GROUP_SETTINGS.get(key)
+    if row is None:
+        raise UnknownSettingError(key, "is no group setting")
+    return row
+
+
+def _group_entry(row: GroupSetting, config: BrokerConfig, given: Mapping[str, str]) -> ConfigEntry:
+    if row.broker is not None:
+        inherited = write_value(config.value_of(row.broker))
+        synonyms = broker_synonyms(config, row.broker, row.broker.name)
+    else:
+        inherited = write_value(row.default)
+        synonyms = [SynonymEntry(row.synonym, inherited, ConfigSource.DEFAULT)]
+    own = given.get(row.name)
+    if own is not None:
+        synonyms.insert(0, SynonymEntry(row.name, own, ConfigSource.GROUP))
+    return ConfigEntry(
+        name=row.name,
+        value=inherited if own is None else own,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+        read_only=False,
+        sensitive=False,
+        kind=row.kind,
+        doc=row.doc,
+        synonyms=tuple(synonyms),
+    )
+
+
+_MIB = 1024 * 1024
+_THREADS = (
+    "background.threads",
+    "log.cleaner.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
+
+
+def _check_steps(before: BrokerConfig, after: BrokerConfig) -> None:
+    """Refuse with AdminError a change that Kafka refuses although each value by itself is legal."""
+
+    def values(name: str) -> tuple[Any, Any]:
+        row = find_setting(name)
+        assert row is not None
+        return before.value_of(row), after.value_of(row)
+
+    def refuse(name: str, text: str) -> NoReturn:
+        raise AdminError(
+            ErrorCode.INVALID_REQUEST, f"Invalid value {values(name)[1]} for {name}: {text}"
+        )
+
+    for name in _THREADS:
+        old, new = values(name)
+        if new != old and not max(1, old // 2) <= new <= old * 2:
+            refuse(
+                name, f"it must be from {max(1, old // 2)} to {old * 2}, half to twice what it is"
+            )
+    threads = values("log.cleaner.threads")[1]
+    old, new = values("log.cleaner.dedupe.buffer.size")
+    if new != old and new // threads <= _MIB:
+        refuse("log.cleaner.dedupe.buffer.size", "it must be more than 1 MiB for each thread")
+    old, new = values("max.connections.per.ip")
+    if new != old and new == 0 and not values("max.connections.per.ip.overrides")[1]:
+        refuse("max.connections.per.ip", "0 needs max.connections.per.ip.overrides")
+    old, new = values("max.connection.creation.rate")
+    if new != old and new < 1:
+        refuse("max.connection.creation.rate", "it must be at least 1")
+
+
+def _of_one_broker(key: str) -> bool:
+    """True for a setting that each broker has for itself, such as a certificate or a principal."""
+    return (".ssl." in key and bool(listener_of(key))) or key.startswith("sasl.kerberos.")
+
+
+class BrokerConfigResource:
+    """A broker by its id, or all of them by the empty name."""
+
+    bad_value = ErrorCode.INVALID_REQUEST
+
+    def check_described(self, metadata: ClusterMetadata, name: str) -> None:
+        self.check_altered(metadata, name)
+
+    def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
+        if name in ("", str(metadata.node_id)):
+            return
+        if not name.lstrip("-").isdecimal():
+            raise AdminError(
+                ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
+            )
+        raise AdminError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {metadata.node_id} or empty string,"
+            f" but received {name}",
+        )
+
+    def kind_of(self, key: str) -> Kind:
+        row = find_setting(key)
+        if row is None and not is_unsupported(key):
+            raise UnknownSettingError(key, "is no broker setting")
+        if row is not None and row.dynamic and key.startswith("ssl."):
+            raise AdminError(
+                ErrorCode.INVALID_REQUEST,
+                "These security configs can be dynamically updated only per-listener using the"
+                f" listener prefix: [{key}]",
+            )
+        if row is None or not row.dynamic or key != row.name:
+            raise AdminError(
+                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{key}]"
+            )
+        return row.kind
+
+    def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str:
+        row = find_setting(key)
+        assert row is not None
+        return write_value(metadata.config.value_of(row))
+
+    def check(
+        self, metadata: ClusterMetadata, name: str, after: Mapping[str, str | None]
+    ) -> dict[str, str]:
+        checked = {}
+        for key, text in after.items():
+            row = find_setting(key)
+            if row is None:
+                raise UnknownSettingError(key, "is no broker setting")
+            if not name and _of_one_broker(key):
+                raise AdminError(
+                    ErrorCode.INVALID_REQUEST,
+                    "Cannot update these configs at default cluster level, broker id must be"
+                    f" specified: [{key}]",
+                )
+            row.read(key, text)
+            assert text is not None
+            checked[key] = text.strip()
+        of_this = checked if name else metadata.broker_overrides(str(metadata.node_id))
+        of_all = metadata.broker_overrides("") if name else checked
+        changed = with_dynamic(metadata.config, of_this, of_all)
+        metadata.check_config(changed)
+        _check_steps(metadata.config, changed)
+        return checked
+
+    def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
+        """`min.insync.replicas` is one for all brokers, and always there (N-45)."""
+        if name and MIN_INSYNC_REPLICAS in keys:
+            raise AdminError(
+                ErrorCode.INVALID_CONFIG,
+                f"{MIN_INSYNC_REPLICAS} is one for all brokers: alter it for the cluster, not for broker {name}.",
+            )
+        if not name and MIN_INSYNC_REPLICAS not in after:
+            raise AdminError(
+                ErrorCode.INVALID_CONFIG,
+                f"{MIN_INSYNC_REPLICAS} of the cluster can be changed, but not removed.",
+            )
+
+    def describe(
+        self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
+    ) -> list[ConfigEntry]:
+        if name:
+            return describe_broker(metadata.config, keys)
+        # The empty name means what is set for all brokers, and nothing else.
+        given = metadata.broker_overrides("")
+        of_all = with_dynamic(metadata.config, {}, given)
+        entries = describe_broker(of_all, [key for key in given if keys is None or key in keys])
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+        return [
+            replace(entry, synonyms=tuple(s for s in entry.synonyms if s.source is source))
+            for entry in entries
+        ]
+
+
+class ClientMetricsConfigResource:
+    """A subscription to client metrics by its name; it need not exist."""
+
+    bad_value = ErrorCode.INVALID_CONFIG
+
+    def check_described(self, metadata: ClusterMetadata, name: str) -> None:
+        if not name:
+            raise AdminError(
+                ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+            )
+
+    def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
+        if not name:
+            raise AdminError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+
+    def kind_of(self, key: str) -> Kind:
+        row = METRICS_SETTINGS.get(key)
+        if row is None:
+            raise AdminError(
+                ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}"
+            )
+        return row.kind
+
+    def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> None:
+        return None
+
+    def check(
+        self, metadata: ClusterMetadata, name: str, after: Mapping[str, str | None]
+    ) -> dict[str, str]:
+        checked = {}
+        for key, text in after.items():
+            kind = self.kind_of(key)
+            row = METRICS_SETTINGS[key]
+            value = read_value(key, text, kind, ANYTHING)
+            try:
+                read_value(key, text, kind, row.check)
+            except ConfigError as error:
+                if kind is Kind.INT:
+                    raise AdminError(ErrorCode.INVALID_REQUEST, str(error)) from error
+                raise
+            checked[key] = write_value(value)
+        return checked
+
+    def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
+        """Nothing more is asked of these."""
+
+    def describe(
+        self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
+    ) -> list[ConfigEntry]:
+        given = metadata.overrides(RESOURCE_CLIENT_METRICS, name)
+        return [
+            ConfigEntry(
+                name=row.name,
+                value=given.get(row.name, write_value(row.default)),
+                source=(ConfigSource.CLIENT_METRICS if row.name in given else ConfigSource.DEFAULT),
+                read_only=False,
+                sensitive=False,
+                kind=row.kind,
+                doc=row.doc,
+                synonyms=(
+                    (SynonymEntry(row.name, given[row.name], ConfigSource.CLIENT_METRICS),)
+                    if row.name in given
+                    else ()
+                ),
+            )
+            for row in METRICS_SETTINGS.values()
+            if keys is None or row.name in keys
+        ]
+
+
+class TopicConfigResource:
+    """A topic by its name; it must exist."""
+
+    bad_value = ErrorCode.INVALID_CONFIG
+
+    def check_described(self, metadata: ClusterMetadata, name: str) -> None:
+        check_topic_name(name)
+        if name not in metadata.topics:
+            raise AdminError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+            )
+
+    def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
+        if not name:
+            raise AdminError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        self.check_described(metadata, name)
+
+    def kind_of(self, key: str) -> Kind:
+        return topic_setting(key).kind
+
+    def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str:
+        return metadata.topic_configs.text(key, metadata.topic_overrides(name))
+
+    def check(
+        self, metadata: ClusterMetadata, name: str, after: Mapping[str, str | None]
+    ) -> dict[str, str]:
+        return metadata.topic_configs.validate(after, metadata.topic_overrides(name))
+
+    def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
+        """Nothing more is asked of these."""
+
+    def describe(
+        self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
+    ) -> list[ConfigEntry]:
+        return metadata.topic_configs.describe(metadata.topic_overrides(name), keys)
+
+
+#: Groups, and subscriptions, that may have settings. Neither has to exist, so that nothing else
+#: limits their number.
+_NAMES_MAX = 10_000
+_NAMES_LIMITED = frozenset({RESOURCE_CLIENT_METRICS, RESOURCE_GROUP})
+
+
+class ResourceKind(Protocol):
+    """A kind of resource.
+
+    `bad_value`: the error of a value that is refused.
+    """
+
+    bad_value: ErrorCode
+
+    def check_described(self, metadata: ClusterMetadata, name: str) -> None:
+        """AdminError unless there is such a resource to describe."""
+        ...
+
+    def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
+        """AdminError unless there is such a resource to change."""
+        ...
+
+    def kind_of(self, key: str) -> Kind:
+        """The kind of a setting that may be changed. ConfigError or AdminError otherwise."""
+        ...
+
+    def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str | None:
+        """The effective value of a list, as text; None if lists are set only as a whole here."""
+        ...
+
+    def check(
+        self, metadata: ClusterMetadata, name: str, after: Mapping[str, str | None]
+    ) -> dict[str, str]:
+        """The resource's own settings after a change, as they are stored. Raises ConfigError for a
+        bad one."""
+        ...
+
+    def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
+        """AdminError where a request that names these keys, and leaves these settings, may not."""
+        ...
+
+    def describe(
+        self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
+    ) -> list[ConfigEntry]:
+        """The resource's settings; with `keys` only those."""
+        ...
+
+
+_KINDS: dict[int, ResourceKind] = {
+    RESOURCE_TOPIC: TopicConfigResource(),
+    RESOURCE_BROKER: BrokerConfigResource(),
+    RESOURCE_CLIENT_METRICS: ClientMetricsConfigResource(),
+    RESOURCE_GROUP: GroupConfigResource(),
+}
+
+
+def check_name_limit(metadata: ClusterMetadata, resource_type: int, name: str, added: int) -> None:
+    """AdminError if a resource more with settings would be too many.
+
+    `added`: names that the same request has brought before.
+    """
+    if resource_type not in _NAMES_LIMITED:
+        return
+    names = metadata.configured(resource_type)
+    if name not in names and len(names) + added >= _NAMES_MAX:
+        raise AdminError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{_NAMES_MAX} names of this kind have settings already; delete some of them first.",
+        )
+
+
+def configured_resource(resource_type: int, name: str) -> Resource:
+    """The resource whose rights count for its settings."""
+    if resource_type == RESOURCE_TOPIC:
+        return topic(name)
+    if resource_type == RESOURCE_GROUP:
+        return group(name)
+    return CLUSTER
+
+
+def resource_kind(resource_type: int) -> ResourceKind:
+    """The kind of a resource. AdminError for a type that has no settings here."""
+    kind = _KINDS.get(resource_type)
+    if kind is None:
+        raise AdminError(
+            ErrorCode.INVALID_REQUEST,
+            f"Resources of type {resource_type} have no settings on this broker.",
+        )
+    return kind

@@ -1,1 +1,0 @@
-"""Changes and descriptions of settings, one kind of resource per file."""

@@ -1,0 +1,467 @@
+"""Changes of topics: CreateTopics, CreatePartitions and DeleteTopics, and the checks that they
+share.
+
+An error of one topic leaves the others alone. Error codes and their order are those of Kafka's
+controller."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from odradek_broker.config.types import ConfigError
+from odradek_broker.metadata.cluster import INTERNAL_TOPICS, METADATA_TOPIC, ClusterMetadata, Topic
+from odradek_broker.metadata.errors import AdminError
+from odradek_broker.quotas.managers import TakeQuota, unlimited
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.stored.cluster_metadata import MetadataRecord, RemoveTopicRecord
+
+_NAME_MAX = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+#: Kafka's limit for one request: more would hold up everybody else for too long.
+PARTITIONS_PER_REQUEST_MAX = 10_000
+
+
+@dataclass
+class TopicResult:
+    """The answer for one topic; there may be a `message` without an error."""
+
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    topic_id: bytes = ZERO_UUID
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def refused(cls, name: str, error: AdminError) -> TopicResult:
+        return cls(name, error.error, error.message)
+
+
+def check_topic_name(name: str) -> None:
+    """AdminError for an illegal topic name."""
+    problem = None
+    if not name:
+        problem = "the name is empty"
+    elif name in (".", ".."):
+        problem = "it cannot be '.' or '..'"
+    elif len(name) > _NAME_MAX:
+        problem = f"it is longer than {_NAME_MAX} characters"
+    elif not _LEGAL_NAME.fullmatch(name):
+        problem = "only ASCII letters, digits, '.', '_' and '-' may be used"
+    if problem:
+        shown = name if len(name) <= _NAME_MAX else name[:_NAME_MAX] + "..."
+        raise AdminError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {shown!r} is illegal: {problem}"
+        )
+
+
+def check_assignment(metadata: ClusterMetadata, brokers: Sequence[int]) -> None:
+    """AdminError unless a partition may lie on these brokers."""
+    problem = None
+    strangers = [broker for broker in brokers if broker != metadata.node_id]
+    if not brokers:
+        problem = "The manual partition assignment includes an empty replica list."
+    elif strangers:
+        problem = (
+            f"The manual partition assignment includes broker {strangers[0]},"
+            " but no such broker is registered."
+        )
+    elif len(brokers) > 1:
+        problem = "The manual partition assignment includes the same broker twice."
+    if problem:
+        raise AdminError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def too_many_partitions() -> AdminError:
+    """The refusal of a request that is over PARTITIONS_PER_REQUEST_MAX."""
+    return AdminError(
+        ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+    )
+
+
+def check_quota(take: TakeQuota, partitions: int) -> None:
+    """Take partitions from a quota. AdminError if it is used up."""
+    if not take(partitions):
+        raise AdminError(
+            ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+            "The quota of created and deleted partitions (controller_mutation_rate) is used up.",
+        )
+
+
+class PartitionLimit:
+    """Counts partitions against the limits of the broker and of one request."""
+
+    def __init__(self, metadata: ClusterMetadata) -> None:
+        self._most = metadata.config.max_partitions
+        self._on_broker = self._most - metadata.total_partitions
+        self._in_request = PARTITIONS_PER_REQUEST_MAX
+
+    def check(self, count: int) -> None:
+        """AdminError if so many more are too many."""
+        if count > self._in_request:
+            raise too_many_partitions()
+        if count > self._on_broker:
+            raise AdminError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{count} more partitions would be more than max.partitions ({self._most}) allows.",
+            )
+
+    def take(self, count: int) -> None:
+        self._on_broker -= count
+        self._in_request -= count
+
+
+USE_DEFAULT = -1
+
+
+@dataclass(frozen=True)
+class NewTopic:
+    """A requested topic. -1 stands for the broker's default.
+
+    `assignments`: node ids by partition, given instead of the two numbers.
+    """
+
+    name: str
+    num_partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+def create_topics(
+    metadata: ClusterMetadata, wanted: Sequence[NewTopic], quota: TakeQuota = unlimited
+) -> tuple[list[MetadataRecord], list[TopicResult]]:
+    """The records of the valid topics, and one answer per name. `quota`: what the client has left.
+
+    With more partitions than one request may bring, all of its topics are refused, as in Kafka.
+    """
+    times = Counter(topic.name for topic in wanted)
+    if sum(_count_asked(metadata, topic) for topic in wanted) > PARTITIONS_PER_REQUEST_MAX:
+        return [], [TopicResult.refused(name, too_many_partitions()) for name in times]
+    # '.' and '_' are one character in the names of metrics, so a topic that differs only in them
+    # from one that exists is refused; of two in one request Kafka creates both.
+    taken = {name.replace(".", "_"): name for name in metadata.topics}
+    limit = PartitionLimit(metadata)
+    records: list[MetadataRecord] = []
+    results = {}
+    for topic in wanted:
+        if topic.name in results:
+            continue
+        try:
+            if times[topic.name] > 1:
+                raise AdminError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            _check_new_name(metadata, topic.name, taken)
+            made, result = _create_one(metadata, topic, limit)
+            check_quota(quota, result.num_partitions)
+        except AdminError as error:
+            results[topic.name] = TopicResult.refused(topic.name, error)
+            continue
+        records += made
+        limit.take(result.num_partitions)
+        results[topic.name] = result
+    return records, list(results.values())
+
+
+def _check_new_name(metadata: ClusterMetadata, name: str, taken: Mapping[str, str]) -> None:
+    if name in metadata.topics:
+        raise AdminError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if name == METADATA_TOPIC or name in INTERNAL_TOPICS:
+        raise AdminError(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+        )
+    check_topic_name(name)
+    other = taken.get(name.replace(".", "_"))
+    if other is not None:
+        raise AdminError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {other}",
+        )
+
+
+def _count_asked(metadata: ClusterMetadata, topic: NewTopic) -> int:
+    """The requested number of partitions, valid or not."""
+    if topic.assignments:
+        return len(topic.assignments)
+    if topic.num_partitions == USE_DEFAULT:
+        return metadata.config.num_partitions
+    return max(0, topic.num_partitions)
+
+
+def _create_one(
+    metadata: ClusterMetadata, topic: NewTopic, limit: PartitionLimit
+) -> tuple[list[MetadataRecord], TopicResult]:
+    configs = _check_configs(metadata, topic.configs)
+    message = None
+    if topic.assignments:
+        assignments = _manual_assignments(metadata, topic)
+        limit.check(len(assignments))
+    else:
+        count, factor = _numbers(metadata, topic)
+        if factor > 1:
+            message = _check_replication(metadata, factor)
+        limit.check(count)
+        assignments = {index: [metadata.node_id] for index in range(count)}
+    records = metadata.topic_records(topic.name, assignments, configs)
+    result = TopicResult(
+        topic.name,
+        message=message,
+        topic_id=records[0].topic_id,  # type: ignore[union-attr]
+        num_partitions=len(assignments),
+        replication_factor=len(assignments[0]),
+        configs=configs,
+    )
+    return records, result
+
+
+def _check_configs(metadata: ClusterMetadata, configs: Mapping[str, str | None]) -> dict[str, str]:
+    try:
+        return metadata.topic_configs.validate(configs)
+    except ConfigError as error:
+        raise AdminError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _numbers(metadata: ClusterMetadata, topic: NewTopic) -> tuple[int, int]:
+    """(partitions, replication factor) with defaults filled in, in every version."""
+    count, factor = topic.num_partitions, topic.replication_factor
+    if factor == 0 or factor < USE_DEFAULT:
+        raise AdminError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if count == 0 or count < USE_DEFAULT:
+        raise AdminError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    config = metadata.config
+    return (
+        config.num_partitions if count == USE_DEFAULT else count,
+        config.default_replication_factor if factor == USE_DEFAULT else factor,
+    )
+
+
+def _check_replication(metadata: ClusterMetadata, factor: int) -> str:
+    """The message about a factor above 1 if it is accepted; AdminError if it is not."""
+    if metadata.config.replication_factor_policy == "accept":
+        return (
+            f"replication factor {factor} was asked for; one copy is kept, because there is one"
+            " broker (replication.factor.policy=accept)"
+        )
+    raise AdminError(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"Unable to replicate the partition {factor} time(s): The target replication factor of"
+        f" {factor} cannot be reached because only 1 broker(s) are registered."
+        " (replication.factor.policy=accept keeps one copy instead.)",
+    )
+
+
+def _manual_assignments(metadata: ClusterMetadata, topic: NewTopic) -> dict[int, list[int]]:
+    for number, name in (
+        (topic.replication_factor, "replication factor"),
+        (topic.num_partitions, "numPartitions"),
+    ):
+        if number != USE_DEFAULT:
+            raise AdminError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {name} was not set to -1.",
+            )
+    if sorted(topic.assignments) != list(range(len(topic.assignments))):
+        raise AdminError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    for brokers in topic.assignments.values():
+        check_assignment(metadata, brokers)
+    return {index: list(topic.assignments[index]) for index in sorted(topic.assignments)}
+
+
+@dataclass(frozen=True)
+class NewPartitions:
+    """A topic and its new number of partitions.
+
+    `assignments`: node ids of each new partition; None for any.
+    """
+
+    name: str
+    count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+def create_partitions(
+    metadata: ClusterMetadata, wanted: Sequence[NewPartitions], quota: TakeQuota = unlimited
+) -> tuple[list[MetadataRecord], list[TopicResult]]:
+    """The records of the new partitions, and an answer for each topic, once per name.
+
+    `quota`: what the client has left.
+    """
+    times = Counter(more.name for more in wanted)
+    limit = PartitionLimit(metadata)
+    records: list[MetadataRecord] = []
+    results = {}
+    for more in wanted:
+        if more.name in results:
+            continue
+        try:
+            if times[more.name] > 1:
+                raise AdminError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            made = _add_partitions(metadata, more, limit)
+            check_quota(quota, len(made))
+        except AdminError as error:
+            results[more.name] = TopicResult.refused(more.name, error)
+            continue
+        records += made
+        limit.take(len(made))
+        results[more.name] = TopicResult(more.name, num_partitions=more.count)
+    return records, list(results.values())
+
+
+def _add_partitions(
+    metadata: ClusterMetadata, more: NewPartitions, limit: PartitionLimit
+) -> list[MetadataRecord]:
+    topic = metadata.topics.get(more.name)
+    if topic is None:
+        raise AdminError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
+    if topic.is_internal:
+        # The coordinator of a key is found by the number of partitions; it must never change.
+        raise AdminError(
+            ErrorCode.INVALID_REQUEST,
+            f"The number of partitions of the internal topic {more.name} cannot be changed.",
+        )
+    present = len(topic.partitions)
+    if more.count == present:
+        raise AdminError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if more.count < present:
+        raise AdminError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {more.name} currently has {present} partition(s);"
+            f" {more.count} would not be an increase.",
+        )
+    added = more.count - present
+    limit.check(added)
+    if more.assignments is not None:
+        if len(more.assignments) != added:
+            raise AdminError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), but only"
+                f" {len(more.assignments)} assignment(s) were specified.",
+            )
+        for brokers in more.assignments:
+            check_assignment(metadata, brokers)
+    return metadata.partition_records(
+        topic.topic_id, {index: [metadata.node_id] for index in range(present, more.count)}
+    )
+
+
+@dataclass(frozen=True)
+class TopicRef:
+    """A topic by name, or by id where the name is None."""
+
+    name: str | None = None
+    topic_id: bytes = ZERO_UUID
+
+
+@dataclass
+class DeleteResult:
+    """The answer for one topic; `name` is None where it is not known."""
+
+    name: str | None
+    topic_id: bytes
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+def delete_topics(
+    metadata: ClusterMetadata, wanted: Sequence[TopicRef], quota: TakeQuota = unlimited
+) -> tuple[list[MetadataRecord], list[DeleteResult]]:
+    """The records that remove topics, and an answer for each. `quota`: what the client has left.
+
+    One that is given more than once stays, and is refused once.
+    """
+    once, results = _named_once(metadata, wanted)
+    records: list[MetadataRecord] = []
+    for ref in once:
+        try:
+            topic = _find(metadata, ref)
+        except AdminError as error:
+            found = ref.name if ref.name is not None else metadata.topic_name(ref.topic_id)
+            results.append(DeleteResult(found, ref.topic_id, error.error, error.message))
+            continue
+        result = DeleteResult(topic.name, topic.topic_id)
+        results.append(result)
+        try:
+            check_quota(quota, len(topic.partitions))
+        except AdminError as error:
+            result.error, result.message = error.error, error.message
+            continue
+        records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+    return records, results
+
+
+def _named_once(
+    metadata: ClusterMetadata, wanted: Sequence[TopicRef]
+) -> tuple[list[TopicRef], list[DeleteResult]]:
+    """The references to topics that are named once, and the refusals of all others."""
+    times = Counter(wanted)
+    once = [ref for ref, count in times.items() if count == 1]
+    ids = {ref.topic_id for ref in wanted if ref.name is None}
+    # Given by their name and by their id too.
+    doubles: dict[bytes, str] = {}
+    for ref in once:
+        if ref.name is not None and ref.topic_id == ZERO_UUID:
+            topic_id = metadata.topic_id(ref.name)
+            if topic_id in ids and topic_id != ZERO_UUID:
+                doubles[topic_id] = ref.name
+    refused = [
+        DeleteResult(
+            ref.name,
+            ref.topic_id,
+            ErrorCode.INVALID_REQUEST,
+            "Duplicate topic id." if ref.name is None else "Duplicate topic name.",
+        )
+        for ref, count in times.items()
+        if count > 1
+    ]
+    refused += [
+        DeleteResult(
+            name,
+            topic_id,
+            ErrorCode.INVALID_REQUEST,
+            "The provided topic name maps to an ID that was already supplied.",
+        )
+        for topic_id, name in doubles.items()
+    ]
+    both = {TopicRef(name) for name in doubles.values()}
+    both.update(TopicRef(None, topic_id) for topic_id in doubles)
+    return [ref for ref in once if ref not in both], refused
+
+
+def _find(metadata: ClusterMetadata, ref: TopicRef) -> Topic:
+    """The topic that may be deleted."""
+    if ref.name is not None and ref.topic_id != ZERO_UUID:
+        raise AdminError(
+            ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
+        )
+    if ref.name is None and ref.topic_id == ZERO_UUID:
+        raise AdminError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    name = ref.name if ref.name is not None else metadata.topic_name(ref.topic_id)
+    topic = None if name is None else metadata.topics.get(name)
+    if topic is None:
+        if ref.name is None:
+            raise AdminError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        raise AdminError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
+    if topic.is_internal:
+        raise AdminError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{topic.name} is the broker's own topic and cannot be deleted.",
+        )
+    return topic

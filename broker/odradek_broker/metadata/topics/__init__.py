@@ -1,1 +1,0 @@
-"""Decisions on topics, as Kafka's controller makes them: state is read, records are returned."""

@@ -1,1 +1,0 @@
-"""Regular expressions in RE2's syntax, matched in linear time."""
