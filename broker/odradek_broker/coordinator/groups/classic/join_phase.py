@@ -1,7 +1,18 @@
-"""The join phase: how it starts, when it is complete, and what becomes of members that are late.
+"""The join phase of a classic group: its start, its end, and the removal of late members (the
+delayed join of Kafka's coordinator).
 
-Nothing here reads a request: those who do call in, and so does the shard when a deadline has
-passed. Everything that is to be written or answered is added to the outcome at hand.
+              a member joins with a change, leaves or is removed: `start`
+    Stable, CompletingRebalance --> PreparingRebalance <-- Empty, with the initial delay (G-44)
+                                           |
+    every JoinGroup is parked:  [a joined] [b joined] [c has not] [id given out, not joined]
+                                           |
+          `complete_if_all_joined` (G-40)  or  the longest rebalance timeout is over (G-41)
+                                           |
+    `_complete`: c is removed (G-42) --> leader elected, protocol chosen, record written --> all
+    parked joins answered: CompletingRebalance. Nobody left: Empty. Static members only: again.
+
+Nothing here reads a request: the handlers of requests call in, and so does the shard when a
+deadline has passed. Records and answers are added to the outcome of the call.
 """
 
 from __future__ import annotations

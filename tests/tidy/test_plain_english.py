@@ -1,0 +1,43 @@
+"""Docstrings begin with their subject: a noun phrase, or a verb."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from product_modules import MODULES, tree_of
+
+#: First words that put the subject off, or leave it out. Help texts of commands are read by users
+#: and begin with a verb anyway.
+_FORBIDDEN = re.compile(r"(What|Who|Whose|Whether|How|As|One|Those|That|It|Its)\b")
+#: Packages and modules in which some docstrings still begin so. Take away what is done.
+_UNFINISHED = (
+    "odradek_broker.fetch",
+    "odradek_broker.handlers.fetch",
+    "odradek_broker.handlers.produce",
+    "odradek_broker.server.dispatch",
+    "odradek_broker.server.one_batch",
+    "odradek_broker.server.one_fetch",
+    "odradek_broker.server.session",
+    "odradek_broker.storage",
+    "odradek_broker.tools",
+)
+
+
+def _beginnings(module: str) -> Iterator[str]:
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text and _FORBIDDEN.match(text):
+                yield f"{module}.{getattr(node, 'name', '')}: {text.splitlines()[0]}"
+
+
+def test_docstrings_begin_with_their_subject() -> None:
+    found = [
+        beginning
+        for module in MODULES
+        if not any(module == name or module.startswith(f"{name}.") for name in _UNFINISHED)
+        for beginning in _beginnings(module)
+    ]
+    assert found == []
