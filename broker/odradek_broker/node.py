@@ -302,7 +302,7 @@ class Node:
 
     # --- Maintenance ---
 
-    def keep_house(self) -> MaintenanceReport:
+    def maintain(self) -> MaintenanceReport:
         """Do what is due of retention, compaction, deletion and expiry. Called about once a
         second."""
         now_ms = self.clock.monotonic_ms()
@@ -311,7 +311,7 @@ class Node:
         self.logs.look_at_disks()
         self.logs.open_again(wall_ms)
         problems += self.logs.remove_deleted_files(wall_ms)
-        problems += self.metadata_log.keep_house()
+        problems += self.metadata_log.maintain()
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + self.config.log_retention_check_interval_ms
             self.logs.begin_retention()

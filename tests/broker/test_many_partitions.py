@@ -125,7 +125,7 @@ def test_l45_a_disk_that_is_full_makes_the_rest_later(world: NodeWorld) -> None:
     world.files.heal()
     for _ in range(3):
         world.clock.now_ms += 6_000
-        world.node.keep_house()
+        world.node.maintain()
     assert _led(world) == MANY
 
 

@@ -62,7 +62,7 @@ def test_d4_a_deletion_that_is_not_durable_takes_nothing_away(world: NodeWorld) 
     world.crash(keep_page_cache=False)
     assert "t" not in world.node.metadata.topics
     assert "t-0" not in world.files.list("data")
-    world.keep_house_later()
+    world.maintain_later()
     assert not [name for name in world.files.list("data") if name.startswith("t-0")]
 
 
@@ -81,7 +81,7 @@ def test_a_topic_comes_back_before_its_deletion_is_durable(
     assert again.done
     assert created.done
     world.produce("t", 3)
-    world.keep_house_later()
+    world.maintain_later()
     assert world.end("t") == 3
     assert world.crash(keep_page_cache=keep_page_cache).problems == []
     assert (world.end("t"), world.end("t", 1)) == (3, 0)
@@ -97,16 +97,16 @@ def test_a_directory_that_cannot_be_renamed_is_tried_again(world: NodeWorld) -> 
     assert deleted.done, "it is recorded: the rest is housekeeping"
     assert world.files.exists("data/t-0/partition.metadata")
     assert not world.files.exists("data/t-1/partition.metadata")
-    assert "deleted files" in world.keep_house_later()[0]
+    assert "deleted files" in world.maintain_later()[0]
     # Its name is not free, so a new topic of it waits too.
     created = world.create("t")
     world.flush()
     assert created.done
     assert world.node.partition("t", 0) is None
     world.files.heal()
-    world.keep_house_later()
+    world.maintain_later()
     assert world.end("t") == 0
-    assert world.keep_house_later() == []
+    assert world.maintain_later() == []
 
 
 def test_one_failed_removal_does_not_stop_housekeeping(world: NodeWorld) -> None:
@@ -117,10 +117,10 @@ def test_one_failed_removal_does_not_stop_housekeeping(world: NodeWorld) -> None
     world.delete("b")
     world.flush()
     world.files.fail(Failure("remove", code=errno.EACCES, path_part="a-0", for_ever=True))
-    assert len(world.keep_house_later()) == 1
+    assert len(world.maintain_later()) == 1
     assert not [name for name in world.files.list("data") if name.startswith("b-0")]
     world.files.heal()
-    assert world.keep_house_later() == []
+    assert world.maintain_later() == []
     assert not [name for name in world.files.list("data") if name.startswith("a-0")]
 
 
@@ -137,9 +137,9 @@ def test_a_partition_that_cannot_be_made_is_made_later(world: NodeWorld) -> None
     assert world.node.partition("t", 1) is None
     assert world.node.partition("t", 2) is not None
     assert set(world.node.metadata.topics["t"].partitions) == {0, 1, 2}
-    assert "t-1" in world.keep_house_later()[0]
+    assert "t-1" in world.maintain_later()[0]
     world.files.heal()
-    assert world.keep_house_later() == []
+    assert world.maintain_later() == []
     assert world.end("t", 1) == 0
     assert world.fatal == []
 
@@ -149,20 +149,20 @@ def test_a_partition_that_cannot_be_made_is_told_once(world: NodeWorld) -> None:
     full = world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-", for_ever=True))
     world.create("t", 2)
     world.flush()
-    told = [world.keep_house_later() for _ in range(3)]
+    told = [world.maintain_later() for _ in range(3)]
     assert [len(problems) for problems in told] == [2, 0, 0]
     assert full.fired >= 6, "and tried each time"
     world.files.heal()
-    assert world.keep_house_later() == []
+    assert world.maintain_later() == []
     world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/u-", for_ever=True))
     world.create("u")
     world.flush()
-    assert len(world.keep_house_later()) == 1
+    assert len(world.maintain_later()) == 1
     world.delete("u")
     world.flush()
     world.create("u")
     world.flush()
-    assert len(world.keep_house_later()) == 1, "it is another topic"
+    assert len(world.maintain_later()) == 1, "it is another topic"
 
 
 def test_a_start_on_a_full_disk_serves_what_is_there(world: NodeWorld) -> None:
@@ -180,7 +180,7 @@ def test_a_start_on_a_full_disk_serves_what_is_there(world: NodeWorld) -> None:
     assert world.end("old") == 3
     assert world.node.partition("new", 0) is None
     world.files.heal()
-    assert world.keep_house_later() == []
+    assert world.maintain_later() == []
     assert (world.end("new", 0), world.end("new", 1)) == (0, 0)
 
 
@@ -189,9 +189,9 @@ def test_a_missing_partition_of_a_deleted_topic_is_forgotten(world: NodeWorld) -
     world.create("t")
     world.delete("t")
     world.flush()
-    assert world.keep_house_later() == []
+    assert world.maintain_later() == []
     world.files.heal()
-    assert world.keep_house_later() == []
+    assert world.maintain_later() == []
     assert world.node.partition("t", 0) is None
 
 
@@ -441,10 +441,10 @@ def test_l40_trouble_of_the_disk_is_one_partitions(world: NodeWorld) -> None:
     world.produce("t", 1, 1)
     told: list[str] = []
     world.logs.directories[0].disk.on_online = told.append
-    world.keep_house_later()
+    world.maintain_later()
     assert failed.log.offline
     world.files.heal()
-    world.keep_house_later()
+    world.maintain_later()
     assert told == ["t-0"]
     assert (failed.log.high_watermark, world.end("t", 1)) == (3, 5)
     world.produce("t", 1, 0)
@@ -463,7 +463,7 @@ def test_l40_a_failed_fsync_is_not_forgiven_before_a_restart(world: NodeWorld) -
         found.log.flush()
     world.files.heal()
     for _ in range(3):
-        world.keep_house_later()
+        world.maintain_later()
         assert found.log.offline
     world.produce("t", 2, 1)
     assert found.log.high_watermark == 3, "what was not made durable is not visible"

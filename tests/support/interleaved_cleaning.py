@@ -132,20 +132,20 @@ class InterleavedHistory(CompactedHistory):
         elif draw < 0.27:
             self.log.flush()
         elif draw < 0.33:
-            self._keep_house()
+            self._maintain()
         elif self.world.steps.waiting:
             self.world.steps.waiting.pop(0)()
 
-    def _keep_house(self) -> None:
+    def _maintain(self) -> None:
         self.world.clock.advance(_BACKOFF_MS + 1)
         self.now_ms = self.world.clock.wall_ms()
-        self.world.node.keep_house()
+        self.world.node.maintain()
 
     def settle(self) -> None:
         """No crash any more, and all is cleaned that may be."""
         self.log.flush()
         for _ in range(3):
-            self._keep_house()
+            self._maintain()
             while self.world.steps.waiting:
                 self.world.steps.waiting.pop(0)()
         self.check_all()

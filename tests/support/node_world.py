@@ -130,6 +130,6 @@ class NodeWorld:
         assert found is not None
         return found.log.log_end_offset
 
-    def keep_house_later(self) -> list[str]:
+    def maintain_later(self) -> list[str]:
         self.clock.now_ms += 120_000
-        return self.node.keep_house().problems
+        return self.node.maintain().problems

@@ -170,9 +170,9 @@ class MetadataLog:
             log.restart_at(usable[-1].id.end_offset, self._clock.wall_ms())
         return usable
 
-    def keep_house(self) -> list[str]:
-        """Take a snapshot and trim the log if that is due; what went wrong since the last call."""
-        return [] if self._snapshotter is None else self._snapshotter.keep_house()
+    def maintain(self) -> list[str]:
+        """Take a snapshot and trim the log if that is due; the problems since the last call."""
+        return [] if self._snapshotter is None else self._snapshotter.maintain()
 
     def log_config(self) -> LogConfig:
         """Nothing of it may be deleted that no snapshot stands for (`MetadataSnapshotter`).

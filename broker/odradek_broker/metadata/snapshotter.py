@@ -99,9 +99,8 @@ class MetadataSnapshotter:
         self._bytes_since += size_bytes
         self._last_record_ms = now_ms
 
-    def keep_house(self) -> list[str]:
-        """Begin a snapshot and delete old ones if that is due; what went wrong since the last
-        call."""
+    def maintain(self) -> list[str]:
+        """Begin a snapshot and delete old ones if that is due; the problems since the last call."""
         self._image.settle(_SETTLED_MAX)
         now_ms = self._clock.monotonic_ms()
         if self._is_due(now_ms):

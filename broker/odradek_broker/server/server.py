@@ -228,7 +228,7 @@ class Server:
             loop.create_task(self._repeat(every_s, what, step))
             for every_s, what, step in (
                 (closing_s, "closing idle connections", self._close_idle),
-                (_HOUSEKEEPING_S, "housekeeping", self._keep_house),
+                (_HOUSEKEEPING_S, "housekeeping", self._maintain),
                 (_RECOVERY_POINTS_S, "writing the recovery points", self._keep_recovery_points),
             )
         ]
@@ -566,7 +566,7 @@ class Server:
         for session in list(self._sessions):
             session.close_if_idle(idle_s)
 
-    async def _keep_house(self) -> None:
+    async def _maintain(self) -> None:
         """Retention, deleted files, expired producers, at the pace the node decides; limits of
         connections that have changed."""
         for tls in self._tls.values():
@@ -579,7 +579,7 @@ class Server:
             stalled.close_as_stalled()
         self._close_excess()
         self._acceptors.pace()
-        report = self.node.keep_house()
+        report = self.node.maintain()
         for name, count in report.deleted_segments.items():
             log.info("deleted old segments", partition=name, segments=count)
         for problem in report.problems[:_PROBLEMS_LOGGED_MAX]:

@@ -118,7 +118,7 @@ async def test_p24_how_long_producers_are_remembered_may_be_changed_at_any_time(
     log = broker.node.logs.get("t", 0)
     assert log is not None and log.producers.expiration_ms == 86_400_000
     await client.set_for_brokers(producer_id_expiration_ms="60000")
-    broker.node.keep_house()
+    broker.node.maintain()
     assert log.producers.expiration_ms == 60_000
     await broker.stop()
     again = await start_broker()

@@ -47,7 +47,7 @@ async def _fail(broker: RunningBroker, tmp_path: Path) -> None:
     (tmp_path / "b").rename(tmp_path / "away")
     directory = broker.node.logs.directories[1]
     directory.disk.doubt(OSError(5, "Input/output error"))
-    broker.node.keep_house()
+    broker.node.maintain()
     await until(lambda: directory.failure)
 
 

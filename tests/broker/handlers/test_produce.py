@@ -281,7 +281,7 @@ async def test_d11_p24_the_broker_forgets_producers_beyond_its_limit(
         )
         client.send(produce_request("t", batch), 9)
         assert only(await client.receive()).error_code == ErrorCode.NONE
-    broker.node.keep_house()
+    broker.node.maintain()
     producers = broker.node.partition("t", 0).log.producers
     assert [entry.producer_id for entry in producers.entries()] == list(range(10, 1_010))
     again = batch_of(b"b", producer_id=3, producer_epoch=0, base_sequence=1)

@@ -54,7 +54,7 @@ from odradek_protocol.stored.cluster_metadata import (
 )
 
 DIRECTORY = f"data/{METADATA_TOPIC}-0"
-#: A snapshot with each look at the house, and nothing older than the newest is kept.
+#: A snapshot at each maintenance, and nothing older than the newest is kept.
 EAGER = {
     "metadata_log_max_record_bytes_between_snapshots": "1",
     "metadata_max_retention_bytes": "0",
@@ -78,7 +78,7 @@ def make_topics(world: NodeWorld, *names: str) -> None:
 def take_snapshot(world: NodeWorld) -> None:
     """Housekeeping, twice: the second one trims the log."""
     for _ in range(2):
-        assert world.keep_house_later() == []
+        assert world.maintain_later() == []
         world.soon.run()
         world.flush()
 
@@ -358,7 +358,7 @@ def test_one_batch_a_turn_and_no_wait_for_the_disk() -> None:
     world.flush()
     jobs = []
     world.logs.in_background = lambda work, done: jobs.append((work, done))  # type: ignore[method-assign]
-    world.keep_house_later()
+    world.maintain_later()
     turns = 0
     before = world.files.operations
     while world.soon.turn():
@@ -375,7 +375,7 @@ def test_one_batch_a_turn_and_no_wait_for_the_disk() -> None:
 def test_l39_a_snapshot_waits_until_its_records_are_durable() -> None:
     world = NodeWorld(**EAGER)
     world.create("a")
-    world.keep_house_later()
+    world.maintain_later()
     world.soon.run()
     assert checkpoints(world) == []
     world.flush()
@@ -465,7 +465,7 @@ def test_a_log_that_ends_before_its_snapshot_begins_there() -> None:
     make_topics(world, "a", "b")
     world.logs.get(METADATA_TOPIC, 0).flush()  # type: ignore[union-attr]
     make_topics(world, "c")
-    world.keep_house_later()
+    world.maintain_later()
     world.soon.run()
     (newest,) = checkpoints(world)
     end = int(newest[:20])
@@ -505,9 +505,9 @@ def test_a_snapshot_that_cannot_be_written_is_written_later(kind: str) -> None:
     make_topics(world, "a")
     path = "" if kind == "sync_dir" else ".checkpoint"
     world.files.fail(Failure(kind, path_part=path))
-    world.keep_house_later()
+    world.maintain_later()
     world.soon.run()
-    (problem,) = world.keep_house_later()
+    (problem,) = world.maintain_later()
     assert "no snapshot" in problem
     take_snapshot(world)
     assert len(checkpoints(world)) == 1
@@ -524,11 +524,11 @@ def test_l39_no_snapshot_forgets_a_removal_that_is_not_finished() -> None:
     world.files.fail(Failure("rename", path_part="b-0", for_ever=True))
     world.delete("b")
     world.flush()
-    world.keep_house_later()
+    world.maintain_later()
     world.soon.run()
     assert checkpoints(world) == []
     world.files.heal()
-    assert any("cannot be renamed" in problem for problem in world.keep_house_later())
+    assert any("cannot be renamed" in problem for problem in world.maintain_later())
     take_snapshot(world)
     assert len(checkpoints(world)) == 1
     world.crash(keep_page_cache=False)
@@ -542,7 +542,7 @@ def _changes(world: NodeWorld, done: set[str], gone: set[str]) -> None:
         make_topics(world, *sorted(names))
         done |= names
         world.produce(f"{step}-0", 2)
-        world.keep_house_later()
+        world.maintain_later()
         world.soon.run()
         world.flush()
         doomed = f"{step}-2"
@@ -550,7 +550,7 @@ def _changes(world: NodeWorld, done: set[str], gone: set[str]) -> None:
         done.discard(doomed)
         world.flush()
         gone.add(doomed)
-        world.keep_house_later()
+        world.maintain_later()
         world.soon.run()
         world.flush()
 
@@ -598,10 +598,10 @@ def test_a_full_disk_while_a_snapshot_is_due_refuses_changes_and_loses_none(code
     with pytest.raises(StorageError):
         for number in range(code + 1):
             make_topics(world, f"b{number}")
-    world.keep_house_later()
+    world.maintain_later()
     world.soon.run()
     world.files.heal()
-    assert len(world.keep_house_later()) == 1, "the snapshot failed as well"
+    assert len(world.maintain_later()) == 1, "the snapshot failed as well"
     take_snapshot(world)
     world.crash(keep_page_cache=False)
     assert _names(world) == {"a", *(f"b{number}" for number in range(code))}

@@ -136,7 +136,7 @@ def fail(kind: str, **more: Any) -> Step:
 
 def heal(world: ProduceWorld) -> None:
     world.files.heal()
-    world.node.keep_house()
+    world.node.maintain()
 
 
 def delete(topic: str) -> Step:

@@ -40,13 +40,13 @@ async def test_what_the_broker_does_by_itself_goes_on_after_any_error(
     (session,) = broker.server._sessions
     node = broker.node
     points = Failing(node.logs.directories[0].recovery_points_writer)
-    house = Failing(node.keep_house)
+    maintenance = Failing(node.maintain)
     idle = Failing(lambda: None)
     with capture_logs() as lines:
         monkeypatch.setattr(node.logs.directories[0], "recovery_points_writer", points)
-        monkeypatch.setattr(node, "keep_house", house)
+        monkeypatch.setattr(node, "maintain", maintenance)
         monkeypatch.setattr(type(session), "close_if_idle", lambda *_: idle())
-        await until(lambda: min(points.calls, house.calls, idle.calls) > 5)
+        await until(lambda: min(points.calls, maintenance.calls, idle.calls) > 5)
     said = [line["event"] for line in lines if line["log_level"] == "error"]
     for what in ("writing the recovery points", "housekeeping", "closing idle connections"):
         assert said.count(f"{what} failed") == 3

@@ -63,7 +63,7 @@ def test_l08_a_full_disk_is_told_once_and_names_its_cause_each_time(world: NodeW
         problem = refused(world, turn % 2)
         assert problem.error is ErrorCode.KAFKA_STORAGE_ERROR
         assert problem.message.endswith(f"failed: append to data/t-{turn % 2}/{FIRST}")
-    world.node.keep_house()
+    world.node.maintain()
     assert told.lines == ["failing"]
     assert world.logs.directories[0].disk.problem == f"append to data/t-0/{FIRST}"
     assert world.logs.directories[0].disk.failures == 6
@@ -74,7 +74,7 @@ def test_l08_it_is_over_when_there_is_room_without_anybody_writing(world: NodeWo
     fill(world)
     refused(world)
     world.files.heal()
-    world.node.keep_house()
+    world.node.maintain()
     assert told.lines == ["failing", "working"]
     assert world.logs.directories[0].disk.problem == ""
     world.produce("t", 3)
@@ -98,7 +98,7 @@ def test_l08_it_is_not_over_while_the_largest_that_failed_would_not_fit(world: N
     asked = world.logs.directories[0].disk.trial_bytes
     assert asked >= 600_000
     world.produce("t", 1)
-    world.node.keep_house()
+    world.node.maintain()
     assert told.lines == ["failing"]
 
 
@@ -138,7 +138,7 @@ async def test_the_log_of_the_broker_has_a_line_for_each_change(
             assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert FULL in part.error_message
         patch.undo()
-        broker.node.keep_house()
+        broker.node.maintain()
         answer = await client.call(produce_request("t", batch_of(b"a")), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0
     said = [(line["log_level"], line["event"].partition(":")[0]) for line in lines]

@@ -80,7 +80,7 @@ def lose(world: NodeWorld, directory: str = "more", index: int = 1) -> None:
         append(log, make_batch(1))
     world.asked[log] = None
     world.flush()
-    world.node.keep_house()
+    world.node.maintain()
 
 
 # ---- whose they are
@@ -235,10 +235,10 @@ def test_l41_a_full_directory_gets_none_while_another_has_room(world: NodeWorld)
         "u-1",
         "u-2",
     ]
-    world.node.keep_house()
+    world.node.maintain()
     assert not world.logs.directories[1].failure
     world.files.heal()
-    world.node.keep_house()
+    world.node.maintain()
     world.create("v", 1)
     assert "v-0" in partitions_in(world, "more")
 
@@ -250,7 +250,7 @@ def test_l41_what_could_not_be_made_leaves_nothing_behind_in_that_directory(
     world.create("u", 1)
     world.flush()
     assert world.node.partition("u", 0) is None
-    world.keep_house_later()
+    world.maintain_later()
     assert "u-0" not in partitions_in(world, "data") and "u-0" in partitions_in(world, "more")
     world.flush()
     restart(world)
@@ -273,7 +273,7 @@ def test_l42_a_broken_disk_takes_its_directory_and_leaves_the_others(world: Node
     world.flush()
     world.produce("u", 1, 1)
     assert {"u-0", "u-1"} <= set(partitions_in(world, "data"))
-    assert world.keep_house_later() == []
+    assert world.maintain_later() == []
     problems = world.logs.close()
     assert problems == [f"more has failed: {lost[0]}"]
     assert world.files.exists("data/.kafka_cleanshutdown")
@@ -298,7 +298,7 @@ def test_l42_one_error_of_a_disk_that_works_is_one_partitions(world: NodeWorld) 
     append(log, make_batch(1))
     world.asked[log] = None
     world.flush()
-    world.node.keep_house()
+    world.node.maintain()
     assert offline(world) == ["t-1"]
     assert not world.logs.directories[1].failure
 
@@ -308,7 +308,7 @@ def test_l42_a_disk_that_can_be_read_has_not_failed(world: NodeWorld, code: int)
     world.logs.directories[1].disk.doubted = True
     world.files.fail(Failure("open", code=code, path_part="more", for_ever=True))
     for _ in range(2):
-        world.node.keep_house()
+        world.node.maintain()
     assert (offline(world), world.logs.directories[1].failure) == ([], "")
 
 
@@ -317,7 +317,7 @@ def test_l42_another_directory_in_its_place_is_none(world: NodeWorld) -> None:
     world.files.rename("more", "away")
     world.files.make_dirs("more")
     world.logs.directories[1].disk.doubt(OSError(errno.EIO, "checkpoint"))
-    world.node.keep_house()
+    world.node.maintain()
     assert offline(world) == ["t-1", "t-3"]
 
 
@@ -356,7 +356,7 @@ def test_l42_deleting_a_topic_of_a_failed_directory_and_making_it_again(world: N
     restart(world)
     assert [world.end("t", index) for index in range(4)] == [7] * 4
     assert partitions_in(world, "more") == [] and world.report.problems == []
-    world.keep_house_later()
+    world.maintain_later()
     assert not any(name.startswith("t-") for name in world.files.list("more"))
 
 

@@ -66,7 +66,7 @@ def _check_start(values: list[bytes]) -> None:
     world.flush()
     if world.fatal:
         raise Broken(f"the broker would stop: {world.fatal}")
-    world.keep_house_later()
+    world.maintain_later()
 
 
 def _check_replay(values: list[bytes]) -> None:
