@@ -97,6 +97,70 @@ def _new_quotas(metadata: ClusterMetadata, clock: Clock) -> tuple[QuotaManagers,
     )
 
 
+def _new_groups(
+    metadata: ClusterMetadata,
+    replicas: ReplicaManager,
+    clock: Clock,
+    scheduler: Scheduler,
+    randomness: Randomness,
+    history: History,
+) -> GroupCoordinator:
+    return GroupCoordinator(
+        metadata.config,
+        metadata=metadata,
+        internal_partition=replicas.internal_partition,
+        clock=clock,
+        scheduler=scheduler,
+        randomness=randomness,
+        observer=GroupRecorder(history, metadata, metadata.config).record,
+    )
+
+
+def _new_verification(
+    metadata: ClusterMetadata,
+    transactions: TransactionCoordinator,
+    clock: Clock,
+    scheduler: Scheduler,
+) -> TransactionVerification:
+    return TransactionVerification(
+        clock,
+        scheduler,
+        transactions,
+        verifies=lambda: metadata.config.transaction_partition_verification_enable,
+    )
+
+
+def _new_fetch_sessions(
+    metadata: ClusterMetadata, clock: Clock, randomness: Randomness
+) -> FetchSessions:
+    return FetchSessions(
+        clock,
+        randomness,
+        metadata.config.max_incremental_fetch_session_cache_slots,
+        metadata.topic_name,
+        lambda: metadata.topics_version,
+    )
+
+
+def _new_cleaner(
+    metadata: ClusterMetadata,
+    logs: LogManager,
+    clock: Clock,
+    scheduler: Scheduler,
+    recorder: CompactionRecorder,
+    runner: CleanerRunner | None,
+) -> LogCleaner:
+    return LogCleaner(
+        logs,
+        clock,
+        runner or BackgroundCleaner(logs.files, logs.run_in_background),
+        scheduler.call_later,
+        lambda: _cleaner_settings(metadata.config),
+        lambda topic: topic in INTERNAL_TOPICS,
+        recorder,
+    )
+
+
 def _cleaner_settings(config: BrokerConfig) -> CleanerSettings:
     return CleanerSettings(
         config.log_cleaner_enable,
@@ -147,15 +211,9 @@ class Node:
         producers = ProducerRecorder(self.producer_history, lambda: logs.producer_expiration_ms)
         self.replicas = ReplicaManager(metadata, logs, clock, producers, request_flush, scheduler)
         #: Called for every partition of every Produce and Fetch.
-        self.partition = self.replicas.partition
-        self.groups = GroupCoordinator(
-            config,
-            metadata=metadata,
-            internal_partition=self.replicas.internal_partition,
-            clock=clock,
-            scheduler=scheduler,
-            randomness=randomness,
-            observer=GroupRecorder(self.group_history, metadata, config).record,
+        self.partition = partition = self.replicas.partition
+        self.groups = _new_groups(
+            metadata, self.replicas, clock, scheduler, randomness, self.group_history
         )
         self.publisher = MetadataPublisher(
             metadata, self.replicas, self.quotas, self.connection_quotas, self.groups.topic_deleted
@@ -164,9 +222,7 @@ class Node:
             metadata, logs, self.replicas.lead, self.publisher.publish, clock, scheduler, on_fatal
         )
         self.producer_ids = ProducerIdManager(metadata, self.metadata_log.commit, faults)
-        self.markers = MarkerWriter(
-            self.partition, metadata, self.groups.marker_written, clock, faults
-        )
+        self.markers = MarkerWriter(partition, metadata, self.groups.marker_written, clock, faults)
         self.transactions = TransactionCoordinator(
             config,
             metadata=metadata,
@@ -179,33 +235,16 @@ class Node:
             observer=TransactionRecorder(self.transaction_history, self.producer_history).record,
         )
         #: Keeps batches back until their transaction is known to be open.
-        self.verification = TransactionVerification(
-            clock,
-            scheduler,
-            self.transactions,
-            verifies=lambda: metadata.config.transaction_partition_verification_enable,
-        )
-        self.fetch_sessions = FetchSessions(
-            clock,
-            randomness,
-            config.max_incremental_fetch_session_cache_slots,
-            metadata.topic_name,
-            lambda: metadata.topics_version,
-        )
+        self.verification = _new_verification(metadata, self.transactions, clock, scheduler)
+        self.fetch_sessions = _new_fetch_sessions(metadata, clock, randomness)
         #: Of requests that wait for the disk or a coordinator.
         self.request_timeouts = Timeouts(clock, scheduler)
         self.parked_fetches = ParkedFetches(self.request_timeouts)
         #: The bytes of responses that may still wait for slow peers. The first batch of a fetch is
         #: sent regardless, since no consumer would make progress without it (D11).
         self.answer_room_bytes: Callable[[], int] = lambda: config.fetch_max_bytes
-        self.cleaner = LogCleaner(
-            logs,
-            clock,
-            cleaner or BackgroundCleaner(logs.files, logs.run_in_background),
-            scheduler.call_later,
-            lambda: _cleaner_settings(metadata.config),
-            lambda topic: topic in INTERNAL_TOPICS,
-            CompactionRecorder(self.partition_history),
+        self.cleaner = _new_cleaner(
+            metadata, logs, clock, scheduler, CompactionRecorder(self.partition_history), cleaner
         )
         self._next_retention_ms = clock.monotonic_ms() + FIRST_RETENTION_MS
         self._next_expiry_ms = 0

@@ -32,8 +32,6 @@ _LONG_FUNCTIONS = {
     "odradek.cli.group_reset.reset_offsets": 88,
     "odradek.cli.log_dump.dump": 75,
     "odradek.cli.produce.produce": 109,
-    "odradek_broker.node.__init__": 106,
-    "odradek_broker.server.server.start": 79,
     "odradek_protocol.records.record._parse": 113,
 }
 #: Small modules with one user that stay by themselves, and why.

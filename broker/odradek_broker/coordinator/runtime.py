@@ -251,9 +251,9 @@ class Runtime(Generic[C]):
         return min(held_ms, core_ms)
 
     def appended(self, replay: Callable[[C], None], written: Deferred[ErrorCode]) -> None:
-        """Someone else has appended to the partition: `replay` that, and let no answer go before
-        `written` says that it is durable. While loading there is nothing to do: the load will come
-        across it."""
+        """Replay records that another part of the broker appended to the partition, and hold
+        answers until `written` says that they are durable. During a load, which will find the
+        records, nothing needs to be done."""
         if self.state is not RuntimeState.ACTIVE:
             return
         replay(self.core)
@@ -326,7 +326,7 @@ class Runtime(Generic[C]):
             self._process(outcome.settled(error, self._clock()))
 
     def _release(self, replies: list[Reply[Any]], error: ErrorCode) -> None:
-        """Last of all: whoever gets the answer may come back with the next request at once."""
+        """Send the answers, as the last step: a client may send its next request at once."""
         for reply in replies:
             reply.deferred.resolve(reply.response if error is _E.NONE else reply.refused(error))
 

@@ -67,8 +67,7 @@ class DeadlineTimer:
                 self._timer = self._scheduler.call_later(delay_ms, self._fired)
 
     def bring_forward(self, at_ms: int | None) -> None:
-        """Fire then, if that is earlier than what it is set to: one of the deadlines has
-        changed."""
+        """Fire at this time if that is earlier than the present one: a deadline has changed."""
         if at_ms is not None and (self._at_ms is None or at_ms < self._at_ms):
             self.set(at_ms)
 
@@ -99,7 +98,7 @@ RELOAD_MS_MAX = 60_000
 
 
 class _Reload(NamedTuple):
-    """When a partition is to be loaded again, and how long that was waited for."""
+    """The time of the next attempt to load a partition, and the pause before it."""
 
     at_ms: int
     pause_ms: int
@@ -180,8 +179,8 @@ class Shards(Generic[C]):
             pass
 
     def begin_load(self) -> None:
-        """From now on keys of partitions that `load_some` has not come to yet are refused with
-        14."""
+        """Begin the load: keys of partitions that `load_some` has not reached yet are refused with
+        COORDINATOR_LOAD_IN_PROGRESS."""
         if self._is_closed:
             return
         self._error = ErrorCode.NONE
@@ -209,7 +208,8 @@ class Shards(Generic[C]):
             runtime.close()
 
     def close(self) -> None:
-        """Answer all that is parked: whoever waits must look for another coordinator (N-15)."""
+        """Answer everything that is parked: the clients must look for another coordinator
+        (N-15)."""
         self._error = ErrorCode.NOT_COORDINATOR
         self._reloads.clear()
         for runtime in self:
@@ -289,7 +289,7 @@ class Shards(Generic[C]):
         return deferred
 
     def partition_of(self, key: str) -> int | None:
-        """Which partition of the topic has the key; None before there is any."""
+        """The partition of the topic that has the key; None if there is none yet."""
         count = self._metadata.partition_count(self._topic)
         return partition_for(key, count) if count else None
 

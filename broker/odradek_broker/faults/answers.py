@@ -353,7 +353,7 @@ def _element_of(cls: type[Struct], name: str) -> type[Struct]:
 
 
 def _set(row: Struct, version: int, name: str, value: Any) -> bool:
-    """Set a field if there is one in this version; whether there is."""
+    """Set a field if this version has it; False if not."""
     spec = _field(type(row), name)
     if spec is None or version not in spec.versions:
         return False

@@ -112,7 +112,7 @@ class Rule:
 
 
 class Rules:
-    """The rules of one broker, in the order in which they came: the first that matches counts."""
+    """The rules of a broker in their order of arrival: the first that matches applies."""
 
     def __init__(self) -> None:
         self._rules: dict[int, Rule] = {}

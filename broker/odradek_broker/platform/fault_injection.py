@@ -39,8 +39,8 @@ def no_injection() -> FaultInjection:
 
 
 def injection_from_environment(environment: Mapping[str, str]) -> FaultInjection:
-    """The point that ODRADEK_FAULT_POINT names, if it is set. UnknownFaultPoint if there is no
-    such."""
+    """The fault point that ODRADEK_FAULT_POINT names, if it is set. UnknownFaultPoint for an
+    unknown name."""
     text = environment.get(FAULT_POINT_VARIABLE, "")
     if not text:
         return no_injection()

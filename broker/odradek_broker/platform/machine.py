@@ -244,7 +244,6 @@ class RealFiles:
             os.unlink(self._at(path))
 
     def remove_tree(self, path: str) -> None:
-        """Silent if it is not there."""
         with suppress(FileNotFoundError):
             shutil.rmtree(self._at(path))
 
@@ -309,7 +308,8 @@ class ReadOnlyFiles(RealFiles):
         self._refuse(path)
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Keep writers away while the file is there and nobody has it; other readers may come."""
+        """Take a shared lock, which keeps writers away while the file exists; other readers may
+        take it too. BlockingIOError."""
         fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
         return _locked(fd, fcntl.LOCK_SH)
 

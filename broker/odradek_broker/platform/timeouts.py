@@ -40,7 +40,7 @@ class Timeouts:
         self._queues: dict[int, _Queue] = {}
 
     def begin(self, waiting: Expiring, wait_ms: int) -> None:
-        """Call its `timed_out` once so much time has passed, unless `end` comes first."""
+        """Call `waiting.timed_out` after so much time, unless `end` is called before."""
         queue = self._queues.get(wait_ms)
         if queue is None:
             queue = self._queues[wait_ms] = _Queue(self._timer(wait_ms, wait_ms))

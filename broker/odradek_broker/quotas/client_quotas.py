@@ -18,7 +18,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 
 class QuotaKey(StrEnum):
-    """The rates that there are quotas of."""
+    """The names of quotas."""
 
     PRODUCER_BYTE_RATE = "producer_byte_rate"
     CONSUMER_BYTE_RATE = "consumer_byte_rate"

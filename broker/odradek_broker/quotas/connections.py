@@ -56,8 +56,7 @@ class ConnectionQuotas:
         self._rates.update(quota_entity([(CLIENT_ID, name)]), limit)
 
     def admit(self, host: str, listener: str = "") -> Admission:
-        """Count a connection that was accepted, if it may stay; `closed` is told of those that
-        did."""
+        """Count an accepted connection if it may stay; call `closed` at its end."""
         address = _address_of(host)
         now_ms = self._clock.monotonic_ms()
         self._count_all(now_ms, listener)
@@ -71,7 +70,7 @@ class ConnectionQuotas:
         return Admission()
 
     def closed(self, host: str) -> None:
-        """A connection that was admitted is gone."""
+        """Count the end of an admitted connection."""
         address = _address_of(host)
         count = self._counts.get(address, 0) - 1
         if count > 0:

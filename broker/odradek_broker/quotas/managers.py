@@ -25,7 +25,8 @@ class QuotaType(StrEnum):
 
 
 class RateQuota:
-    """Quotas of a rate that may be exceeded; whoever did has to wait (KIP-13, KIP-124).
+    """Quotas of a rate that may be exceeded; a client that exceeds it has to wait (KIP-13,
+    KIP-124).
 
     `throttle_max_ms`: the longest wait.
     """
@@ -104,7 +105,7 @@ NEVER_STRICT = 2**15
 
 
 def unlimited(_: int) -> bool:
-    """The quota of whoever has none."""
+    """The mutation quota of a client without one: it admits everything."""
     return True
 
 

@@ -91,7 +91,7 @@ class TokenBucket:
         self._updated_ms = 0
 
     def take(self, tokens: float, rate: float, now_ms: int) -> None:
-        """Take tokens, whether they are there or not."""
+        """Take tokens; the bucket may fall below zero."""
         self._tokens = self._refilled(rate, now_ms) - tokens
 
     def throttle_ms(self, rate: float, now_ms: int) -> int:

@@ -38,7 +38,7 @@ class TokenRefused(Exception):
 
 
 class Validator(Protocol):
-    """Finds out whose a token is."""
+    """Validates a token and finds its user."""
 
     def validate(self, token: str, /) -> Authenticated | Deferred[Authenticated | TokenRefused]:
         """TokenRefused, raised at once or as the value that comes later."""
@@ -155,7 +155,7 @@ def _scopes(claims: Mapping[str, Any], name: str) -> frozenset[str]:
 
 
 class UnsecuredValidator:
-    """Takes the word of whoever comes. `now_ms`: wall time."""
+    """Accepts tokens without a signature, and so any user. `now_ms`: wall time."""
 
     def __init__(self, settings: UnsecuredTokens, now_ms: Callable[[], int]) -> None:
         self._settings = settings

@@ -88,7 +88,7 @@ class StandardAuthorizer:
     def would_allow(
         self, context: RequestContext, operation: Operation, resource: Resource, /
     ) -> bool:
-        """Decide, and tell nobody of a denial."""
+        """Decide without logging a denial."""
         decision = self._decide(context, operation, resource)
         if decision.allowed and self._audit.tells_allowed:
             self._tell(self._audit.allowed, context, operation, resource, decision)
@@ -206,7 +206,8 @@ _ALLOWED_LINES_MAX = 6_000
 
 
 class AuditLog:
-    """`logs_allowed`: whether permissions are told too. `now_ms`: a clock that does not go back."""
+    """The log of denials, and with `logs_allowed` of permissions too. `now_ms`: a monotonic
+    clock."""
 
     def __init__(self, now_ms: Callable[[], float], logs_allowed: Callable[[], bool]) -> None:
         self._denied = RepeatedLines(log, _DENIED_LINES_MAX, lambda: now_ms() / 1000)

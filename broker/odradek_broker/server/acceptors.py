@@ -52,14 +52,14 @@ class Acceptors:
         self._open[name] = _OpenListener(serving)
 
     def connected(self, name: str) -> None:
-        """Count a connection that was accepted; `disconnected` is told of its end."""
+        """Count an accepted connection; call `disconnected` at its end."""
         self._connections += 1
         if name in self._open:
             self._open[name].connections += 1
         self.pace()
 
     def disconnected(self, name: str) -> None:
-        """A connection is gone."""
+        """Count the end of a connection."""
         self._connections -= 1
         if name in self._open:
             self._open[name].connections -= 1
@@ -83,7 +83,7 @@ class Acceptors:
         return found
 
     def pace(self) -> None:
-        """Accept, or let those who connect wait: for a connection that ends, or for a while."""
+        """Accept connections, or pause until another one ends or the rate allows it."""
         if self._closed:
             return
         pauses_ms = []

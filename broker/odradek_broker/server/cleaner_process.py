@@ -48,7 +48,7 @@ class CleanerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None while there is none."""
+        """The id of the process; None while there is none."""
         return None if self._process is None else self._process.pid
 
     def begin(self, job: CleaningJob, done: CleaningDone) -> None:
@@ -148,11 +148,11 @@ class CleanerProcess:
         return _step(json.loads(answer))
 
     def _start(self) -> subprocess.Popen[str]:
-        """Where modules are found is not only told by the environment."""
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "odradek_broker.server.cleaner_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # The environment alone does not say where modules are found.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             text=True,
         )

@@ -39,7 +39,7 @@ _THROTTLE_PAUSE_S = 0.1
 
 
 class Throttle:
-    """At most so many bytes in a second, by sleeping. Kafka's throttler."""
+    """Kafka's throttler: sleeps so that at most so many bytes are used per second."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Throttle:
         self._size_bytes = 0
 
     def __call__(self, size_bytes: int) -> None:
-        """Count bytes, and wait until there may be so many."""
+        """Count bytes, and wait until the rate allows them."""
         self._size_bytes += size_bytes
         if self._size_bytes < self._bytes_per_second * _THROTTLE_PAUSE_S:
             return
@@ -85,8 +85,7 @@ def _read_lines(lines: queue.SimpleQueue[str]) -> None:
 
 
 def _take_lock(data_dir: str) -> int:
-    """No two cleaners write into one data directory: one of a broker that was killed may still run.
-    OSError."""
+    """Lock the data directory, since the cleaner of a killed broker may still run. OSError."""
     fd = os.open(f"{data_dir}/{CLEANER_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     deadline_s = time.monotonic() + _LOCK_WAIT_S
     while True:

@@ -50,7 +50,8 @@ class FaultControl:
     # --- Orders ---
 
     def order(self, order: object) -> dict[str, Any]:
-        """Carry out an order, or keep its rule; what `list` says of it. BadOrder, TooManyRules."""
+        """Carry out an order, or keep its rule; the entry of `list` for it. BadOrder,
+        TooManyRules."""
         now_ms = self._node.clock.monotonic_ms()
         parsed = parse_order(order, now_ms)
         log.warning("a fault was ordered", order=order)
@@ -181,9 +182,9 @@ class FaultControl:
 
 
 class _Flow(Deferred[HandlerReply]):
-    """The answer that is made of another one, which may itself take its time.
+    """An answer that is made from another one, which may itself be late.
 
-    Who abandons it abandons what it waits for.
+    Abandoning it abandons the other one.
     """
 
     __slots__ = ("_waits_for",)

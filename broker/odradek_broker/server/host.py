@@ -93,11 +93,11 @@ class Handshakes(Protocol):
 
 
 class MadeRoom(Exception):
-    """A handshake was given up for those that came after it."""
+    """A handshake was ended in favour of later ones."""
 
 
 class Listener(Protocol):
-    """An address that is taken, and at which nobody is served yet."""
+    """A bound address at which no connection is accepted yet."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -171,7 +171,7 @@ class Host(Protocol):
         ...
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Call beside the loop, and return or raise what came of it."""
+        """Call in a thread beside the loop; returns its result or raises its error."""
         ...
 
 

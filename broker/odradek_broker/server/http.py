@@ -75,7 +75,7 @@ class HttpServer:
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; the address that was bound. OSError if that is not possible."""
+        """Listen; the bound address. OSError if that is impossible."""
         listener = _listening(host, port)
         self._acceptor = Acceptor(listener, self._protocol, self._tls)
         bound = listener.getsockname()

@@ -63,7 +63,7 @@ class UnauthenticatedConnections:
         return True
 
     def ended(self, close: Close) -> None:
-        """A connection has a user, or is gone."""
+        """Count the end of a connection without a user: it has one, or is closed."""
         host = self._there.pop(close, None)
         if host is None:
             return
@@ -152,7 +152,7 @@ class SaslListener:
         return False
 
     def ended(self, close: Close) -> None:
-        """A connection that had begun has a user, or is gone."""
+        """Count the end of a connection that had begun: it has a user, or is closed."""
         self._unauthenticated.ended(close)
 
     def late(self, host: str) -> None:

@@ -126,8 +126,8 @@ class Server:
     def __init__(
         self, config: BrokerConfig, host: Host | None = None, ordered: Rules | None = None
     ) -> None:
-        """`host`: what it runs on; this machine if None. `ordered`: it is under test, and users may
-        order faults, which come to stand there."""
+        """`host`: the machine or its simulation; this machine if None. `ordered`: the rules for
+        faults of a broker under test; None for every other broker."""
         self.config = config
         self._ordered = ordered
         #: Takes orders for faults; None unless the broker is under test, or before the start.
@@ -186,11 +186,7 @@ class Server:
             raise
         self.addresses = {name: listener.address for name, listener in bound.items()}
         node = self.node
-        advertised = self._advertised()
-        node.set_advertised(advertised)
-        for name, (host_told, _) in advertised.items():
-            if name in self._tls:
-                self._tls[name].advertise(host_told)
+        self._advertise()
         try:
             await self._make_first_users()
         except BaseException:
@@ -222,7 +218,18 @@ class Server:
                 listener.close()
             await self.stop()
             raise StartError(f"cannot listen: {error}") from error
-        idle_s = config.connections_max_idle_ms / 1000
+        self._begin_tasks(loop)
+        return self._log_ready()
+
+    def _advertise(self) -> None:
+        advertised = self._advertised()
+        self.node.set_advertised(advertised)
+        for name, (host, _) in advertised.items():
+            if name in self._tls:
+                self._tls[name].advertise(host)
+
+    def _begin_tasks(self, loop: asyncio.AbstractEventLoop) -> None:
+        idle_s = self.config.connections_max_idle_ms / 1000
         closing_s = min(_IDLE_CHECK_S, max(idle_s / 2, 0.1))
         self._tasks = [
             loop.create_task(self._repeat(every_s, what, step))
@@ -232,6 +239,10 @@ class Server:
                 (_RECOVERY_POINTS_S, "writing the recovery points", self._keep_recovery_points),
             )
         ]
+
+    def _log_ready(self) -> tuple[str, int]:
+        """Log all addresses; returns that of the first listener."""
+        node = self.node
         host, port = next(iter(self.addresses.values()))
         others = {
             name: f"{at[0]}:{at[1]}" for name, at in self.addresses.items() if at != (host, port)
@@ -255,7 +266,8 @@ class Server:
         return bound
 
     async def _make_first_users(self) -> None:
-        """Users of SCRAM that the settings name and who have no password yet. StartError."""
+        """Create the SCRAM users that the settings name and that have no password yet.
+        StartError."""
         texts = self.config.sasl_scram_initial_users
         present = self.node.metadata.scram_credentials
         records, names = initial_user_records(texts, present, self._host.randomness)
@@ -550,7 +562,7 @@ class Server:
     async def _repeat(
         self, every_s: float, what: str, step: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        """Repeat a step for ever. Errors go to the log: nobody would notice the end of a task."""
+        """Repeat a step for ever. Errors are logged, since the end of a task would go unnoticed."""
         while True:
             await asyncio.sleep(every_s)
             try:

@@ -70,8 +70,8 @@ class SessionLimits:
         return max(self.total_bytes_max - self.bytes_held, 0)
 
     def arriving(self, receiving: Receiving, held_bytes: int, size_bytes: int) -> bool:
-        """So many bytes are held of a request that is not whole, of this size; 0 for none. Whether
-        it is to be read on; if not, `read_on` is called later."""
+        """Note that a connection holds `held_bytes` of an unfinished request of `size_bytes`; 0 for
+        none. False if it must not be read on for now; `read_on` is called later."""
         before = self._unfinished.get(receiving, 0)
         self.unfinished_bytes += held_bytes - before
         if not held_bytes:
@@ -86,8 +86,8 @@ class SessionLimits:
         return False
 
     def released(self) -> None:
-        """Less is held than before: read on where that was waited for. To be called now and then
-        besides."""
+        """Let waiting connections read on, after memory was released. Call it periodically as
+        well."""
         if not self._waiting:
             return
         able = list(islice(filter(self._has_room, self._waiting), _READ_ON_MAX))

@@ -82,8 +82,8 @@ class TlsListener:
             self._check_name()
 
     def advertise(self, host: str) -> None:
-        """Take note of the name that clients are told to connect to; a certificate without it is a
-        warning."""
+        """Note the name that clients are told to connect to; warn if the certificate does not have
+        it."""
         self._advertised_host = host
         self._check_name()
 
@@ -115,8 +115,8 @@ class TlsListener:
     # --- Handshakes ---
 
     def begin(self, host: str) -> bool:
-        """Count a handshake that begins; False if its address has too many. `ended` is told of the
-        others."""
+        """Count a handshake that begins; False if its address has too many. Call `ended` at its
+        end."""
         if self._handshakes[host] >= self._most_per_ip:
             self._peer_log.warn(
                 "refused a TLS connection",

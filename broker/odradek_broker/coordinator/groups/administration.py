@@ -106,7 +106,7 @@ BATCH_BYTES_MAX = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """A group as ListGroups shows it. `protocol_type` is empty where nobody ever joined."""
+    """A group as ListGroups shows it. `protocol_type` is empty if the group never had a member."""
 
     group_id: str
     protocol_type: str
@@ -116,8 +116,8 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class DeletedOffsets:
-    """The answer to an OffsetDelete: `error` speaks for all, `codes` for each partition by
-    itself."""
+    """The answer to an OffsetDelete: `error` for the whole request, or `codes` for each
+    partition."""
 
     error: ErrorCode
     codes: list[ErrorCode]
@@ -195,7 +195,8 @@ def offset_deletion_error(group: ClassicGroup | ConsumerGroup | None) -> ErrorCo
 
 
 def is_subscribed(group: ClassicGroup | ConsumerGroup, topic: str) -> bool:
-    """Is the topic in use? A classic group whose subscriptions cannot be read may use any."""
+    """True if a member uses the topic. A classic group whose subscriptions cannot be read may use
+    any topic."""
     if isinstance(group, ConsumerGroup):
         return topic in group.subscribed_names
     if group.protocol_type != PROTOCOL_TYPE:
@@ -223,7 +224,7 @@ def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 class GroupAdministration:
-    """The administrators' questions to one shard, whose groups and offsets these are."""
+    """The requests of administrators to one shard, about its groups and offsets."""
 
     def __init__(
         self,

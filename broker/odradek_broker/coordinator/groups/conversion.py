@@ -213,7 +213,7 @@ DOWNGRADES = frozenset({"bidirectional", "downgrade"})
 
 
 def may_downgrade(group: ConsumerGroup, gone: set[str], config: ConsumerGroupSettings) -> bool:
-    """May the group without the members `gone` be a classic one (G-155)?"""
+    """True if the group without the members `gone` may become a classic one (G-155)."""
     left = [member for member in group.members.values() if member.member_id not in gone]
     return (
         bool(left)
@@ -346,7 +346,8 @@ class GroupConversion:
         return OpenedGroup(group, records, ending, replies)
 
     def _release_all(self, classic: ClassicGroup) -> list[Reply[Any]]:
-        """Nobody waits in a join phase any more: who knows its id joins again at once."""
+        """Answer everything that is parked in the join phase; a member that knows its id joins
+        again at once."""
         out = Outcome()
         classic.storing_generation = None
         for member in classic.members.values():

@@ -146,12 +146,13 @@ class GroupCoordinator:
     # --- Topics that go ---
 
     def topic_deleted(self, name: str) -> Deferred[None]:
-        """O-15: nobody has a position in a topic that is gone. Called when its removal is durable,
-        for until then a crash may bring it back; resolves when the positions are gone for good."""
+        """Delete the offsets of a removed topic (O-15). Call it when the removal is durable, since
+        a crash may undo it before; resolves when the deletion is durable."""
         return self._drop_offsets(lambda topic: topic == name, OffsetDeletion.TOPIC_DELETED)
 
     def _drop_offsets_of_missing_topics(self) -> None:
-        """A crash may have come between the removal of a topic and that of its offsets (O-15)."""
+        """Delete offsets that a crash left between the removal of a topic and that of its offsets
+        (O-15)."""
         exists = self._metadata.partition_count
         self._drop_offsets(lambda topic: not exists(topic), OffsetDeletion.TOPIC_MISSING)
 
@@ -243,7 +244,7 @@ class GroupCoordinator:
         return self.commit_offsets(call, ProducerIdentity(producer_id, producer_epoch))
 
     def offsets_partition(self, group_id: str) -> int | None:
-        """Which partition of `__consumer_offsets` has the group; None before there is any."""
+        """The partition of `__consumer_offsets` that has the group; None if there is none yet."""
         return self.shards.partition_of(group_id)
 
     def marker_written(
@@ -277,7 +278,7 @@ class GroupCoordinator:
     # --- Administration (O-14) ---
 
     def list_groups(self) -> Deferred[tuple[ErrorCode, list[GroupSummary]]]:
-        """Every group that is coordinated here, or why they cannot be told."""
+        """Every group that is coordinated here, or the error that keeps them from being listed."""
         return self.shards.read_all(lambda shard: shard.administration.summaries())
 
     def describe_group(self, group_id: str) -> Deferred[DescribedGroup]:

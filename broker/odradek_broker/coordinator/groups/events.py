@@ -42,10 +42,10 @@ class RemovalReason(Enum):
 
 
 class Removal(NamedTuple):
-    """Why a member was removed, and after how long, where that is known.
+    """The reason why a member was removed, and the time after which, if known.
 
-    `stated`: the reason that the client itself gave (LeaveGroup version 5, KIP-800), as it wrote
-    it.
+    `stated`: the reason that the client itself gave (LeaveGroup version 5, KIP-800), in its own
+    words.
     """
 
     reason: RemovalReason
@@ -149,7 +149,8 @@ class MemberReplaced(NamedTuple):
 
 
 class RebalanceStarted(NamedTuple):
-    """The join phase began. `awaited`: who must join, or else, for `timeout_ms`, whoever comes."""
+    """The join phase began. `awaited`: the members that must join within `timeout_ms`. If the group
+    was empty, `timeout_ms` is the initial delay, in which any member may join."""
 
     group: ClassicGroup
     before: GroupState

@@ -47,7 +47,7 @@ def remove_offsets(
 
 
 def remove_group(group: ClassicGroup | ConsumerGroup) -> list[Record]:
-    """The tombstones of what a group has besides its offsets."""
+    """The tombstones of a group's own records, without its offsets."""
     if isinstance(group, ConsumerGroup):
         return group_tombstones(group)
     return [(group_metadata.encode_key(group.group_id), None)]
@@ -82,7 +82,7 @@ def expire(
 
 
 def _is_unused(group: ClassicGroup | ConsumerGroup) -> bool:
-    """Is nobody in it, though it has records of its own?"""
+    """True if the group has records of its own, but no members."""
     if isinstance(group, ConsumerGroup):
         return not group.members
     # Somebody may have been given an id a moment ago, and be about to join with it.

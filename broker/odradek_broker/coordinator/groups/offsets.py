@@ -137,7 +137,8 @@ class OffsetStore:
             undecided[partition] = Committed(value, self._position)
 
     def end_transaction(self, producer_id: int, commit: bool) -> None:
-        """The marker came: take the pending values that are younger than what is stored (O-17)."""
+        """Apply the marker of a transaction: on a commit, take the pending values that are newer
+        than the stored ones (O-17)."""
         ended = self._pending.pop(producer_id, {})
         for group_id, undecided in ended.items():
             if not commit:
@@ -149,7 +150,7 @@ class OffsetStore:
                     stored[partition] = candidate
 
     def _remove(self, group_id: str, partition: TopicPartition) -> None:
-        """Pending offsets go too: whoever deletes an offset does not want it back later."""
+        """Remove an offset, and its pending values, which would otherwise bring it back."""
         stored = self._committed.get(group_id)
         if stored is not None and stored.pop(partition, None) is not None and not stored:
             del self._committed[group_id]
@@ -305,8 +306,8 @@ def check_consumer_commit(group: ConsumerGroup, call: CommitCall, transactional:
 
 
 def check_fetch(group: ConsumerGroup, asker: FetchingMember) -> ErrorCode:
-    """Why a caller may not fetch; NONE if it may. One that says it is a member must be one
-    (O-21)."""
+    """The error that forbids a fetch of offsets, or NONE. A caller that claims to be a member must
+    be one (O-21)."""
     if asker.member_id is None and asker.epoch < 0:
         return _E.NONE
     member = group.members.get(asker.member_id or "")

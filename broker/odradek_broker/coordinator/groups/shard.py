@@ -202,7 +202,6 @@ class GroupShard:
         group.transition_to(GroupState.DEAD, _NO_INSTANT)
 
     def _known(self, group_id: str) -> ClassicGroup:
-        """Whoever has a record exists."""
         self._unrecorded.discard(group_id)
         group = self.groups.get(group_id)
         if group is None:
@@ -320,7 +319,7 @@ class GroupShard:
         return self._tidied(name.group_id, out)
 
     def _tidied(self, group_id: str, out: Outcome) -> Outcome:
-        """If nothing of the group is or will be durable, and nobody is in it, it is gone."""
+        """Remove the group if it has no members and nothing of it is or will be durable."""
         if not out.records:
             self._drop_if_void(group_id)
         return out
@@ -404,7 +403,7 @@ class GroupShard:
         self.timers.set(TimerName(Deadline.EXPIRY), now.monotonic_ms + interval_ms)
 
     def _expire(self, now: Instant) -> Outcome:
-        """Remove what nobody has needed for the retention time, and groups that have nothing."""
+        """Remove offsets that were unused for the retention time, and empty groups."""
         self._set_expiry(now)
         retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
         records: list[Record] = []

@@ -67,7 +67,7 @@ MARKERS_IN_FLIGHT_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class SendMarkers:
-    """To be written by the partitions' leaders; the codes come back to `markers_answered`."""
+    """Markers for the partitions' leaders to write; the codes are given to `markers_answered`."""
 
     transactional_id: str
     request: MarkerRequest
@@ -316,7 +316,8 @@ class Completion:
         self._timers.set(timer, now.monotonic_ms + progress.backoff_ms())
 
     def _complete(self, name: str, now: Instant) -> Outcome:
-        """T-33. Later requests build on it at once; their records come after this one."""
+        """Write the Complete record (T-33). Later requests build on it at once; their records
+        follow it."""
         before = self._transactions[name]
         after = complete_transaction(before, now.wall_ms)
         check_step(name, before.state, after.state)

@@ -212,7 +212,7 @@ class TransactionCoordinator:
         return self.shards.read_all(lambda shard: shard.transactions.values())
 
     def abort_open(self, transactional_id: str) -> bool:
-        """Abort as if the transaction's time were over; whether there is one to abort."""
+        """Abort the id's transaction as if its timeout had passed; False if none is open."""
         runtime, _ = self.shards.find(transactional_id)
         if runtime is None or runtime.state is not RuntimeState.ACTIVE:
             return False

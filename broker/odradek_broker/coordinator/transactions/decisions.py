@@ -62,8 +62,8 @@ class EndCall(NamedTuple):
 
 
 class AddCall(NamedTuple):
-    """Partitions for a transaction. `version` as in `EndCall`. `group`: whose offsets they are
-    for."""
+    """Partitions for a transaction. `version` as in `EndCall`. `group`: the group whose offsets the
+    partition has."""
 
     transactional_id: str
     producer_id: int
@@ -196,7 +196,8 @@ def decide_init_producer_id(
 
 
 def _may_own(held: Transaction, call: InitCall) -> bool:
-    """Is it the producer of this id, or one whose answer with a new producer id was lost?"""
+    """True if the caller is the producer of this id, or a producer whose answer with a new producer
+    id was lost."""
     if call.producer_id in (held.producer_id, held.next_producer_id):
         return True
     return call.producer_id == held.previous_producer_id and is_exhausted(call.epoch)

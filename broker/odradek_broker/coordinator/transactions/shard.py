@@ -118,13 +118,12 @@ class PendingTransitions:
         self._targets: dict[str, _Target] = {}
 
     def target(self, name: str) -> TransactionState | None:
-        """The state that an id is on its way to; None if it is on none."""
+        """The state of the transition that is under way; None if there is none."""
         pending = self._targets.get(name)
         return None if pending is None else pending.state
 
     def is_busy(self, name: str) -> bool:
-        """Is something on its way: a transition that is not durable, or a decision whose Complete
-        record is not?"""
+        """True while a transition is not durable, or a decision's Complete record is not."""
         return name in self._targets or self._completion.is_under_way(name)
 
     def record(
@@ -176,7 +175,8 @@ class PendingTransitions:
         now: Instant,
         partitions: Sequence[TopicPartition] = (),
     ) -> Outcome:
-        """Nothing to write, but what was read must be durable before it is told."""
+        """Answer a refusal. It has no records, but waits until the state that it shows is
+        durable."""
         if error is not _E.NONE:
             name = call.transactional_id
             held, state = self._transactions.get(name), self.target(name)

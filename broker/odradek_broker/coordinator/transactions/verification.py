@@ -69,7 +69,7 @@ TRANSIENT_ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedAppend:
-    """Something to append in a transaction, once that is known to be open.
+    """An append in a transaction that is not known to be open yet.
 
     `base_sequence` is -1 for offsets. `add`: the producer speaks transactions v2, so that a missing
     partition is added (T-61). `done` is called once, with NONE when it may be appended, and must
@@ -134,7 +134,8 @@ class TransactionVerification:
                     self._verify_or_add(question, partitions).then(answer.resolve)
 
     def _ask_coordinator(self, append: UnverifiedAppend) -> Answer:
-        """Is it in its transaction? What the coordinator says of it and of others."""
+        """Ask if the partition is in the producer's transaction; the answer may be about others
+        too."""
         question = _Question(
             append.transactional_id,
             append.producer_id,
@@ -229,7 +230,8 @@ class _ProducerQueue:
         self._delay_ms = RETRY_FIRST_MS
 
     def proceed(self) -> None:
-        """Work off the queue until the first in it must wait. Whoever it waits for comes here."""
+        """Work off the queue until its first append must wait. Called again when the answer to that
+        is there."""
         if self._at_work or self._paused:
             return
         self._at_work = True
@@ -245,7 +247,7 @@ class _ProducerQueue:
         self._on_empty()
 
     def _verdict(self, first: UnverifiedAppend) -> ErrorCode | None:
-        """None while it is not known."""
+        """The verdict on an append; None while it is unknown."""
         if self._answer is None:
             if _has_open_transaction(first):
                 return _E.NONE

@@ -245,7 +245,8 @@ class Member:
 
     @property
     def awaits(self) -> bool:
-        """Is a request of the member parked? Then it is alive (G-70)."""
+        """True if a request of the member is parked, which proves that the member is alive
+        (G-70)."""
         return self.parked_join is not None or self.parked_sync is not None
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -311,7 +312,8 @@ class ClassicGroup:
 
     @property
     def is_simple(self) -> bool:
-        """Did nobody ever join, so that offsets are committed from outside (O-04)?"""
+        """True if the group never had a member: its offsets are committed without membership
+        (O-04)."""
         return self.protocol_type == ""
 
     def record(
@@ -410,7 +412,7 @@ class ClassicGroup:
             self.leader_id = next(iter(self.members), None)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member that came back its new id; it keeps its place (G-28)."""
+        """Give a static member that returned its new id; the member keeps its place (G-28)."""
         before = member.member_id
         self.members = {
             (member_id if held == before else held): kept for held, kept in self.members.items()
@@ -439,7 +441,7 @@ class ClassicGroup:
 
     @property
     def all_joined(self) -> bool:
-        """Has every member joined, and nobody an id without having joined (G-40)?"""
+        """True if every member has joined and no pending id is left (G-40)."""
         return not self.pending and all(
             member.parked_join is not None for member in self.members.values()
         )
@@ -471,8 +473,8 @@ class ClassicGroup:
 
 
 def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
-    """UNKNOWN_MEMBER_ID for who is no member, FENCED_INSTANCE_ID for an instance id of another
-    one."""
+    """UNKNOWN_MEMBER_ID for an unknown member or instance id, FENCED_INSTANCE_ID if another member
+    has the instance id (fencing of a zombie), else NONE."""
     if instance_id is not None:
         mapped = group.static_ids.get(instance_id)
         if mapped is None:

@@ -101,7 +101,8 @@ class Rebalances:
     def on_pending_end(
         self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
     ) -> None:
-        """Forget an id with which nobody joined (G-26); the join phase may now be complete."""
+        """Drop a pending id with which no member joined (G-26); the join phase may now be
+        complete."""
         if member_id in group.pending:
             del group.pending[member_id]
             self._observer(MemberIdExpired(group.group_id, member_id))
@@ -152,7 +153,7 @@ class Rebalances:
         self.timers.restart_session(group, member, now)
 
     def remove(self, group: ClassicGroup, member: Member, out: Outcome, removal: Removal) -> None:
-        """Remove a member; what it is parked on is answered with 25 (G-45)."""
+        """Remove a member and answer its parked requests with UNKNOWN_MEMBER_ID (G-45)."""
         self._observer(MemberRemoved(group.group_id, member, removal))
         self.timers.cancel_session(group, member)
         group.remove(member)
@@ -184,8 +185,7 @@ class Rebalances:
     def after_removal(
         self, group: ClassicGroup, out: Outcome, now: Instant, cause: RebalanceCause
     ) -> None:
-        """Rebalance a group that had settled; in a join phase, see whether it is complete (G-70,
-        G-80)."""
+        """Rebalance a stable group; in a join phase, check if it is complete (G-70, G-80)."""
         if ANSWERS[group.state, Request.LEAVE] is Action.REMOVE_AND_REBALANCE:
             self.start(group, out, now, cause)
         else:
@@ -264,7 +264,8 @@ class Rebalances:
             self._observer(GroupEmptied(group, before, generation))
 
     def _elect_leader(self, group: ClassicGroup) -> bool:
-        """The leader stays if it came; else the first that did leads (G-42, G-51)."""
+        """Keep the leader if it has joined; else elect the first member that has (G-42, G-51).
+        False if none has."""
         leader = group.members.get(group.leader_id or "")
         if leader is not None and leader.parked_join is not None:
             return True

@@ -147,7 +147,7 @@ class ClassicMembership:
         return self._join_again(group, call, group.members[request.member_id], out, now)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        """May the member join, as far as group.max.size goes (G-22)?"""
+        """True if group.max.size lets the member join (G-22)."""
         size_max = self._config.group_max_size
         member = group.members.get(member_id)
         known = member is not None or member_id in group.pending
@@ -262,7 +262,7 @@ class ClassicMembership:
         now: Instant,
         cause: RebalanceCause,
     ) -> None:
-        """A join was parked: begin the join phase, or see whether it is complete."""
+        """Begin the join phase after a join was parked, or check if it is complete."""
         if action in (Action.ADD_AND_REBALANCE, Action.UPDATE_AND_REBALANCE):
             self._rebalances.start(group, out, now, cause)
         else:
@@ -277,7 +277,8 @@ class ClassicMembership:
         out: Outcome,
         now: Instant,
     ) -> ErrorCode:
-        """G-28: a static member came back without its id; whoever held it is fenced."""
+        """Give the place of a static member to its successor, which joined without an id, and fence
+        the old id (G-28)."""
         old_id, old_leader = member.member_id, group.leader_id
         self._rebalances.release(member, ErrorCode.FENCED_INSTANCE_ID, out)
         self._rebalances.rename_session(group, member, member_id, now)
@@ -384,7 +385,7 @@ class ClassicMembership:
     def _store(
         self, group: ClassicGroup, request: SyncGroupRequest, out: Outcome, now: Instant
     ) -> None:
-        """G-61: write the leader's assignment; the state moves when it is durable."""
+        """Write the leader's assignment; the state changes when it is durable (G-61)."""
         given = {part.member_id: part.assignment for part in request.assignments}
         generation = group.generation
         group.storing_generation = generation

@@ -122,7 +122,8 @@ class _Uniform:
         self.loads[member_id] += 1
 
     def _give_free(self) -> None:
-        """To whoever has least; topics with few subscribers first, for they have no choice."""
+        """Give free partitions to the members with the fewest, beginning with the topics of few
+        subscribers, which have the least choice."""
         for topic_id in sorted(self.free, key=lambda held: (len(self.subscribers[held]), held)):
             subscribers = self.subscribers[topic_id]
             if not subscribers:

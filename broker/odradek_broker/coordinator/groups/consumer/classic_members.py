@@ -300,7 +300,7 @@ def _must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 
 def _supports(group: ConsumerGroup, call: JoinCall) -> bool:
-    """Is one of its protocols spoken by every classic member?"""
+    """True if every classic member speaks one of the member's protocols."""
     names = {name for name, _ in call.protocols}
     for member in group.members.values():
         if member.classic is not None and member.member_id != call.request.member_id:

@@ -239,7 +239,7 @@ class ConsumerGroup:
 
     @property
     def is_new(self) -> bool:
-        """Was nothing ever assigned in it, so that there is no record of it yet?"""
+        """True if nothing was ever assigned in the group, so that it has no record yet."""
         return self.assignment_epoch == 0
 
     @property
