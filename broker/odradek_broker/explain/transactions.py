@@ -6,10 +6,23 @@ of the transactional id and of the producer ids that it is about.
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import TypedDict, assert_never
 
 from odradek_broker.coordinator.transactions.decisions import AddCall, Call, EndCall, InitCall
-from odradek_broker.coordinator.transactions.events import TransactionEvent, TransactionEventKind
+from odradek_broker.coordinator.transactions.events import (
+    Cause,
+    CompletionResumed,
+    IdExpired,
+    MarkersRetried,
+    MarkersSent,
+    MarkersStopped,
+    RequestRefused,
+    StepDecided,
+    StepNotRecorded,
+    TransactionCompleted,
+    TransactionEvent,
+    TransactionTimedOut,
+)
 from odradek_broker.coordinator.transactions.markers import MarkerAnswer
 from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
 from odradek_broker.explain.history import CurrentState, History
@@ -39,12 +52,6 @@ _MARKERS_STOPPED = {
     MarkerAnswer.FAILED: "cannot be: say it loudly and leave the transaction as it is",
 }
 
-_MARKERS = {
-    TransactionEventKind.MARKERS_SENT: EventKind.MARKERS_SENT,
-    TransactionEventKind.MARKERS_AGAIN: EventKind.MARKERS_AGAIN,
-    TransactionEventKind.MARKERS_STOPPED: EventKind.MARKERS_STOPPED,
-}
-
 
 class TransactionRecorder:
     """Records events in the history of their transactional id, and in those of the producer ids
@@ -56,31 +63,52 @@ class TransactionRecorder:
 
     def record(self, event: TransactionEvent) -> None:
         """Keep an event, with its reason in words."""
-        if event.kind is TransactionEventKind.EXPIRED and event.error is not _E.NONE:
-            return  # The next look finds it again.
-        if event.call is not None and event.after is None:
-            self._record_refusal(event, event.call)
-        elif event.error is not _E.NONE and event.after is not None:
-            self._transactions.record(
-                event.transactional_id,
-                EventKind.TRANSACTION_NOT_RECORDED,
-                error=event.error,
-                request=event.kind.value,
-                client=_client(event.call),
-            )
-        elif event.call is not None and event.after is not None:
-            self._record_step(event, event.call, event.after)
-        elif event.kind is TransactionEventKind.TIMEOUT and event.after is not None:
-            self._record_timeout(event, event.after)
-        elif event.kind in _MARKERS:
-            self._record_markers(event)
-        else:
-            self._record_own(event)
+        match event:
+            case StepDecided():
+                self._step_decided(event)
+            case StepNotRecorded():
+                self._transactions.record(
+                    event.transactional_id,
+                    EventKind.TRANSACTION_NOT_RECORDED,
+                    error=event.error,
+                    request=event.cause.value,
+                    client=_client(event.call),
+                )
+            case RequestRefused():
+                self._refused(event)
+            case TransactionTimedOut():
+                self._timed_out(event)
+            case MarkersSent():
+                self._markers_sent(event)
+            case MarkersRetried(name, partitions, error, pause_ms):
+                self._transactions.record(
+                    name,
+                    EventKind.MARKERS_AGAIN,
+                    error=error,
+                    partitions=partitions,
+                    pause=duration_text(pause_ms),
+                )
+            case MarkersStopped(name, partitions, error, answer):
+                self._transactions.record(
+                    name,
+                    EventKind.MARKERS_STOPPED,
+                    error=error,
+                    partitions=partitions,
+                    reason=_MARKERS_STOPPED[answer],
+                )
+            case TransactionCompleted():
+                self._completed(event)
+            case CompletionResumed():
+                self._resumed(event)
+            case IdExpired():
+                self._expired(event)
+            case _:
+                assert_never(event)
 
     # --- Requests ---
 
-    def _record_step(self, event: TransactionEvent, call: Call, after: Transaction) -> None:
-        before = event.before
+    def _step_decided(self, event: StepDecided) -> None:
+        before, after, call = event.before, event.after, event.call
         added: tuple[TopicPartition, ...] = ()
         if isinstance(call, AddCall):
             known = (
@@ -93,7 +121,7 @@ class TransactionRecorder:
             event.transactional_id,
             EventKind.TRANSACTION_STEP,
             partitions=added,
-            request=_request(event, call),
+            request=_request(event.cause, call),
             client=_client(call),
             before=_label(before),
             after=after.state.label,
@@ -104,19 +132,19 @@ class TransactionRecorder:
             **fenced,
         )
         if isinstance(call, InitCall):
-            self._record_for_producers(event, after, fenced)
+            self._record_for_producers(event.cause, call, after, fenced)
 
     def _record_for_producers(
-        self, event: TransactionEvent, after: Transaction, fenced: _Fenced
+        self, cause: Cause, call: Call | None, after: Transaction, fenced: _Fenced
     ) -> None:
         concerned = {after.identity[0], fenced["fenced_id"]} - {None}
         for producer_id in concerned:
             self._producers.record(
                 str(producer_id),
                 EventKind.PRODUCER_OF_TRANSACTION,
-                request=event.kind.value,
-                client=_client(event.call),
-                transactional_id=event.transactional_id,
+                request=cause.value,
+                client=_client(call),
+                transactional_id=after.transactional_id,
                 epoch=after.identity[1],
                 **fenced,
             )
@@ -139,7 +167,7 @@ class TransactionRecorder:
             if (event.fields.get("producer_id"), event.fields.get("epoch")) != (producer_id, epoch):
                 continue
             fenced_only = event.kind is EventKind.TRANSACTION_TIMEOUT or (
-                event.fields.get("request") == TransactionEventKind.INIT.value
+                event.fields.get("request") == Cause.INIT.value
                 and event.fields.get("after") == _S.PREPARE_ABORT.label
             )
             if fenced_only:
@@ -148,9 +176,10 @@ class TransactionRecorder:
             break
         return {"fenced": holder, "fenced_id": producer_id, "fenced_epoch": epoch}
 
-    def _record_refusal(self, event: TransactionEvent, call: Call) -> None:
-        request = _request(event, call)
-        reason = why_refused(event.before, call, event.error, event.pending)
+    def _refused(self, event: RequestRefused) -> None:
+        call = event.call
+        request = _request(event.cause, call)
+        reason = why_refused(event.held, call, event.error, event.pending)
         self._transactions.record(
             event.transactional_id,
             EventKind.TRANSACTION_REFUSED,
@@ -175,62 +204,54 @@ class TransactionRecorder:
                 reason=reason,
             )
 
-    # --- What the coordinator does by itself ---
+    # --- Steps of the coordinator itself ---
 
-    def _record_markers(self, event: TransactionEvent) -> None:
-        held = event.before
-        fields: dict[str, Value | None] = {}
-        if event.kind is TransactionEventKind.MARKERS_SENT and held is not None:
-            fields["marker"] = "COMMIT" if held.state is _S.PREPARE_COMMIT else "ABORT"
-            fields["epoch"] = held.epoch
-        elif event.kind is TransactionEventKind.MARKERS_AGAIN:
-            fields["pause"] = duration_text(event.pause_ms)
-        else:
-            fields["reason"] = _MARKERS_STOPPED[event.answer]
+    def _markers_sent(self, event: MarkersSent) -> None:
+        commit = event.transaction.state is _S.PREPARE_COMMIT
         self._transactions.record(
             event.transactional_id,
-            _MARKERS[event.kind],
-            error=event.error,
+            EventKind.MARKERS_SENT,
             partitions=event.partitions,
-            **fields,
+            marker="COMMIT" if commit else "ABORT",
+            epoch=event.transaction.epoch,
         )
 
-    def _record_own(self, event: TransactionEvent) -> None:
-        name, held = event.transactional_id, event.before
-        assert held is not None, "the coordinator acts on what it knows"
-        after = event.after
-        if event.kind is TransactionEventKind.MARKERS_WRITTEN and after is not None:
-            moved = after.identity != (held.producer_id, held.epoch)
-            self._transactions.record(
-                name,
-                EventKind.TRANSACTION_COMPLETE,
-                before=held.state.label,
-                after=after.state.label,
-                producer_id=after.producer_id if moved else None,
-                epoch=after.epoch if moved else None,
-            )
-        elif event.kind is TransactionEventKind.RESUMED:
-            self._transactions.record(
-                name,
-                EventKind.TRANSACTION_RESUMED,
-                partitions=event.partitions,
-                before=held.state.label,
-                producer_id=held.producer_id,
-                epoch=held.epoch,
-            )
-        elif event.kind is TransactionEventKind.EXPIRED:
-            self._transactions.record(
-                name,
-                EventKind.TRANSACTION_EXPIRED,
-                before=held.state.label,
-                age=duration_text(event.wall_ms - held.last_update_ms),
-                producer_id=held.producer_id,
-                epoch=held.epoch,
-            )
+    def _completed(self, event: TransactionCompleted) -> None:
+        held, after = event.before, event.after
+        moved = after.identity != (held.producer_id, held.epoch)
+        self._transactions.record(
+            event.transactional_id,
+            EventKind.TRANSACTION_COMPLETE,
+            before=held.state.label,
+            after=after.state.label,
+            producer_id=after.producer_id if moved else None,
+            epoch=after.epoch if moved else None,
+        )
 
-    def _record_timeout(self, event: TransactionEvent, after: Transaction) -> None:
-        held = event.before
-        assert held is not None, "only an open transaction times out"
+    def _resumed(self, event: CompletionResumed) -> None:
+        held = event.transaction
+        self._transactions.record(
+            event.transactional_id,
+            EventKind.TRANSACTION_RESUMED,
+            partitions=event.partitions,
+            before=held.state.label,
+            producer_id=held.producer_id,
+            epoch=held.epoch,
+        )
+
+    def _expired(self, event: IdExpired) -> None:
+        held = event.held
+        self._transactions.record(
+            event.transactional_id,
+            EventKind.TRANSACTION_EXPIRED,
+            before=held.state.label,
+            age=duration_text(event.wall_ms - held.last_update_ms),
+            producer_id=held.producer_id,
+            epoch=held.epoch,
+        )
+
+    def _timed_out(self, event: TransactionTimedOut) -> None:
+        held, after = event.before, event.after
         fenced = self._holder(held)
         self._transactions.record(
             event.transactional_id,
@@ -243,15 +264,14 @@ class TransactionRecorder:
             epoch=after.identity[1],
             **fenced,
         )
-        self._record_for_producers(event, after, fenced)
+        self._record_for_producers(Cause.TIMEOUT, None, after, fenced)
 
 
 # --- Words ---
 
 
-def _request(event: TransactionEvent, call: Call) -> str:
-    by_leader = event.kind is TransactionEventKind.ADD and not call.client
-    return _BY_LEADER if by_leader else event.kind.value
+def _request(cause: Cause, call: Call) -> str:
+    return _BY_LEADER if cause is Cause.ADD and not call.client else cause.value
 
 
 def _note(before: Transaction | None, after: Transaction, call: Call) -> str | None:

@@ -9,7 +9,7 @@ carries it out after the decision that it comes from, and its result is the shar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -20,9 +20,13 @@ from odradek_broker.coordinator.runtime import Core, Instant, Outcome, Runtime, 
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.coordinator.transactions.decisions import complete_transaction
 from odradek_broker.coordinator.transactions.events import (
+    Cause,
+    MarkersRetried,
+    MarkersSent,
+    MarkersStopped,
     Observer,
-    TransactionEvent,
-    TransactionEventKind,
+    StepNotRecorded,
+    TransactionCompleted,
 )
 from odradek_broker.coordinator.transactions.markers import (
     MarkerAnswer,
@@ -243,16 +247,7 @@ class Completion:
             return self._complete(name, now)
         progress.in_flight = True
         request = progress.request()
-        self._observer(
-            TransactionEvent(
-                now.wall_ms,
-                name,
-                TransactionEventKind.MARKERS_SENT,
-                progress.transaction,
-                None,
-                partitions=request.partitions,
-            )
-        )
+        self._observer(MarkersSent(name, progress.transaction, request.partitions))
         self._outbox.append(SendMarkers(name, request))
         return Outcome()
 
@@ -268,11 +263,13 @@ class Completion:
         for answer in (MarkerAnswer.STALE, MarkerAnswer.FAILED):
             if answer in found:
                 del self._under_way[name]
-                self._tell(name, found[answer], codes, answer, now)
+                error = codes.get(found[answer][0], _E.REQUEST_TIMED_OUT)
+                self._observer(MarkersStopped(name, found[answer], error, answer))
                 return Outcome()
         if progress.remaining:
-            pause_ms = progress.backoff_ms()
-            self._tell(name, found[MarkerAnswer.RETRY], codes, MarkerAnswer.RETRY, now, pause_ms)
+            again = found[MarkerAnswer.RETRY]
+            error = codes.get(again[0], _E.REQUEST_TIMED_OUT)
+            self._observer(MarkersRetried(name, again, error, progress.backoff_ms()))
             self._retry(name, progress, now)
             return Outcome()
         self._faults.reach(FaultPoint.ALL_MARKERS_DURABLE)
@@ -284,33 +281,6 @@ class Completion:
 
     # --- Inside ---
 
-    def _tell(
-        self,
-        name: str,
-        partitions: Sequence[TopicPartition],
-        codes: Mapping[TopicPartition, ErrorCode],
-        answer: MarkerAnswer,
-        now: Instant,
-        pause_ms: int = 0,
-    ) -> None:
-        """These partitions did not take their markers: now, or for good."""
-        again = answer is MarkerAnswer.RETRY
-        self._observer(
-            TransactionEvent(
-                now.wall_ms,
-                name,
-                TransactionEventKind.MARKERS_AGAIN
-                if again
-                else TransactionEventKind.MARKERS_STOPPED,
-                self._transactions.get(name),
-                None,
-                codes.get(partitions[0], _E.REQUEST_TIMED_OUT),
-                partitions=partitions,
-                answer=answer,
-                pause_ms=pause_ms,
-            )
-        )
-
     def _retry(self, name: str, progress: MarkerProgress, now: Instant) -> None:
         timer = TimerName(Deadline.MARKERS, name)
         self._timers.set(timer, now.monotonic_ms + progress.backoff_ms())
@@ -321,13 +291,12 @@ class Completion:
         before = self._transactions[name]
         after = complete_transaction(before, now.wall_ms)
         check_step(name, before.state, after.state)
-        written = TransactionEventKind.MARKERS_WRITTEN
-        self._observer(TransactionEvent(now.wall_ms, name, written, before, after))
+        self._observer(TransactionCompleted(name, before, after))
 
         def settled(error: ErrorCode, then: Instant) -> Outcome:
             progress = self._under_way.get(name)
             if error is not _E.NONE:
-                self._observer(TransactionEvent(then.wall_ms, name, written, before, after, error))
+                self._observer(StepNotRecorded(name, Cause.MARKERS_WRITTEN, None, error))
                 if progress is not None:
                     progress.attempts += 1
                     self._retry(name, progress, then)

@@ -28,7 +28,18 @@ from odradek_broker.coordinator.transactions.decisions import (
     InitAnswer,
     InitCall,
 )
-from odradek_broker.coordinator.transactions.events import Observer, TransactionEvent, unobserved
+from odradek_broker.coordinator.transactions.events import (
+    MarkersRetried,
+    MarkersStopped,
+    Observer,
+    RequestRefused,
+    StepDecided,
+    StepNotRecorded,
+    TransactionCompleted,
+    TransactionEvent,
+    TransactionTimedOut,
+    unobserved,
+)
 from odradek_broker.coordinator.transactions.markers import PartitionCodes, WriteMarker
 from odradek_broker.coordinator.transactions.shard import (
     PARK_CLIENT_MS,
@@ -130,14 +141,20 @@ class TransactionCoordinator:
 
     def _observe(self, event: TransactionEvent) -> None:
         self._observer(event)
-        before, after = event.before, event.after
+        details: dict[str, str | None] = {}
+        if isinstance(event, StepDecided | TransactionTimedOut | TransactionCompleted):
+            before = event.before
+            details["before"] = None if before is None else before.state.label
+            details["after"] = event.after.state.label
+        elif isinstance(event, StepNotRecorded | RequestRefused | MarkersRetried | MarkersStopped):
+            details["error"] = event.error.name
+        if isinstance(event, StepDecided | StepNotRecorded | RequestRefused):
+            details["request"] = event.cause.value
         log.debug(
             "transaction",
             transactional_id=event.transactional_id,
-            what=event.kind.value,
-            before=before.state.label if before else None,
-            after=after.state.label if after else None,
-            error=event.error.name,
+            what=type(event).__name__,
+            **details,
         )
 
     # --- Requests ---

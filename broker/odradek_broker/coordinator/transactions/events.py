@@ -1,4 +1,7 @@
-"""Events of transactional ids: a shard tells an observer of all that it decides."""
+"""The events of transactional ids: an observer is given one at the moment of each decision.
+
+The words are in `odradek_broker.explain.transactions`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 
 
-class TransactionEventKind(Enum):
-    """The cause of an event: a request by its name in Kafka, or the coordinator itself."""
+class Cause(Enum):
+    """The cause of a step: a request by its name in Kafka, or the coordinator itself."""
 
     INIT = "InitProducerId"
     ADD = "AddPartitionsToTxn"
@@ -22,36 +25,114 @@ class TransactionEventKind(Enum):
     COMMIT = "EndTxn(commit)"
     ABORT = "EndTxn(abort)"
     TIMEOUT = "timeout"
-    EXPIRED = "expired"
-    RESUMED = "resumed"
-    MARKERS_SENT = "markers sent"
-    MARKERS_AGAIN = "markers sent again"
-    MARKERS_STOPPED = "markers stopped"
     MARKERS_WRITTEN = "markers written"
 
 
-class TransactionEvent(NamedTuple):
-    """Something that happened to a transactional id, for people (`odradek explain`).
+class StepDecided(NamedTuple):
+    """A step was decided because of a request. `before`: None for an unknown id."""
 
-    `after` is None where nothing changed. `pending`: the state of the step that was on its way.
-    `partitions`, `answer` and `pause_ms`: of markers.
-    """
-
-    wall_ms: int
     transactional_id: str
-    kind: TransactionEventKind
+    cause: Cause
+    call: Call
     before: Transaction | None
-    after: Transaction | None
-    error: ErrorCode = ErrorCode.NONE
-    call: Call | None = None
-    pending: TransactionState | None = None
-    partitions: Sequence[TopicPartition] = ()
-    answer: MarkerAnswer = MarkerAnswer.DONE
-    pause_ms: int = 0
+    after: Transaction
 
+
+class StepNotRecorded(NamedTuple):
+    """The record of a step was refused. `call`: None where the coordinator took the step."""
+
+    transactional_id: str
+    cause: Cause
+    call: Call | None
+    error: ErrorCode
+
+
+class RequestRefused(NamedTuple):
+    """A request was answered with an error. `pending`: the state of the step under way."""
+
+    transactional_id: str
+    cause: Cause
+    call: Call
+    error: ErrorCode
+    held: Transaction | None
+    pending: TransactionState | None
+    partitions: Sequence[TopicPartition]
+
+
+class TransactionTimedOut(NamedTuple):
+    """The coordinator aborts a transaction that has been open for too long, at `wall_ms`."""
+
+    transactional_id: str
+    before: Transaction
+    after: Transaction
+    wall_ms: int
+
+
+class MarkersSent(NamedTuple):
+    """Markers were requested of the leaders of these partitions."""
+
+    transactional_id: str
+    transaction: Transaction
+    partitions: Sequence[TopicPartition]
+
+
+class MarkersRetried(NamedTuple):
+    """Partitions did not take their markers, which are requested again after a pause."""
+
+    transactional_id: str
+    partitions: Sequence[TopicPartition]
+    error: ErrorCode
+    pause_ms: int
+
+
+class MarkersStopped(NamedTuple):
+    """Partitions did not take their markers, and the coordinator leaves the transaction."""
+
+    transactional_id: str
+    partitions: Sequence[TopicPartition]
+    error: ErrorCode
+    answer: MarkerAnswer
+
+
+class TransactionCompleted(NamedTuple):
+    """All markers are written; the Complete record follows."""
+
+    transactional_id: str
+    before: Transaction
+    after: Transaction
+
+
+class CompletionResumed(NamedTuple):
+    """A decided transaction was found at the start; its markers are written again."""
+
+    transactional_id: str
+    transaction: Transaction
+    partitions: Sequence[TopicPartition]
+
+
+class IdExpired(NamedTuple):
+    """An unused id was removed at `wall_ms` (T-06)."""
+
+    transactional_id: str
+    held: Transaction
+    wall_ms: int
+
+
+TransactionEvent = (
+    StepDecided
+    | StepNotRecorded
+    | RequestRefused
+    | TransactionTimedOut
+    | MarkersSent
+    | MarkersRetried
+    | MarkersStopped
+    | TransactionCompleted
+    | CompletionResumed
+    | IdExpired
+)
 
 Observer = Callable[[TransactionEvent], None]
 
 
 def unobserved(_: TransactionEvent) -> None:
-    """Nobody wants to know."""
+    """No observer."""

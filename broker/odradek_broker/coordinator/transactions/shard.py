@@ -44,9 +44,14 @@ from odradek_broker.coordinator.transactions.decisions import (
     verify_partitions,
 )
 from odradek_broker.coordinator.transactions.events import (
+    Cause,
+    CompletionResumed,
+    IdExpired,
     Observer,
-    TransactionEvent,
-    TransactionEventKind,
+    RequestRefused,
+    StepDecided,
+    StepNotRecorded,
+    TransactionTimedOut,
     unobserved,
 )
 from odradek_broker.coordinator.transactions.markers import PartitionCodes
@@ -93,8 +98,8 @@ _DECISION_DURABLE = {
     _S.PREPARE_ABORT: FaultPoint.PREPARE_ABORT_DURABLE,
 }
 _STEP_DURABLE = {
-    TransactionEventKind.INIT: FaultPoint.INIT_PRODUCER_ID_DURABLE,
-    TransactionEventKind.ADD: FaultPoint.PARTITIONS_ADDED_DURABLE,
+    Cause.INIT: FaultPoint.INIT_PRODUCER_ID_DURABLE,
+    Cause.ADD: FaultPoint.PARTITIONS_ADDED_DURABLE,
 }
 
 
@@ -128,7 +133,7 @@ class PendingTransitions:
 
     def record(
         self,
-        kind: TransactionEventKind,
+        cause: Cause,
         after: Transaction,
         replies: list[Reply[Any]],
         now: Instant,
@@ -147,19 +152,20 @@ class PendingTransitions:
         check_step(name, state, after.state)
         pending = self._targets[name] = _Target(state if fences else after.state)
         # Told now: what is refused because of it comes after it.
-        self._observer(TransactionEvent(now.wall_ms, name, kind, before, after, call=call))
+        if call is not None:
+            self._observer(StepDecided(name, cause, call, before, after))
+        elif before is not None:
+            self._observer(TransactionTimedOut(name, before, after, now.wall_ms))
         if after.state.is_prepared:
             self._faults.reach(FaultPoint.PREPARE_DECIDED)
             self._faults.reach(FaultPoint.PREPARE_TORN)
-        durable = _DECISION_DURABLE.get(after.state) or _STEP_DURABLE[kind]
+        durable = _DECISION_DURABLE.get(after.state) or _STEP_DURABLE[cause]
 
         def settled(error: ErrorCode, then: Instant) -> Outcome:
             if self._targets.get(name) is pending:
                 del self._targets[name]
             if error is not _E.NONE:
-                self._observer(
-                    TransactionEvent(then.wall_ms, name, kind, before, after, error, call)
-                )
+                self._observer(StepNotRecorded(name, cause, call, error))
                 return Outcome()
             self._faults.reach(durable)
             return self._completion.begin(name, then) if after.state.is_prepared else Outcome()
@@ -168,7 +174,7 @@ class PendingTransitions:
 
     def refused(
         self,
-        kind: TransactionEventKind,
+        cause: Cause,
         call: Call,
         error: ErrorCode,
         reply: Reply[Any],
@@ -180,10 +186,7 @@ class PendingTransitions:
         if error is not _E.NONE:
             name = call.transactional_id
             held, state = self._transactions.get(name), self.target(name)
-            event = TransactionEvent(
-                now.wall_ms, name, kind, held, None, error, call, state, partitions
-            )
-            self._observer(event)
+            self._observer(RequestRefused(name, cause, call, error, held, state, partitions))
         return Outcome(replies=[reply])
 
     def take_producer_id(
@@ -215,11 +218,12 @@ class PendingTransitions:
             self._targets[held.transactional_id] = _Target(_S.DEAD)
 
         def settled(error: ErrorCode, then: Instant) -> Outcome:
-            kind = TransactionEventKind.EXPIRED
             for held in expired:
                 name = held.transactional_id
                 self._targets.pop(name, None)
-                self._observer(TransactionEvent(then.wall_ms, name, kind, held, None, error))
+                # After an error the next scan finds it again.
+                if error is _E.NONE:
+                    self._observer(IdExpired(name, held, then.wall_ms))
             return Outcome()
 
         records = [tombstone(held.transactional_id) for held in expired]
@@ -379,15 +383,7 @@ class TransactionShard:
         for name, held in self.transactions.items():
             if held.state.is_prepared:
                 partitions = sorted(held.partitions)
-                event = TransactionEvent(
-                    now.wall_ms,
-                    name,
-                    TransactionEventKind.RESUMED,
-                    held,
-                    None,
-                    partitions=partitions,
-                )
-                self._observer(event)
+                self._observer(CompletionResumed(name, held, partitions))
                 # One at a time: each may write a record.
                 self.outbox.append(DecideAgain(partial(self._completion.begin, name)))
         return Outcome()
@@ -430,11 +426,11 @@ class TransactionShard:
         if self._pending.is_busy(name):
             answer = InitAnswer(_E.CONCURRENT_TRANSACTIONS)
             reply = Reply(deferred, answer, InitAnswer)
-            return self._pending.refused(TransactionEventKind.INIT, call, answer.error, reply, now)
+            return self._pending.refused(Cause.INIT, call, answer.error, reply, now)
         if name not in self.transactions and not self._has_room():
             refusal = InitAnswer(_E.POLICY_VIOLATION)
             reply = Reply(deferred, refusal, InitAnswer)
-            return self._pending.refused(TransactionEventKind.INIT, call, refusal.error, reply, now)
+            return self._pending.refused(Cause.INIT, call, refusal.error, reply, now)
         decision = decide_init_producer_id(self.transactions.get(name), call, fresh_id, now.wall_ms)
         if decision.needs_producer_id:
             return self._pending.take_producer_id(
@@ -453,13 +449,9 @@ class TransactionShard:
             )
         reply = Reply(deferred, answer, InitAnswer)
         if decision.after is None:
-            return self._pending.refused(
-                TransactionEventKind.INIT, call, decision.error, reply, now
-            )
+            return self._pending.refused(Cause.INIT, call, decision.error, reply, now)
         fences = decision.after.state is _S.PREPARE_ABORT
-        return self._pending.record(
-            TransactionEventKind.INIT, decision.after, [reply], now, call, fences=fences
-        )
+        return self._pending.record(Cause.INIT, decision.after, [reply], now, call, fences=fences)
 
     # --- Partitions ---
 
@@ -483,9 +475,9 @@ class TransactionShard:
 
         reply = Reply(deferred, codes, refused)
         if decision.after is None:
-            return self._pending.refused(TransactionEventKind.ADD, call, decision.error, reply, now)
+            return self._pending.refused(Cause.ADD, call, decision.error, reply, now)
         self._added_at_ms = now.monotonic_ms
-        return self._pending.record(TransactionEventKind.ADD, decision.after, [reply], now, call)
+        return self._pending.record(Cause.ADD, decision.after, [reply], now, call)
 
     def verify(self, call: AddCall, deferred: Deferred[PartitionCodes], now: Instant) -> Outcome:
         """T-22, T-62: are they in?"""
@@ -494,9 +486,7 @@ class TransactionShard:
         refused = [part for part, code in codes.items() if code is not _E.NONE]
         if not refused:
             return Outcome(replies=[reply])
-        return self._pending.refused(
-            TransactionEventKind.VERIFY, call, codes[refused[0]], reply, now, refused
-        )
+        return self._pending.refused(Cause.VERIFY, call, codes[refused[0]], reply, now, refused)
 
     def _decide_add(self, call: AddCall, now: Instant) -> Decision:
         name = call.transactional_id
@@ -514,7 +504,7 @@ class TransactionShard:
     ) -> Outcome:
         """T-30, T-65. The answer goes when the decision is durable, before any marker (T-31)."""
         name = call.transactional_id
-        kind = TransactionEventKind.COMMIT if call.commit else TransactionEventKind.ABORT
+        cause = Cause.COMMIT if call.commit else Cause.ABORT
         decision = decide_end(
             self.transactions.get(name), call, self._pending.is_busy(name), fresh_id, now.wall_ms
         )
@@ -527,8 +517,8 @@ class TransactionShard:
         answer = EndAnswer(decision.error, decision.producer_id, decision.epoch)
         reply = Reply(deferred, answer, EndAnswer)
         if decision.after is None:
-            return self._pending.refused(kind, call, decision.error, reply, now)
-        return self._pending.record(kind, decision.after, [reply], now, call)
+            return self._pending.refused(cause, call, decision.error, reply, now)
+        return self._pending.record(cause, decision.after, [reply], now, call)
 
     # --- Markers ---
 
@@ -612,9 +602,7 @@ class TransactionShard:
                 lambda error: None,  # The next scan finds it again.
             )
         assert decision.after is not None
-        return self._pending.record(
-            TransactionEventKind.TIMEOUT, decision.after, [], now, fences=True
-        )
+        return self._pending.record(Cause.TIMEOUT, decision.after, [], now, fences=True)
 
     # --- Expiry of ids (T-06) ---
 
