@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from odradek_broker.coordinator.transactions.decisions import AddCall
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.explain.sentences import describe_client
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import TransactionAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, topic, transactional_id
 from odradek_broker.topic_partition import TopicPartition
@@ -35,7 +35,7 @@ _Codes = Mapping[TopicPartition, ErrorCode]
 
 
 def handle(
-    node: Node, context: RequestContext, request: AddPartitionsToTxnRequest
+    node: TransactionAndMetadataParts, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
     """Add all partitions or none of them; each has a code (T-21). Without partitions a transaction
     begins as well."""
@@ -50,7 +50,7 @@ def handle(
 
 
 def _for_client(
-    node: Node, context: RequestContext, request: AddPartitionsToTxnRequest
+    node: TransactionAndMetadataParts, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> Deferred[_Codes]:
     name = request.v3_and_below_transactional_id
     parts = _partitions(request.v3_and_below_topics)
@@ -73,7 +73,9 @@ def _for_client(
 
 
 def _between_brokers(
-    node: Node, context: RequestContext, transactions: Sequence[AddPartitionsToTxnTransaction]
+    node: TransactionAndMetadataParts,
+    context: RequestContext,
+    transactions: Sequence[AddPartitionsToTxnTransaction],
 ) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
     """T-22: every transaction on its own."""
     if not node.authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER):
@@ -94,7 +96,9 @@ def _between_brokers(
     return gather([_for_broker(node, asked) for asked in transactions]).map(answer)
 
 
-def _for_broker(node: Node, asked: AddPartitionsToTxnTransaction) -> Deferred[_Codes]:
+def _for_broker(
+    node: TransactionAndMetadataParts, asked: AddPartitionsToTxnTransaction
+) -> Deferred[_Codes]:
     parts = _partitions(asked.topics)
     if not asked.transactional_id:
         return _all(parts, ErrorCode.INVALID_REQUEST)
@@ -110,7 +114,9 @@ def _for_broker(node: Node, asked: AddPartitionsToTxnTransaction) -> Deferred[_C
     )
 
 
-def _fit(node: Node, context: RequestContext, part: TopicPartition) -> ErrorCode:
+def _fit(
+    node: TransactionAndMetadataParts, context: RequestContext, part: TopicPartition
+) -> ErrorCode:
     """The error that forbids this client to write to the partition, or NONE (A-05). No client may
     write to the broker's internal topics."""
     name = part[0]
@@ -120,7 +126,7 @@ def _fit(node: Node, context: RequestContext, part: TopicPartition) -> ErrorCode
     return _known(node, part)
 
 
-def _known(node: Node, part: TopicPartition) -> ErrorCode:
+def _known(node: TransactionAndMetadataParts, part: TopicPartition) -> ErrorCode:
     if node.metadata.leader_of(*part) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE

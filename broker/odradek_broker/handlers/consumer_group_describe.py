@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.coordinator.groups.administration import consumer_not_described
 from odradek_broker.deferred import Deferred, gather
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import GroupAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import (
     Operation,
@@ -21,7 +21,7 @@ from odradek_protocol.schemas.consumer_group_describe import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: ConsumerGroupDescribeRequest
+    node: GroupAndMetadataParts, context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> Deferred[ConsumerGroupDescribeResponse]:
     """Answer with an entry for every group, in the order of the request and without repetition
     (D11)."""
@@ -34,7 +34,9 @@ def handle(
     return gather(found).map(answer)
 
 
-def _describe(node: Node, context: RequestContext, name: str) -> Deferred[DescribedConsumerGroup]:
+def _describe(
+    node: GroupAndMetadataParts, context: RequestContext, name: str
+) -> Deferred[DescribedConsumerGroup]:
     off = node.metadata.consumer_groups_off
     if off:
         return Deferred.of(consumer_not_described(name, ErrorCode.UNSUPPORTED_VERSION, off))
@@ -46,7 +48,7 @@ def _describe(node: Node, context: RequestContext, name: str) -> Deferred[Descri
 
 
 def _shown(
-    node: Node,
+    node: GroupAndMetadataParts,
     context: RequestContext,
     request: ConsumerGroupDescribeRequest,
     held: DescribedConsumerGroup,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.coordinator.groups.consumer.heartbeat import heartbeat_error
 from odradek_broker.deferred import Deferred
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import GroupAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import (
     Operation,
@@ -20,7 +20,7 @@ from odradek_protocol.schemas.consumer_group_heartbeat import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    node: GroupAndMetadataParts, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]:
     """Answered at once, but never ahead of what is being made durable."""
     if node.metadata.consumer_groups_off:

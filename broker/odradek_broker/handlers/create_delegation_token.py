@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.handlers._delegation_tokens import USER, refusal
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import Authorized
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, Resource, ResourceType
 from odradek_protocol.errors import ErrorCode
@@ -15,7 +15,7 @@ from odradek_protocol.schemas.create_delegation_token import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: CreateDelegationTokenRequest
+    node: Authorized, context: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
     """Why there is no token for the owner."""
     error, time_ms = refusal(context)
@@ -35,7 +35,9 @@ def handle(
     return answer
 
 
-def _may_ask(node: Node, context: RequestContext, request: CreateDelegationTokenRequest) -> bool:
+def _may_ask(
+    node: Authorized, context: RequestContext, request: CreateDelegationTokenRequest
+) -> bool:
     """CREATE_TOKENS on an owner who is somebody else (A-74)."""
     owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
     if not request.owner_principal_name or owner == f"{USER}:{context.user}":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred, gather
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, group
 from odradek_protocol.errors import ErrorCode
@@ -15,7 +15,7 @@ from odradek_protocol.schemas.delete_groups import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: DeleteGroupsRequest
+    node: GroupParts, context: RequestContext, request: DeleteGroupsRequest
 ) -> Deferred[DeleteGroupsResponse]:
     """Errors are per group; each group is answered once."""
     names = list(dict.fromkeys(request.groups_names))
@@ -30,7 +30,7 @@ def handle(
     return gather([_delete(node, context, name) for name in names]).map(answer)
 
 
-def _delete(node: Node, context: RequestContext, name: str) -> Deferred[ErrorCode]:
+def _delete(node: GroupParts, context: RequestContext, name: str) -> Deferred[ErrorCode]:
     if not node.authorizer.allows(context, Operation.DELETE, group(name)):
         return Deferred.of(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return node.groups.delete_group(name)

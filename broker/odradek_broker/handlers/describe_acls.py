@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from odradek_broker.handlers._parts import MetadataParts
 from odradek_broker.metadata.acls import filter_of, is_unknown
-from odradek_broker.node import Node
 from odradek_broker.request import CloseConnection, RequestContext
 from odradek_broker.security.acls import Acl
 from odradek_broker.security.authorizer import (
@@ -23,7 +23,7 @@ from odradek_protocol.schemas.describe_acls import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: DescribeAclsRequest
+    node: MetadataParts, context: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse:
     """The ACLs by resource, or an error."""
     if is_unknown(request):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from odradek_broker.handlers._parts import MetadataParts
 from odradek_broker.metadata.client_quotas import FilterComponent, describe_client_quotas
 from odradek_broker.metadata.errors import AdminError
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_protocol.errors import ErrorCode
@@ -18,7 +18,7 @@ from odradek_protocol.schemas.describe_client_quotas import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: DescribeClientQuotasRequest
+    node: MetadataParts, context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     """All quotas that the filter fits, or an error."""
     if not node.authorizer.allows(context, Operation.DESCRIBE_CONFIGS, CLUSTER):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.coordinator.groups.administration import not_described
 from odradek_broker.deferred import Deferred, gather
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, authorized_operations, group
 from odradek_protocol.errors import ErrorCode
@@ -17,7 +17,7 @@ from odradek_protocol.schemas.describe_groups import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: DescribeGroupsRequest
+    node: GroupParts, context: RequestContext, request: DescribeGroupsRequest
 ) -> Deferred[DescribeGroupsResponse]:
     """Answer with an entry for every group, in the order of the request and without repetition
     (D11)."""
@@ -36,7 +36,7 @@ def handle(
     return gather(found).map(answer)
 
 
-def _describe(node: Node, context: RequestContext, name: str) -> Deferred[DescribedGroup]:
+def _describe(node: GroupParts, context: RequestContext, name: str) -> Deferred[DescribedGroup]:
     if not node.authorizer.allows(context, Operation.DESCRIBE, group(name)):
         return Deferred.of(not_described(name, ErrorCode.GROUP_AUTHORIZATION_FAILED))
     return node.groups.describe_group(name)

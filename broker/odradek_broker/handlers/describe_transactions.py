@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.deferred import Deferred, gather
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import TransactionParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, topic, transactional_id
 from odradek_protocol.errors import ErrorCode
@@ -17,7 +17,7 @@ from odradek_protocol.schemas.describe_transactions import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: DescribeTransactionsRequest
+    node: TransactionParts, context: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse | Deferred[DescribeTransactionsResponse]:
     """Answer with an entry for every id, in the request's order, without repetition (D11)."""
     names = list(dict.fromkeys(request.transactional_ids))
@@ -28,7 +28,9 @@ def handle(
     )
 
 
-def _describe(node: Node, context: RequestContext, name: str) -> Deferred[TransactionState]:
+def _describe(
+    node: TransactionParts, context: RequestContext, name: str
+) -> Deferred[TransactionState]:
     if not node.authorizer.allows(context, Operation.DESCRIBE, transactional_id(name)):
         return Deferred.of(_failed(name, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     if not name:
@@ -41,7 +43,7 @@ def _describe(node: Node, context: RequestContext, name: str) -> Deferred[Transa
     return node.transactions.describe(name).map(answer)
 
 
-def _state(node: Node, context: RequestContext, held: Transaction) -> TransactionState:
+def _state(node: TransactionParts, context: RequestContext, held: Transaction) -> TransactionState:
     by_topic: dict[str, list[int]] = {}
     for name, index in sorted(held.partitions):
         by_topic.setdefault(name, []).append(index)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from odradek_broker.coordinator.transactions.decisions import VERSION_2, EndAnswer, EndCall
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.sentences import describe_client
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import TransactionParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, transactional_id
 from odradek_protocol.errors import ErrorCode
@@ -22,7 +22,7 @@ from odradek_protocol.schemas.end_txn import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: EndTxnRequest
+    node: TransactionParts, context: RequestContext, request: EndTxnRequest
 ) -> EndTxnResponse | Deferred[EndTxnResponse]:
     """Answered when the decision is durable, before the markers are written (T-31)."""
     name = request.transactional_id

@@ -4,7 +4,7 @@ A-13)."""
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, group
 from odradek_protocol.errors import ErrorCode
@@ -12,7 +12,7 @@ from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatRespon
 
 
 def handle(
-    node: Node, context: RequestContext, request: HeartbeatRequest
+    node: GroupParts, context: RequestContext, request: HeartbeatRequest
 ) -> Deferred[HeartbeatResponse]:
     """Answered at once, but never ahead of what is being made durable."""
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):

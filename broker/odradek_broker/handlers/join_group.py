@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.coordinator.groups.responses import join_error
 from odradek_broker.deferred import Deferred
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, group, visible_topics
 from odradek_protocol.errors import ErrorCode
@@ -16,7 +16,7 @@ from odradek_protocol.schemas.join_group import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: JoinGroupRequest
+    node: GroupParts, context: RequestContext, request: JoinGroupRequest
 ) -> Deferred[JoinGroupResponse]:
     """Parked until the join phase is over."""
     version = context.api_version

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, group
 from odradek_protocol.errors import ErrorCode
@@ -11,7 +11,7 @@ from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupRe
 
 
 def handle(
-    node: Node, context: RequestContext, request: LeaveGroupRequest
+    node: GroupParts, context: RequestContext, request: LeaveGroupRequest
 ) -> Deferred[LeaveGroupResponse]:
     """Remove one member from its group, or from version 3 on a list of members."""
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):

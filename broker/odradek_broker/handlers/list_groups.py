@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from odradek_broker.coordinator.groups.administration import GroupSummary
 from odradek_broker.deferred import Deferred
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, group
 from odradek_protocol.errors import ErrorCode
@@ -20,7 +20,7 @@ from odradek_protocol.schemas.list_groups import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: ListGroupsRequest
+    node: GroupParts, context: RequestContext, request: ListGroupsRequest
 ) -> Deferred[ListGroupsResponse]:
     """The groups that pass both filters and that the client may describe."""
     states = {state.lower() for state in request.states_filter}

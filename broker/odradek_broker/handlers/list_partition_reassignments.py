@@ -5,7 +5,7 @@ One node has every replica, so none ever moves (D8).
 
 from __future__ import annotations
 
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import Authorized
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
 from odradek_protocol.errors import ErrorCode
@@ -18,7 +18,7 @@ from odradek_protocol.schemas.list_partition_reassignments import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: ListPartitionReassignmentsRequest
+    node: Authorized, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """No partition, whatever the request names; a refusal names them all, without replicas, as in
     Kafka."""

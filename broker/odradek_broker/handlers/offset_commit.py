@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
 from odradek_broker.deferred import Deferred
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import GroupAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_protocol.errors import ErrorCode
@@ -18,7 +18,7 @@ from odradek_protocol.schemas.offset_commit import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: OffsetCommitRequest
+    node: GroupAndMetadataParts, context: RequestContext, request: OffsetCommitRequest
 ) -> Deferred[OffsetCommitResponse]:
     """Partitions that do not exist or may not be read get their own error; the coordinator answers
     the others."""
@@ -65,7 +65,7 @@ def handle(
 
 
 def _names(
-    node: Node, context: RequestContext, request: OffsetCommitRequest
+    node: GroupAndMetadataParts, context: RequestContext, request: OffsetCommitRequest
 ) -> list[tuple[str | None, ErrorCode]]:
     """For each topic its name, and the error of partitions that do not exist; None and the error of
     all its partitions where nothing may be stored (A-14)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek_broker.coordinator.groups.administration import DeletedOffsets
 from odradek_broker.deferred import Deferred
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import GroupAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_broker.topic_partition import TopicPartition
@@ -18,7 +18,7 @@ from odradek_protocol.schemas.offset_delete import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: OffsetDeleteRequest
+    node: GroupAndMetadataParts, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Deferred[OffsetDeleteResponse]:
     """Partitions that do not exist get their own error; the coordinator answers the others."""
     if not node.authorizer.allows(context, Operation.DELETE, group(request.group_id)):

@@ -16,7 +16,7 @@ from odradek_broker.coordinator.groups.offsets import (
     FetchingMember,
 )
 from odradek_broker.deferred import Deferred, gather
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import GroupAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import (
     Operation,
@@ -43,7 +43,7 @@ from odradek_protocol.schemas.offset_fetch import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: OffsetFetchRequest
+    node: GroupAndMetadataParts, context: RequestContext, request: OffsetFetchRequest
 ) -> Deferred[OffsetFetchResponse]:
     """Reads change nothing, not even a session timer (O-10).
 
@@ -74,7 +74,7 @@ def _each_once(asked: Iterable[OffsetFetchRequestGroup]) -> Collection[OffsetFet
 
 
 def _fetch(
-    node: Node,
+    node: GroupAndMetadataParts,
     context: RequestContext,
     group_id: str,
     partitions: list[tuple[str, int]] | None,
@@ -119,7 +119,7 @@ def _fetch(
 
 
 def _one_group(
-    node: Node, context: RequestContext, request: OffsetFetchRequest
+    node: GroupAndMetadataParts, context: RequestContext, request: OffsetFetchRequest
 ) -> Deferred[OffsetFetchResponse]:
     version = context.api_version
     partitions = None
@@ -157,7 +157,7 @@ def _one_group(
 
 
 def _group(
-    node: Node,
+    node: GroupAndMetadataParts,
     context: RequestContext,
     asked: OffsetFetchRequestGroup,
     require_stable: bool,

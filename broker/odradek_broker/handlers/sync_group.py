@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from odradek_broker.coordinator.groups.responses import sync_error
 from odradek_broker.deferred import Deferred
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import GroupParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, group
 from odradek_protocol.errors import ErrorCode
@@ -13,7 +13,7 @@ from odradek_protocol.schemas.sync_group import PROTOCOL_SINCE, SyncGroupRequest
 
 
 def handle(
-    node: Node, context: RequestContext, request: SyncGroupRequest
+    node: GroupParts, context: RequestContext, request: SyncGroupRequest
 ) -> Deferred[SyncGroupResponse]:
     """Parked until the leader's assignment is durable.
 

@@ -190,7 +190,7 @@ def test_join_errors_in_every_version(world: GroupWorld, version: int) -> None:
 
 def test_n10_an_abandoned_join_of_an_old_client_reaches_the_coordinator(world: GroupWorld) -> None:
     world.stable(1)
-    answer = join_group.handle(world, context(3), _join(3))  # type: ignore[arg-type]
+    answer = join_group.handle(world, context(3), _join(3))
     answer.abandon()
     parked = [member.parked_join for member in world.group().members.values()]
     assert [deferred.abandoned for deferred in parked if deferred is not None] == [True]
@@ -199,7 +199,7 @@ def test_n10_an_abandoned_join_of_an_old_client_reaches_the_coordinator(world: G
 def test_a_client_without_an_id_gets_one_all_the_same(world: GroupWorld) -> None:
     nameless = context(9)
     nameless.client_id = None
-    answer = join_group.handle(world, nameless, _join(9)).result()  # type: ignore[arg-type]
+    answer = join_group.handle(world, nameless, _join(9)).result()
     assert answer.member_id == "-00000000-0000-0000-0000-000000000001"
 
 
