@@ -70,7 +70,7 @@ class ParkedFetches:
 
 
 class ParkedFetch(Deferred[A]):
-    """One of them, and the answer that it becomes."""
+    """A parked fetch, and the answer that it becomes."""
 
     __slots__ = ("_fetch", "_max_wait_ms", "_parked", "_partitions", "_session", "_timeouts")
 
@@ -106,7 +106,7 @@ class ParkedFetch(Deferred[A]):
             self.resolve(self._fetch.read())
 
     def timed_out(self) -> None:
-        """Its max.wait.ms is over."""
+        """Answer with what can be read now: max.wait.ms is over."""
         self.answer()
 
     def include(self, requested: RequestedPartition, partition: Partition) -> None:

@@ -8,6 +8,16 @@ A session is settled at a partition when its client has read everything there an
 An incremental fetch would find nothing to tell of it, so it is not looked at again until the client
 asks for something else there, the partition moves in any way (`Partition.settled`), or a topic
 changes. A fetch costs as much as has changed, whatever the session has.
+
+    Session.partitions:  t-0  t-1  t-2  t-3 ... t-999    named once, by a full fetch
+
+    settled:             t-0  t-3 ... t-999          not looked at; each is in `Partition.settled`
+                          |  ^
+         the partition    |  |  nothing new, and the client
+         moves: `moved`   v  |  knows the offsets: `settle`
+    Session.attention:   t-1  t-2                    read by the next incremental fetch, those that
+                          |                          had no records first (F-25)
+                          +--> answer: the changed partitions alone (F-24)
 """
 
 from __future__ import annotations
@@ -44,8 +54,9 @@ Key = tuple[str | bytes, int]
 
 @dataclass(slots=True, eq=False)
 class RequestedPartition:
-    """One partition of a fetch. `error`: why it cannot be read; NONE if it can. `turn`: its place
-    in the reading order of its session. `settled_at`: where the session is settled, if it is."""
+    """A partition of a fetch. `error`: the reason why it cannot be read, or NONE. `turn`: its place
+    in the reading order of its session. `settled_at`: the partition at which the session is
+    settled, or None."""
 
     topic: str
     topic_id: bytes
@@ -79,7 +90,7 @@ class RequestedPartition:
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def changed_by(self, answer: PartitionData) -> bool:
-        """Whether an incremental answer has this partition (F-24)."""
+        """True if an incremental answer has this partition (F-24)."""
         return bool(
             answer.records
             or answer.error_code
@@ -112,11 +123,10 @@ class WaitingFetch(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """What a client named, and how much of it it knows. `attention`: the partitions at which it is
-    not settled. `tells_divergence`: whether its last request was of a version whose answers can.
-    `topics_version`, `isolation_level`: those that the others were found settled with. `waiting`:
-    its one fetch that waits.
-    """
+    """The partitions that a client named, and what it knows of them. `attention`: the partitions at
+    which the session is not settled. `tells_divergence`: true if the version of the last request
+    has diverging epochs in its answers. `topics_version`, `isolation_level`: those under which the
+    session was found settled. `waiting`: the session's fetch that waits."""
 
     id: int
     uses_topic_ids: bool
@@ -144,13 +154,13 @@ class Session:
         requested.turn = self._turns
 
     def settle(self, requested: RequestedPartition, partition: Partition) -> None:
-        """There is nothing to tell of it until the partition moves."""
+        """Note that the session is settled at a partition until that moves."""
         del self.attention[requested]
         requested.settled_at = partition
         partition.settled[requested] = None
 
     def look_at(self, requested: RequestedPartition) -> None:
-        """Settled or not, the next fetch looks at it."""
+        """Let the next fetch look at the partition, settled or not."""
         partition = requested.settled_at
         if partition is not None:
             requested.settled_at = None
@@ -158,7 +168,7 @@ class Session:
             self.attention[requested] = None
 
     def look_at_all(self) -> None:
-        """As `look_at`, of all partitions."""
+        """Let the next fetch look at all partitions."""
         for requested in self.partitions.values():
             self.look_at(requested)
 
