@@ -1,11 +1,10 @@
-"""Ordered faults: what the users of a broker that was started with `--testing` may let happen to
-it.
+"""Ordered faults of a broker that was started with `--testing`.
 
-A rule (`rules.py`) picks requests by API, topic, group, transactional id or client id, and says
-what becomes of them, and how often. `orders.py` reads rules from JSON, `requests.py` tells what a
-request names, `answers.py` gives the error answer of every API, `disk.py` the files of a disk that
-is slow or full. Nothing of it is there in a broker that was started without the option.
+A rule (`rules.py`) selects requests by API, topic, group, transactional id or client id, and says
+what becomes of them, and how often; it also has the files of a disk that is slow or full.
+`orders.py` reads rules from JSON; `answers.py` finds the names in a request and gives the error
+answer of every API. A broker that was started without the option has none of this.
 
-These are apart from the fault points of `platform/fault_points.py`, at which a broker under test
-kills itself: no order arms one.
+Ordered faults are apart from the fault points of `platform/fault_points.py`, at which a broker
+under test kills itself: no order arms one.
 """
