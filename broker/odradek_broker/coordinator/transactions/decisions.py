@@ -302,9 +302,9 @@ def verify_partitions(held: Transaction | None, call: AddCall) -> dict[TopicPart
 def decide_end(
     held: Transaction | None, call: EndCall, pending: bool, fresh_id: int | None, wall_ms: int
 ) -> Decision:
-    """The effect of an EndTxn; the tables are in `states`. `pending`: a step of this id is on its
-    way, which it is from the decision to end a transaction until its Complete record is durable
-    (T-65)."""
+    """The effect of an EndTxn; tables are in `transaction.py`. `pending`: true from the decision
+    of a step until its record is durable; for the end of a transaction, its Complete record (T-65).
+    """
     if held is None:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
     pending = pending or held.state.is_prepared
