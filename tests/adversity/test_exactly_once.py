@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import budget
 from eos_run import KEYS, PARTITIONS, REST_S, Plan, Result, run
 from eos_worker import HEARTBEAT_MS, SESSION_MS
 
@@ -54,7 +55,7 @@ def _judge(result: Result) -> None:
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-@pytest.mark.parametrize("library", ["confluent-kafka", "odradek"])
+@pytest.mark.parametrize("library", budget.of_which(["confluent-kafka", "odradek"], []))
 def test_every_record_arrives_once_and_in_order_whoever_dies(library: str, tmp_path: Path) -> None:
     plan = Plan(
         library,
@@ -74,9 +75,9 @@ def test_every_record_arrives_once_and_in_order_whoever_dies(library: str, tmp_p
 @pytest.mark.parametrize(
     ("library", "protocol"),
     [
-        ("confluent-kafka", "eager"),
-        ("odradek", "eager"),
-        ("odradek", "cooperative"),
+        pytest.param("confluent-kafka", "eager", marks=pytest.mark.full),
+        pytest.param("odradek", "eager", marks=pytest.mark.full),
+        pytest.param("odradek", "cooperative", marks=pytest.mark.full),
         ("odradek", "next"),
         pytest.param("confluent-kafka", "cooperative", marks=pytest.mark.slow),
         pytest.param("confluent-kafka", "next", marks=pytest.mark.slow),

@@ -16,8 +16,10 @@ from tests.adversity.fuzz.limits import check_exactly
 from tests.adversity.fuzz.mutations import mutations
 from tests.adversity.fuzz.target import TARGETS, Broken, Target, TooMuchMemory, found, load
 
-_SEEDS_MAX = 60
-_MUTATIONS = 60
+import budget
+
+_SEEDS_MAX = budget.examples(60)
+_MUTATIONS = budget.examples(60)
 
 
 def _check(target: Target, data: bytes, where: str) -> None:
@@ -53,6 +55,7 @@ def test_what_was_found_once_is_answered_or_refused(
 
 
 @pytest.mark.parametrize("target", TARGETS, indirect=True)
+@pytest.mark.budgeted
 def test_seeds_and_mutations_are_answered_or_refused(target: Target, memory_counted: None) -> None:
     seeds = [seed[: target.input_bytes_max] for seed in target.seeds()]
     seeds = seeds[:: max(1, len(seeds) // _SEEDS_MAX)]

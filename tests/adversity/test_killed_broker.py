@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+import budget
 from broker_process import BrokerProcess
 from odradek_protocol.records.batch import read_header_alone
 from odradek_protocol.records.layout import HEADER_BYTES, PACKED_HEADER
@@ -240,7 +241,7 @@ def kill_loop(broker: BrokerProcess, seed: int, kills: int) -> None:
     broker.stop()
 
 
-@pytest.mark.parametrize("durability", ["fsync", "page-cache"])
+@pytest.mark.parametrize("durability", budget.of_which(["fsync", "page-cache"], ["fsync"]))
 def test_d5_killed_broker_keeps_what_it_acknowledged(
     brokers: Callable[[str], BrokerProcess], durability: str
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+import budget
 from broker_process import BrokerProcess
 
 DEADLINE_S = 40.0
@@ -124,7 +125,7 @@ def _kill_loop(folder: Path, durability: str, seed: int, kills: int) -> None:
         broker.stop()
 
 
-@pytest.mark.parametrize("durability", ["fsync", "page-cache"])
+@pytest.mark.parametrize("durability", budget.of_which(["fsync", "page-cache"], ["page-cache"]))
 def test_d5_o03_killed_broker_keeps_the_offsets_it_acknowledged(
     tmp_path: Path, durability: str
 ) -> None:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+import budget
 from node_world import NodeWorld
 from odradek.simulation.disk import Crashed, Failure
 
@@ -140,7 +141,7 @@ def test_l45_the_metadata_snapshot_waits_for_the_renaming(world: NodeWorld) -> N
     assert not world.logs.removals_pending
 
 
-@pytest.mark.parametrize("keep_page_cache", [False, True])
+@pytest.mark.parametrize("keep_page_cache", budget.of_which([False, True], [False]))
 def test_l45_d4_a_crash_at_any_step_of_many_partitions(keep_page_cache: bool) -> None:
     at = 0
     while True:

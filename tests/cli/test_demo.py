@@ -165,6 +165,7 @@ def _topics(address: str) -> list[str]:
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_the_whole_demo_needs_no_java_and_leaves_nothing_behind(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -189,6 +190,7 @@ def test_the_whole_demo_needs_no_java_and_leaves_nothing_behind(
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_a_wrong_number_is_found_out_and_somebody_elses_broker_left_as_it_was(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -247,6 +247,7 @@ def test_consume_commits_and_leaves_on_a_signal(
     assert positions(shell, group) == {0: (100, 0), 1: (10, 0)}
 
 
+@pytest.mark.full
 def test_consume_ends_on_a_full_disk_and_says_that_it_has_not_committed(
     tmp_path: Path, unique_topic: str
 ) -> None:

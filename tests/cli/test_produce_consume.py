@@ -7,9 +7,11 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import budget
 from command_line import PATIENCE_S, Commands, Shell
 from odradek.broker import SubprocessBroker
 
@@ -84,12 +86,20 @@ def test_files_and_a_record_delimiter(shell: Shell, unique_topic: str, tmp_path:
     assert shell.run("consume", unique_topic, "-e").split() == [b"one", b"two", b"three"]
 
 
+def _only_full(options: tuple[str, ...]) -> Any:
+    return pytest.param(options, marks=pytest.mark.full)
+
+
 #: So many that they are sent and printed by whole batches.
 LARGE = b"".join(b"%d \xff%s\n" % (n, b"x" * (n % 90)) for n in range(40_000))
 
 
 @pytest.mark.parametrize(
-    "options", [(), ("-z", "zstd"), ("-p", "1"), ("--transactional-id", "large"), ("-k", "k")]
+    "options",
+    [
+        *map(_only_full, [(), ("-z", "zstd"), ("-p", "1"), ("-k", "k")]),
+        ("--transactional-id", "large"),
+    ],
 )
 def test_a_large_file_comes_back_as_it_was(
     shell: Shell, unique_topic: str, tmp_path: Path, options: tuple[str, ...]
@@ -110,6 +120,7 @@ def test_a_large_file_comes_back_as_it_was(
         assert in_order == [b"", LARGE]
 
 
+@pytest.mark.full
 def test_a_large_file_has_any_delimiter_and_empty_records(
     shell: Shell, unique_topic: str, tmp_path: Path
 ) -> None:
@@ -259,7 +270,10 @@ def test_a_partition_that_is_not_there_is_one_line(shell: Shell, unique_topic: s
     )
 
 
-@pytest.mark.parametrize("command", ["consume {topic} -e", "topic describe {topic}"])
+@pytest.mark.parametrize(
+    "command",
+    budget.of_which(["consume {topic} -e", "topic describe {topic}"], ["consume {topic} -e"]),
+)
 def test_output_that_cannot_be_written_is_one_line_or_none(
     shell: Shell, unique_topic: str, command: str
 ) -> None:
@@ -308,7 +322,9 @@ def test_what_could_not_be_written_is_not_committed_as_read(
         ("SILENT", "(it was made, and nobody answered)"),
     ],
 )
-@pytest.mark.parametrize("command", ["topic list", "produce t", "consume t"])
+@pytest.mark.parametrize(
+    "command", budget.of_which(["topic list", "produce t", "consume t"], ["produce t"])
+)
 def test_a_broker_that_is_not_there_is_an_error_with_its_cause(
     bootstrap: str, cause: str, command: str
 ) -> None:
@@ -325,6 +341,7 @@ def test_a_broker_that_is_not_there_is_an_error_with_its_cause(
     assert "Traceback" not in shell.stderr
 
 
+@pytest.mark.full
 def test_a_resolver_that_hangs_does_not_hold_up_the_end() -> None:
     code = (
         "import socket, sys, time\n"

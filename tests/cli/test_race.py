@@ -167,6 +167,7 @@ def _left(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.full
 def test_ours_alone_serve_every_kind_of_row(tmp_path: Path) -> None:
     rows = (
         *("produce-1kb-16kb", "produce-1kb-16kb-idempotent", "partitions-10", "transactions-10ms"),

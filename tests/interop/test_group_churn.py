@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+import budget
 from churn import PARTITIONS, Churn
 
 #: By strategy, who knows it: aiokafka has no cooperative rebalancing, and librdkafka alone has
@@ -32,7 +33,7 @@ def churn(
     assert owned == set(range(PARTITIONS))
 
 
-@EVERY_STRATEGY
+@pytest.mark.parametrize("strategy", budget.of_which(KINDS, ["cooperative-sticky"]))
 def test_k52_k53_some_members_come_leave_and_are_killed(
     address: str, new_topic: Callable[..., str], strategy: str
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka
+import pytest
 
 from odradek import NewTopic, sync
 from odradek_client.admin import QuotaEntity
@@ -40,6 +41,7 @@ def test_n11_q07_librdkafka_is_told_that_it_is_throttled(
     assert waits[0].throttle_time > 0
 
 
+@pytest.mark.full
 def test_q08_librdkafka_reads_everything_though_it_is_throttled(
     address: str, new_topic: Callable[..., str]
 ) -> None:

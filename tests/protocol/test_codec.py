@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import budget
 from many_cases import looped
 from odradek_protocol import codec
 from odradek_protocol.codec import encoders
@@ -87,7 +88,7 @@ class Halves(Message):
     ids=version_id,
     by=api_of,
 )
-@settings(max_examples=12)
+@settings(max_examples=budget.examples(12))
 @given(data=st.data())
 def test_the_generated_codec_means_what_the_declaration_says(
     cls: type[Message], version: int, data: st.DataObject

@@ -16,6 +16,7 @@ from aiokafka import codec as aiokafka_codec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import budget
 from odradek_protocol.compression import (
     BytesBehind,
     Codec,
@@ -60,7 +61,7 @@ def test_codec_of_name() -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 @given(data=st.binary(max_size=5000), repeat=st.integers(1, 60))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=budget.examples(40), deadline=None)
 def test_round_trip(codec: Codec, data: bytes, repeat: int) -> None:
     original = data * repeat
     assert decompress(codec, compress(codec, original), len(original)) == original
@@ -128,7 +129,7 @@ def _xerial_boundaries(packed: bytes) -> set[int]:
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @given(data=st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=budget.examples(300), deadline=None)
 def test_arbitrary_bytes_give_bytes_or_a_compression_error(codec: Codec, data: bytes) -> None:
     for start in (b"", compress(codec, b"abc" * 50)[:7], compress(codec, b"abc" * 50)[:20]):
         with contextlib.suppress(CompressionError):
@@ -137,7 +138,7 @@ def test_arbitrary_bytes_give_bytes_or_a_compression_error(codec: Codec, data: b
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=budget.examples(150), deadline=None)
 def test_damaged_frames_give_bytes_or_a_compression_error(
     codec: Codec, data: st.DataObject
 ) -> None:
@@ -358,6 +359,7 @@ def test_r12_bomb_is_refused_without_growing_beyond_the_limit(codec: Codec) -> N
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
+@pytest.mark.full
 def test_r12_the_bombs_are_real(codec: Codec) -> None:
     """With room for it, what was refused above is sound data (a part of it, for the time it
     takes)."""

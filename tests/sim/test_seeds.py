@@ -12,24 +12,31 @@ from tests.sim.run import faults_of, run_seed
 from tests.sim.shrink import shrink
 from tests.sim.workloads import WORKLOADS
 
+import budget
 from odradek.simulation.faults import Fault
 
 SEEDS = range(1, 6)
+#: Those of every workload, without violations.
+_CLEAN_SEEDS = SEEDS[: 1 if budget.is_short() else 5]
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.budgeted
 def test_d10_nothing_is_violated(workload: str) -> None:
     # Everything at once takes as long as four others.
-    for seed in SEEDS if workload != "everything" else SEEDS[:2]:
+    for seed in _CLEAN_SEEDS if workload != "everything" else _CLEAN_SEEDS[:2]:
         result = run_seed(workload, seed)
         assert result.violations == [], (seed, result.faults)
 
 
+@pytest.mark.budgeted
 def test_d10_a_seed_gives_the_same_trace_whatever_the_hashes() -> None:
-    """Of every workload: two processes, other hash seeds, one text."""
+    """Of every workload, or of one in the short run: two processes, other hash seeds, one text."""
+    workloads = ["transactional-copy"] if budget.is_short() else list(WORKLOADS)
+    chosen = ["--workload", *workloads] if budget.is_short() else []
     running = [
         subprocess.Popen(
-            [sys.executable, *["-m", "tests.sim", "--seed", "2", "--trace"]],
+            [sys.executable, *["-m", "tests.sim", "--seed", "2", "--trace", *chosen]],
             env=os.environ | {"PYTHONHASHSEED": hash_seed},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -40,7 +47,7 @@ def test_d10_a_seed_gives_the_same_trace_whatever_the_hashes() -> None:
     assert [process.returncode for process in running] == [0, 0]
     assert len(traces) == 1
     out, _ = traces.pop()
-    assert all(f"== {workload}, seed 2".encode() in out for workload in WORKLOADS)
+    assert all(f"== {workload}, seed 2".encode() in out for workload in workloads)
     assert b"FAULT" in out
 
 
@@ -51,6 +58,7 @@ def test_d10_nothing_is_violated_when_everything_happens_at_once() -> None:
         assert result.violations == [], (seed, result.faults)
 
 
+@pytest.mark.full
 def test_d10_a_start_with_page_cache_that_syncs_nothing_is_caught_where_durabilities_switch() -> (
     None
 ):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+import budget
 from odradek import sync
 from spark_stream import Records, numbered
 from topic_values import values_of
@@ -53,7 +54,7 @@ def transactions_of(bootstrap: str, commit_id: str) -> int:
     return sum(f":{commit_id}." in each for each in ids)
 
 
-@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize("adaptive", budget.of_which(["true", "false"], ["true"]))
 def test_merged_partitions_are_written_once(
     eager: SparkSession,
     spark_broker: str,
@@ -75,6 +76,7 @@ def test_merged_partitions_are_written_once(
 
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.full
 def test_a_skewed_partition_that_is_split_is_written_once(
     eager: SparkSession,
     spark_broker: str,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+import budget
 from odradek.spark_testing import INTERRUPTIONS, ExactlyOnceCheck, interruptions, verdict
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -34,6 +35,7 @@ def numbers(count: int) -> list[str]:
     return [str(n) for n in range(count)]
 
 
+@pytest.mark.full
 def test_a_query_that_writes_exactly_once_passes_whatever_happens(
     assert_exactly_once: ExactlyOnceCheck,
 ) -> None:
@@ -44,7 +46,7 @@ def test_a_query_that_writes_exactly_once_passes_whatever_happens(
     assert report.batches > len(INTERRUPTIONS)
 
 
-@pytest.mark.parametrize("kind", ["batch", "commit"])
+@pytest.mark.parametrize("kind", budget.of_which(["batch", "commit"], ["commit"]))
 def test_at_least_once_fails_when_it_is_interrupted_between_write_and_commit(
     assert_exactly_once: ExactlyOnceCheck, kind: str
 ) -> None:

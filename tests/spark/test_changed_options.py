@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.errors import StreamingQueryException
 
+import budget
 from foreign_topics import open_transaction
 from spark_stream import Records, Stream, numbered
 
@@ -18,7 +19,7 @@ NewTopic = Callable[..., str]
 Produce = Callable[[str, Records], None]
 
 
-@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+@pytest.mark.parametrize("fail_on_data_loss", budget.of_which(["true", "false"], ["true"]))
 def test_read_committed_waits_where_the_query_was_ahead_of_open_transactions(
     stream: NewStream,
     new_topic: NewTopic,
@@ -39,6 +40,7 @@ def test_read_committed_waits_where_the_query_was_ahead_of_open_transactions(
     assert query.run_anew() == [(0, 6), (0, 7)]
 
 
+@pytest.mark.full
 def test_a_log_that_was_cut_is_loss_to_read_committed_too(
     stream: NewStream, new_topic: NewTopic, produce: Produce, make_anew: Callable[[str], None]
 ) -> None:
@@ -80,6 +82,7 @@ def test_limits_and_splits_change_and_a_batch_that_is_run_again_does_not(
     assert query.sizes == [2, 7]
 
 
+@pytest.mark.full
 def test_another_topic_is_the_loss_of_the_first(
     stream: NewStream, new_topic: NewTopic, produce: Produce
 ) -> None:
@@ -97,6 +100,7 @@ def test_another_topic_is_the_loss_of_the_first(
     assert set(query.topics) == {two}
 
 
+@pytest.mark.full
 def test_a_topic_more_is_read_from_its_beginning(
     stream: NewStream, new_topic: NewTopic, produce: Produce
 ) -> None:

@@ -172,6 +172,7 @@ def check(application: Application) -> None:
     assert application.open_transactions() == []
 
 
+@pytest.mark.full
 def test_the_driver_is_killed_between_two_ends_of_transactions(application: Application) -> None:
     assert crash(application, "driver", FaultPoint.ONE_ENDED) == 1
     check(application)

@@ -235,6 +235,7 @@ def test_a_topic_that_is_gone_fails_the_query_by_its_name(
         query.run()
 
 
+@pytest.mark.full
 def test_a_topic_that_is_gone_is_let_go_without_fail_on_data_loss(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import budget
 from odradek.broker import SubprocessBroker
 from odradek.spark import SparkNotFound, find_java, session
 from odradek_client.errors import ClusterAuthorizationFailed, UnknownTopicOrPartition
@@ -117,7 +118,9 @@ def test_without_an_address_both_directions_say_so(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("semantics", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize(
+    "semantics", budget.of_which(["exactly_once", "at_least_once"], ["exactly_once"])
+)
 def test_a_write_to_nobody_is_told_within_the_time_limit(
     spark: SparkSession, semantics: str
 ) -> None:
@@ -209,6 +212,7 @@ LOAD = "spark.read.format('odradek').options(subscribe='t').load()\n"
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_workers_without_the_package_do_not_find_the_format(tmp_path: Path) -> None:
     """An interpreter that has everything but the package."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -229,6 +233,7 @@ def test_workers_without_the_package_do_not_find_the_format(tmp_path: Path) -> N
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_workers_whose_interpreter_is_not_there(tmp_path: Path) -> None:
     assert "Cannot run program" in run_alone(tmp_path / "nothing" / "python", REGISTER + LOAD)
 

@@ -15,6 +15,7 @@ from topic_values import values_of
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.full
 def test_the_second_query_of_an_application_takes_over(
     spark: SparkSession,
     spark_broker: str,

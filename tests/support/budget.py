@@ -40,13 +40,19 @@ def examples(count: int) -> int:
 
 
 def of_which(cases: Iterable[Any], short: Iterable[Any]) -> list[Any]:
-    """`cases` for `pytest.mark.parametrize`, of which the short run tries those in `short`."""
+    """`cases` for `pytest.mark.parametrize`, of which the short run tries those in `short`.
+
+    A tuple is the values of several parameters.
+    """
     kept = list(short)
-    marked = [
-        case if case in kept else pytest.param(case, marks=pytest.mark.full) for case in cases
+    found = list(cases)
+    assert all(case in found for case in kept), "a case of the short run is none of the full one"
+    return [
+        case
+        if case in kept
+        else pytest.param(*(case if type(case) is tuple else (case,)), marks=pytest.mark.full)
+        for case in found
     ]
-    assert len(kept) == sum(1 for case in marked if case in kept)
-    return marked
 
 
 def is_wanted(item: pytest.Item) -> bool:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import Any
 
 from typer.testing import CliRunner
 
+from command_template import command_template
 from odradek.cli.app import build_app
 
 PATIENCE_S = 60.0
@@ -51,14 +50,7 @@ class Shell:
 
     def run(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> bytes:
         """What it printed; fails unless it ended with `code`."""
-        done = subprocess.run(
-            [sys.executable, "-m", "odradek", *arguments],
-            input=stdin,
-            capture_output=True,
-            timeout=PATIENCE_S,
-            env=self.environment,
-            check=False,
-        )
+        done = command_template().run(arguments, self.environment, stdin, PATIENCE_S)
         self.stderr = done.stderr.decode()
         assert done.returncode == code, (done.returncode, self.stderr)
         return done.stdout

@@ -420,6 +420,7 @@ def _run(*arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_ruff_finds_nothing() -> None:
     _run("ruff", "check", "--no-cache", ".")
 
@@ -428,5 +429,6 @@ def test_ruff_would_format_nothing() -> None:
     _run("ruff", "format", "--check", "--no-cache", ".")
 
 
+@pytest.mark.full
 def test_mypy_strict_finds_nothing() -> None:
     _run("mypy")

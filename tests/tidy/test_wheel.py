@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+# A wheel is built.
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def installed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

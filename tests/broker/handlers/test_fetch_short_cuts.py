@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import budget
 from fetch_worlds import FetchWorld
 from odradek_broker.quotas.client_quotas import QuotaKey, quota_entity
 from odradek_protocol import frames
@@ -319,7 +320,9 @@ def test_f24_long_histories_look_the_same(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["1", "3", "1000"]))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=budget.examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 def test_f24_short_histories_look_the_same(seed: int, slots: str) -> None:
     play(seed, 60, max_incremental_fetch_session_cache_slots=slots)
 

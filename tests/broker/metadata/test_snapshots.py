@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import budget
 from logs import NOW_MS
 from node_world import NodeWorld
 from odradek.simulation.disk import Crashed, Failure
@@ -561,7 +562,7 @@ def _operations() -> int:
     return world.files.operations
 
 
-@pytest.mark.parametrize("power_cut", [False, True])
+@pytest.mark.parametrize("power_cut", budget.of_which([False, True], [True]))
 def test_d4_a_crash_at_any_operation_of_the_disk_loses_nothing(power_cut: bool) -> None:
     for crash_at in range(_operations()):
         done: set[str] = set()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import budget
 from odradek_broker.re2 import PROGRAM_STEPS_MAX, PatternError, compile_pattern
 
 NAMES = st.text(alphabet="abAB01._-", max_size=8)
@@ -29,7 +30,7 @@ def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 @given(st.recursive(ATOMS, _compound, max_leaves=5), st.booleans(), st.lists(NAMES, max_size=5))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=budget.examples(150), deadline=None)
 def test_g117_an_expression_matches_whole_names_as_pythons_does(
     text: str, folded: bool, names: list[str]
 ) -> None:
@@ -90,7 +91,7 @@ def test_g117_an_expression_that_stops_other_matchers_does_not_stop_this_one() -
 
 
 @given(st.text(alphabet=r"ab()[]{}*+?|\^$.-,:<>PQEdwx019i", max_size=20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=budget.examples(150), deadline=None)
 def test_g117_any_text_is_an_expression_or_an_error(text: str) -> None:
     try:
         pattern = compile_pattern(text)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import budget
 from logs import NOW_MS, make_batch
 from odradek.simulation.disk import Failure
 from odradek_broker.deferred import Deferred
@@ -512,7 +513,7 @@ STEPS: Any = st.one_of(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=budget.examples(40))
 @given(steps=st.lists(STEPS, max_size=25), durability=st.sampled_from(["page-cache", "fsync"]))
 def test_p22_both_roads_lead_to_the_same_whatever_comes(steps: list[Any], durability: str) -> None:
     both(steps, log_durability=durability)

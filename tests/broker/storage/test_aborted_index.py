@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import budget
 from odradek_broker.platform.machine import RealFile, RealFiles
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.aborted_index import (
@@ -123,7 +124,9 @@ def test_f09_search_says_when_later_segments_need_none(index: AbortedIndex) -> N
     transactions=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), max_size=40),
     bounds=st.tuples(st.integers(0, 130), st.integers(0, 130)),
 )
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=budget.examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_f09_search_finds_what_a_plain_scan_finds(
     files: Files, transactions: list[tuple[int, int]], bounds: tuple[int, int]
 ) -> None:

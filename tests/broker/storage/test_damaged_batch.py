@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import budget
 from broker_in_loop import StartBroker
 from logs import DIRECTORY, EVERYTHING, NOW_MS, append, make_batch, make_log, records
 from odradek.simulation.disk import MemoryFiles
@@ -60,7 +61,7 @@ def found_at(log: PartitionLog, offset: int) -> list[tuple[int, bytes | None]] |
         return None
 
 
-@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("clean", budget.of_which([True, False], [False]))
 def test_l33_a_flipped_bit_is_told_and_nothing_is_cut_off_or_passed_over(clean: bool) -> None:
     first_end, middle_end, _ = written(MemoryFiles())
     told = 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import budget
 from logs import NOW_MS, append, make_batch, make_log, read_all, records, reopen
 from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.storage.errors import AppendRejected
@@ -70,7 +71,7 @@ def values(log: PartitionLog) -> list[bytes | None]:
     return [record.value for record in found if record.offset % 2 == 0]
 
 
-@pytest.mark.parametrize("lasts", [1, 2, 15])
+@pytest.mark.parametrize("lasts", budget.of_which([1, 2, 15], [2]))
 def test_l08_a_disk_that_fills_up_at_any_operation_costs_what_was_refused(lasts: int) -> None:
     probe = FillingFiles()
     work(make_log(probe, **SETTINGS))

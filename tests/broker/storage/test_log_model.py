@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+import budget
 from logs import (
     EVERYTHING,
     NOW_MS,
@@ -162,5 +163,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.offset_for_timestamp(wanted, EVERYTHING) == expected
 
 
-LogMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+LogMachine.TestCase.settings = settings(
+    max_examples=budget.examples(40), stateful_step_count=40, deadline=None
+)
 TestLog = LogMachine.TestCase

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import budget
 from live_consumers import DEADLINE_S, make_topic, produce
 from odradek.broker import SubprocessBroker
 from odradek_client.consumer.consumer import Consumer
@@ -23,7 +24,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", budget.of_which(PROTOCOLS, ["cooperative"]))
 async def test_k35_members_go_on_after_the_broker_was_killed(protocol: str) -> None:
     """Nothing that was produced is missed, and what was committed is not read by somebody new."""
     settings = {

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import budget
 from odradek import Admin, Broker, Consumer, NewTopic, Producer
 from odradek_client.admin import UserScramCredentialUpsertion
 from odradek_client.errors import AuthenticationFailed, OdradekError
@@ -44,7 +45,7 @@ async def alice() -> AsyncIterator[Alice]:
         yield Alice(broker, admin)
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", budget.of_which(["classic", "consumer"], ["consumer"]))
 async def test_c75_members_of_groups(alice: Alice, protocol: str) -> None:
     settings = alice.settings | {"group_id": "g", "group_protocol": protocol}
     async with asyncio.timeout(60):

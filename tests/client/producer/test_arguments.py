@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import budget
 from odradek import Producer
 from odradek_client.errors import BufferFull
 from odradek_client.timestamps import as_ms
@@ -261,7 +262,7 @@ async def test_closed_idle_and_unstarted_producers_are_silent(broker: ScriptedBr
     gc.collect()
 
 
-@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize("kind", budget.of_which(["async", "sync"], ["async"]))
 async def test_a_program_that_ends_without_closing_its_producer_is_told(
     broker: ScriptedBroker, kind: str
 ) -> None:

@@ -348,6 +348,7 @@ async def test_t60_a_leader_that_does_not_know_v2_is_not_sent_v1_instead() -> No
 # --- C-67: timeouts -------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_c67_a_commit_that_times_out_may_be_waited_for_again(v2: TransactionBroker) -> None:
     late: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 

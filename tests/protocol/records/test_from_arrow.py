@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import budget
 import record_codecs
 from odradek_protocol.compression import Codec
 from odradek_protocol.murmur2 import positive_murmur2
@@ -103,7 +104,7 @@ def bodies(records: ArrowRecords, partitions: int, limit_bytes: int) -> list[tup
     st.integers(0, 9),
     st.sampled_from([1, 100, 9000, 2**20]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=budget.examples(150), deadline=None)
 def test_batches_are_those_of_the_builder_whatever_the_layout(
     codec: str, rows: Rows, octets: Any, lists: Any, cut: int, limit_bytes: int
 ) -> None:
@@ -308,7 +309,7 @@ STAMPS = st.none() | st.lists(st.sampled_from([-2, -1, 0, NOW, 2**63 - 1]), max_
     SMALL,
     st.sampled_from([-2, -1, NOW, 2**63 - 1]),
 )
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=budget.examples(600), deadline=None)
 def test_the_twins_say_the_same_of_any_buffers(
     codec: str, count: int, key: Any, value: Any, headers: Any, timestamps: Any, partitions: Any,
     max_bytes: int, number: int, order: Any, start: int, end: int, now_ms: int,

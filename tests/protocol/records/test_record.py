@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import budget
 from odradek_protocol.compression import Codec
 from odradek_protocol.records import (
     BatchBuilder,
@@ -248,7 +249,7 @@ def rows_of_runs(runs: Any) -> list[Any]:
 
 
 @given(RUNS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=budget.examples(60))
 def test_bulk_reading_equals_plain_reading(runs: Any) -> None:
     rows = rows_of_runs(runs)
     body = bytes(build(rows)[61:])
@@ -256,7 +257,7 @@ def test_bulk_reading_equals_plain_reading(runs: Any) -> None:
 
 
 @given(RUNS, st.data())
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=budget.examples(400))
 def test_bulk_reading_equals_plain_reading_of_damaged_records(runs: Any, data: Any) -> None:
     """Damage of structural bytes is likeliest to tell a careless bulk reader from a careful one."""
     rows = rows_of_runs(
@@ -492,6 +493,6 @@ def test_body_that_does_not_decompress(codec: Codec) -> None:
 
 
 @given(st.binary(max_size=120), st.integers(0, 20))
-@settings(max_examples=500)
+@settings(max_examples=budget.examples(500))
 def test_arbitrary_bytes_are_read_as_the_plain_reader_does(data: bytes, count: int) -> None:
     assert bulk_parse(data, count) == plain_parse(data, count)

@@ -12,6 +12,7 @@ import random
 
 import pytest
 
+import budget
 from node_world import NodeWorld
 from odradek.simulation.disk import Failure
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
@@ -131,7 +132,7 @@ class Witness:
 
 
 @pytest.mark.parametrize("durability", ["fsync", "page-cache"])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", budget.of_which(range(25), range(5)))
 def test_o03_o18_what_was_acknowledged_is_there_after_a_crash_at_any_moment(
     seed: int, durability: str
 ) -> None:

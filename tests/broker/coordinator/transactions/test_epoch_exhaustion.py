@@ -178,6 +178,7 @@ async def test_t13_the_last_recoveries_of_a_producer_id_are_followed_by_another_
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+@pytest.mark.full
 async def test_t13_producers_of_other_libraries_come_over_the_end(
     start_broker: StartBroker, client: Any
 ) -> None:

@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+import budget
 from odradek_broker.coordinator.transactions.decisions import EndAnswer, InitAnswer
 from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.deferred import Deferred
@@ -248,6 +249,6 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TransactionMachine.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=50, deadline=None
+    max_examples=budget.examples(200), stateful_step_count=50, deadline=None
 )
 TestTransactions = TransactionMachine.TestCase

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+import budget
 from odradek_broker.storage.aborted_index import AbortedTransaction
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.producers.entry import CachedBatch
@@ -964,4 +965,6 @@ def _sequences(header: BatchHeader) -> list[int]:
 
 
 TestAgainstAModel = AgainstAModel.TestCase
-TestAgainstAModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAgainstAModel.settings = settings(
+    max_examples=budget.examples(60), stateful_step_count=40, deadline=None
+)

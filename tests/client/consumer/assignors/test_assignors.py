@@ -11,6 +11,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import budget
 from odradek_client.consumer.assignors import (
     Assignor,
     GroupMember,
@@ -63,7 +64,7 @@ def ours(assignor: Assignor, partition_counts: Mapping[str, int], members: Any) 
     }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=budget.examples(200), deadline=None)
 @given(counts, subscriptions)
 def test_k50_range_as_aiokafka(partition_counts: dict[str, int], members: Any) -> None:
     assert ours(RangeAssignor(), partition_counts, members) == theirs(
@@ -71,7 +72,7 @@ def test_k50_range_as_aiokafka(partition_counts: dict[str, int], members: Any) -
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=budget.examples(200), deadline=None)
 @given(counts, subscriptions)
 def test_k51_roundrobin_as_aiokafka(partition_counts: dict[str, int], members: Any) -> None:
     wanted = {topic for topics in members.values() for topic in topics}
@@ -81,7 +82,7 @@ def test_k51_roundrobin_as_aiokafka(partition_counts: dict[str, int], members: A
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=budget.examples(200), deadline=None)
 @given(counts, subscriptions, st.sampled_from([RangeAssignor(), RoundRobinAssignor()]))
 def test_k55_every_partition_has_one_owner_that_wants_it(
     partition_counts: dict[str, int], members: Any, assignor: Assignor

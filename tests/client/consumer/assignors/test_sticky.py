@@ -22,6 +22,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import (
 )
 from kafka.structs import TopicPartition as KafkaPartition
 
+import budget
 from odradek_client.consumer.assignors import (
     Assignor,
     CooperativeStickyAssignor,
@@ -120,7 +121,7 @@ def moved(before: MemberAssignment, after: MemberAssignment) -> set[TopicPartiti
 # --- balance --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=budget.examples(200), deadline=None)
 @given(counts, st.sets(st.sampled_from(NAMES), min_size=1), st.data())
 def test_k52_equal_subscriptions_differ_by_one_at_most(
     partition_counts: dict[str, int], names: set[str], data: Any
@@ -153,7 +154,7 @@ def best_balance(partition_counts: Mapping[str, int], members: Mapping[str, Sequ
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=budget.examples(150), deadline=None)
 @given(
     small_counts,
     st.dictionaries(
@@ -187,7 +188,7 @@ def test_k52_a_chain_of_handovers_evens_the_loads() -> None:
 # --- stickiness -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=budget.examples(150), deadline=None)
 @given(counts, subscriptions)
 def test_k52_nothing_moves_when_nothing_changed(
     partition_counts: dict[str, int], members: dict[str, list[str]]
@@ -196,7 +197,7 @@ def test_k52_nothing_moves_when_nothing_changed(
     assert StickyAssignor().assign(partition_counts, group(members, before)) == before
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=budget.examples(150), deadline=None)
 @given(counts, st.sets(st.sampled_from(NAMES), min_size=2), st.booleans())
 def test_k52_only_what_must_moves_when_a_member_comes_or_goes(
     partition_counts: dict[str, int], names: set[str], comes: bool
@@ -213,7 +214,7 @@ def test_k52_only_what_must_moves_when_a_member_comes_or_goes(
         assert moved(before, after) == set(before[other])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=budget.examples(100), deadline=None)
 @given(counts, subscriptions, subscriptions)
 def test_k52_k55_any_change_of_members_and_topics(
     partition_counts: dict[str, int],
@@ -272,7 +273,7 @@ def cooperate(
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=budget.examples(200), deadline=None)
 @given(counts, subscriptions, subscriptions)
 def test_k53_two_rebalances_and_never_two_owners(
     partition_counts: dict[str, int], first: dict[str, list[str]], second: dict[str, list[str]]

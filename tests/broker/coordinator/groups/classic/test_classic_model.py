@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+import budget
 from group_world import GROUP, GroupWorld, part
 from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.coordinator.groups.shard import GroupShard
@@ -409,4 +410,6 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestGroupMachine.settings = settings(
+    max_examples=budget.examples(60), stateful_step_count=60, deadline=None
+)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import budget
 from group_world import Settings
 from odradek_broker.coordinator.groups.consumer.assignors import (
     ASSIGNORS,
@@ -78,7 +79,7 @@ def after(members: list[Subscriber], assignment: Assignment) -> list[Subscriber]
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(groups())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=budget.examples(40), deadline=None)
 def test_g140_every_partition_goes_to_one_of_its_subscribers(
     name: str, group: tuple[list[Subscriber], dict[bytes, int]]
 ) -> None:
@@ -103,7 +104,7 @@ def test_g140_every_partition_goes_to_one_of_its_subscribers(
 
 
 @given(groups())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=budget.examples(100), deadline=None)
 def test_g140_uniform_is_as_even_as_subscriptions_allow(
     group: tuple[list[Subscriber], dict[bytes, int]],
 ) -> None:
@@ -127,7 +128,7 @@ def test_g140_uniform_is_as_even_as_subscriptions_allow(
 
 
 @given(groups())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=budget.examples(40), deadline=None)
 def test_g140_uniform_gives_members_with_the_same_topics_the_same_number(
     group: tuple[list[Subscriber], dict[bytes, int]],
 ) -> None:
@@ -138,7 +139,7 @@ def test_g140_uniform_gives_members_with_the_same_topics_the_same_number(
 
 
 @given(groups())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=budget.examples(40), deadline=None)
 def test_g140_uniform_moves_nothing_in_a_group_that_is_even(
     group: tuple[list[Subscriber], dict[bytes, int]],
 ) -> None:
@@ -182,7 +183,7 @@ def test_g140_a_large_group_is_assigned_without_delay() -> None:
 
 
 @given(groups())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=budget.examples(40), deadline=None)
 def test_g141_range_gives_neighbours_the_first_members_one_more(
     group: tuple[list[Subscriber], dict[bytes, int]],
 ) -> None:
@@ -196,7 +197,7 @@ def test_g141_range_gives_neighbours_the_first_members_one_more(
 
 
 @given(groups(), st.integers(1, 9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=budget.examples(40), deadline=None)
 def test_g141_range_divides_equal_topics_alike(
     group: tuple[list[Subscriber], dict[bytes, int]], count: int
 ) -> None:

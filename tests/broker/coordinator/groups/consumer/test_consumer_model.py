@@ -17,6 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+import budget
 from consumer_group_world import (
     E,
     FakeMember,
@@ -287,4 +288,6 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
 
 TestConsumerGroupMachine = ConsumerGroupMachine.TestCase
-TestConsumerGroupMachine.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestConsumerGroupMachine.settings = settings(
+    max_examples=budget.examples(60), stateful_step_count=50, deadline=None
+)

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+import budget
 from consumer_group_world import FakeMember, TopicIdPartitions, shard, topic_id_partitions
 from group_world import GROUP, GroupWorld
 from odradek_broker.deferred import Deferred
@@ -264,4 +265,6 @@ class MigrationMachine(RuleBasedStateMachine):
 
 
 TestMigrationMachine = MigrationMachine.TestCase
-TestMigrationMachine.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
+TestMigrationMachine.settings = settings(
+    max_examples=budget.examples(50), stateful_step_count=50, deadline=None
+)
