@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 import budget
@@ -36,6 +38,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 _OWN_BROKERS = frozenset(
     {"odradek_broker", "odradek_faulty_broker", "odradek_broker_session", "broker_process"}
 )
+
+#: The module whose tests began with a new log.
+_module_of_log: dict[str, Path] = {}
 
 #: The folders whose tests start processes and wait for them.
 _SLOWEST_FOLDERS = ("spark", "interop", "adversity", "cli", "sim")
@@ -97,6 +102,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
     # The longest modules first, so that the processes end together.
     items[:] = sorted(wanted, key=_folder_rank)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin a module with the log as it is in a new process.
+
+    Brokers and the Spark connector set it for the rest of theirs.
+    """
+    if _module_of_log.get("path") != item.path:
+        _module_of_log["path"] = item.path
+        structlog.reset_defaults()
+        for name in ("odradek", "odradek.client"):
+            logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 def _folder_rank(item: pytest.Item) -> int:

@@ -670,6 +670,7 @@ def test_connections_that_vanish_are_forgotten(broker: BrokerProcess, bystander:
 
 
 @linux_only
+@pytest.mark.full
 def test_n14_what_arrives_from_many_is_bounded_together(tmp_path: Path) -> None:
     """Forty peers send 20 MB each of 90, and then nothing: others are served, and memory stays."""
     process = BrokerProcess(

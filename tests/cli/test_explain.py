@@ -208,6 +208,7 @@ def test_g70_a_killed_member_and_a_restart(broker: BrokerProcess) -> None:
     assert re.search(r"\nnow +Empty", output)  # the survivor left
 
 
+@pytest.mark.full
 def test_kip848_a_group_that_the_broker_assigns(broker: BrokerProcess) -> None:
     shell = Shell(broker.address)
     shell.run("topic", "create", "t", "--partitions", "2")

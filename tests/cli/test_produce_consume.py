@@ -317,8 +317,12 @@ def test_what_could_not_be_written_is_not_committed_as_read(
 @pytest.mark.parametrize(
     ("bootstrap", "cause"),
     [
-        ("127.0.0.1:1", "127.0.0.1:1: Connection refused"),
-        ("nobody.invalid:9092", "nobody.invalid:9092: the name cannot be resolved"),
+        pytest.param("127.0.0.1:1", "127.0.0.1:1: Connection refused", marks=pytest.mark.full),
+        pytest.param(
+            "nobody.invalid:9092",
+            "nobody.invalid:9092: the name cannot be resolved",
+            marks=pytest.mark.full,
+        ),
         ("SILENT", "(it was made, and nobody answered)"),
     ],
 )

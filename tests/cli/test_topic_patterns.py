@@ -68,7 +68,11 @@ def test_the_topics_that_fit_now_are_read_to_their_end(
 
 
 @pytest.fixture(
-    params=[[], ["--group", "readers"], ["--group", "r", "-X", "group.protocol=consumer"]]
+    params=[
+        pytest.param([], marks=pytest.mark.full),
+        pytest.param(["--group", "readers"], marks=pytest.mark.full),
+        ["--group", "r", "-X", "group.protocol=consumer"],
+    ]
 )
 def reader(
     request: pytest.FixtureRequest, live_bootstrap: str, unique_topic: str

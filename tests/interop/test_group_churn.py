@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-import budget
 from churn import PARTITIONS, Churn
 
 #: By strategy, who knows it: aiokafka has no cooperative rebalancing, and librdkafka alone has
@@ -33,7 +32,8 @@ def churn(
     assert owned == set(range(PARTITIONS))
 
 
-@pytest.mark.parametrize("strategy", budget.of_which(KINDS, ["cooperative-sticky"]))
+@EVERY_STRATEGY
+@pytest.mark.full
 def test_k52_k53_some_members_come_leave_and_are_killed(
     address: str, new_topic: Callable[..., str], strategy: str
 ) -> None:

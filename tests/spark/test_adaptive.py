@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import budget
 from odradek import sync
 from spark_stream import Records, numbered
 from topic_values import values_of
@@ -54,7 +53,8 @@ def transactions_of(bootstrap: str, commit_id: str) -> int:
     return sum(f":{commit_id}." in each for each in ids)
 
 
-@pytest.mark.parametrize("adaptive", budget.of_which(["true", "false"], ["true"]))
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.full
 def test_merged_partitions_are_written_once(
     eager: SparkSession,
     spark_broker: str,

@@ -55,6 +55,7 @@ def test_at_least_once_fails_when_it_is_interrupted_between_write_and_commit(
     assert f"interrupted by: {kind}" in str(caught.value)
 
 
+@pytest.mark.full
 def test_a_query_with_state_is_compared_with_what_is_expected(
     assert_exactly_once: ExactlyOnceCheck,
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_broker_that_stays_away_ends_the_read_in_time(
         offsets(batches)
 
 
+@pytest.mark.full
 def test_a_topic_that_is_deleted_meanwhile_is_data_loss(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:

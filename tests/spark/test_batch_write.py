@@ -134,6 +134,7 @@ def test_rows_of_a_wrong_shape_are_refused_before_anything_is_written(
     assert consume(spark_broker, topic) == []
 
 
+@pytest.mark.full
 def test_rows_that_cannot_be_written_are_told(
     spark: SparkSession, spark_broker: str, new_topic: NewTopic
 ) -> None:

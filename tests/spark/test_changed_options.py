@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from pyspark.errors import StreamingQueryException
 
-import budget
 from foreign_topics import open_transaction
 from spark_stream import Records, Stream, numbered
 
@@ -19,7 +18,8 @@ NewTopic = Callable[..., str]
 Produce = Callable[[str, Records], None]
 
 
-@pytest.mark.parametrize("fail_on_data_loss", budget.of_which(["true", "false"], ["true"]))
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+@pytest.mark.full
 def test_read_committed_waits_where_the_query_was_ahead_of_open_transactions(
     stream: NewStream,
     new_topic: NewTopic,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import budget
 from odradek import sync
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import Admin, ConfigChange, ConfigResource, NewTopic
@@ -392,7 +393,9 @@ def _ongoing(address: str) -> set[str]:
         return {each.transactional_id for each in admin.list_transactions(states=["Ongoing"])}
 
 
-@pytest.mark.parametrize("kind", ["stream", "job", "job with a commitId"])
+@pytest.mark.parametrize(
+    "kind", budget.of_which(["stream", "job", "job with a commitId"], ["stream"])
+)
 def test_s14_s16_rows_that_come_after_their_driver_gave_up_open_no_transaction(
     query: Query, job: Job, kind: str
 ) -> None:
@@ -422,6 +425,7 @@ def test_s14_s16_a_driver_that_gives_up_looks_again_when_workers_have_ended() ->
     assert end.value.value is True
 
 
+@pytest.mark.full
 def test_s16_rows_of_an_attempt_that_come_after_the_job_has_ended_open_no_transaction(
     job: Job,
 ) -> None:

@@ -51,6 +51,7 @@ def test_c1_max_offsets_splits_by_backlog_and_available_now_ends(
     assert query.places == [(0, n) for n in range(75)] + [(1, n) for n in range(25)]
 
 
+@pytest.mark.full
 def test_trigger_once_reads_all_in_one_batch_whatever_the_limits(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
@@ -223,6 +224,7 @@ def deleted(spark_broker: str, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(20)
 
 
+@pytest.mark.full
 def test_a_topic_that_is_gone_fails_the_query_by_its_name(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
 ) -> None:

@@ -130,6 +130,7 @@ def test_a_write_to_nobody_is_told_within_the_time_limit(
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_a_write_to_a_topic_that_nobody_creates(spark: SparkSession) -> None:
     with (
         SubprocessBroker(settings={"auto.create.topics.enable": "false"}) as broker,

@@ -206,6 +206,7 @@ async def test_c74_tokens(start_broker: StartBroker, tmp_path: Path) -> None:
         assert words in said and token[0] not in said
 
 
+@pytest.mark.full
 async def test_c73_c74_a_session_ends_with_its_token(
     start_broker: StartBroker,
 ) -> None:

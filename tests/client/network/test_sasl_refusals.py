@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import budget
 from odradek import Admin, Broker, Consumer, NewTopic, Producer
 from odradek_client.admin import UserScramCredentialUpsertion
 from odradek_client.errors import AuthenticationFailed, OdradekError
@@ -45,7 +44,8 @@ async def alice() -> AsyncIterator[Alice]:
         yield Alice(broker, admin)
 
 
-@pytest.mark.parametrize("protocol", budget.of_which(["classic", "consumer"], ["consumer"]))
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.full
 async def test_c75_members_of_groups(alice: Alice, protocol: str) -> None:
     settings = alice.settings | {"group_id": "g", "group_protocol": protocol}
     async with asyncio.timeout(60):
