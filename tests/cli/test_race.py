@@ -27,8 +27,6 @@ from benchmarks.race.results import BEHIND, COMPARISONS, Result, shown, tell
 from benchmarks.race.rows import MS, Row, Run, Trial, chosen
 from benchmarks.support import Report, Target
 
-import budget
-
 ROOT = Path(__file__).resolve().parents[2]
 _TIMEOUT_S = 120
 RATE = Row("rate", "records")
@@ -196,9 +194,8 @@ def test_ours_alone_serve_every_kind_of_row(tmp_path: Path) -> None:
     assert _left(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    "number", budget.of_which([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM])
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.full
 def test_nothing_is_left_when_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
         _command("--rounds", "1000", "--rows", "one-record-loaded-p50"),

@@ -68,11 +68,7 @@ def test_the_topics_that_fit_now_are_read_to_their_end(
 
 
 @pytest.fixture(
-    params=[
-        pytest.param([], marks=pytest.mark.full),
-        pytest.param(["--group", "readers"], marks=pytest.mark.full),
-        ["--group", "r", "-X", "group.protocol=consumer"],
-    ]
+    params=[[], ["--group", "readers"], ["--group", "r", "-X", "group.protocol=consumer"]]
 )
 def reader(
     request: pytest.FixtureRequest, live_bootstrap: str, unique_topic: str
@@ -93,6 +89,7 @@ def reader(
     started.communicate(timeout=PATIENCE_S)
 
 
+@pytest.mark.full
 def test_topics_that_are_made_later_come_in(
     reader: subprocess.Popen[str], live_bootstrap: str, unique_topic: str
 ) -> None:

@@ -52,7 +52,13 @@ def _check_damaged(
 )
 @pytest.mark.parametrize(
     "patterns",
-    [INDEXES, ("*.snapshot",), ("leader-epoch-checkpoint",), ("log-start-offset-checkpoint",)],
+    [
+        INDEXES,
+        *(
+            pytest.param((name,), marks=pytest.mark.full)
+            for name in ("*.snapshot", "leader-epoch-checkpoint", "log-start-offset-checkpoint")
+        ),
+    ],
 )
 def test_l05_l33_l35_coordinators_and_logs_answer_the_same_without_their_caches(
     variant: str, patterns: tuple[str, ...], tmp_path: Path

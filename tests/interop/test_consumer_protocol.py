@@ -15,6 +15,7 @@ import confluent_kafka.admin
 import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType, TopicPartition
 
+import budget
 from broker_process import BrokerProcess
 from waiting import wait_until
 
@@ -169,6 +170,7 @@ def test_g146_an_expression_finds_topics_that_come_later(
     group.settle(all_of(topic, 2) | all_of(f"{topic}-later", 4))
 
 
+@pytest.mark.full
 def test_g124_a_member_that_is_killed_is_missed(group: Group, new_topic: NewTopic) -> None:
     topic = new_topic(PARTITIONS)
     command = [sys.executable, "-c", _MEMBER, group.address, group.name, topic]
@@ -229,7 +231,9 @@ def test_g160_the_group_is_described_and_listed(
     assert listed[group.name].type is ConsumerGroupType.CONSUMER
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize(
+    "strategy", budget.of_which(["range", "cooperative-sticky"], ["cooperative-sticky"])
+)
 def test_g150_g155_a_group_changes_its_protocol_member_by_member(
     group: Group, new_topic: NewTopic, strategy: str, admin: confluent_kafka.admin.AdminClient
 ) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import budget
 from odradek.spark_testing import INTERRUPTIONS, ExactlyOnceCheck, interruptions, verdict
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -46,7 +45,8 @@ def test_a_query_that_writes_exactly_once_passes_whatever_happens(
     assert report.batches > len(INTERRUPTIONS)
 
 
-@pytest.mark.parametrize("kind", budget.of_which(["batch", "commit"], ["commit"]))
+@pytest.mark.parametrize("kind", ["batch", "commit"])
+@pytest.mark.full
 def test_at_least_once_fails_when_it_is_interrupted_between_write_and_commit(
     assert_exactly_once: ExactlyOnceCheck, kind: str
 ) -> None:

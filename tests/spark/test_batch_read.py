@@ -227,6 +227,7 @@ def test_errors_are_told_by_load_and_all_at_once(spark: SparkSession) -> None:
     assert "nothing says what to read" in text
 
 
+@pytest.mark.full
 def test_a_topic_or_partition_that_is_not_there_is_named(
     read: Callable[..., DataFrame], new_topic: NewTopic
 ) -> None:

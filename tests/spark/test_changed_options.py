@@ -114,6 +114,7 @@ def test_a_topic_more_is_read_from_its_beginning(
     assert set(query.topics) == {two}
 
 
+@pytest.mark.full
 def test_fewer_partitions_are_loss_and_come_back_from_their_beginning(
     stream: NewStream, new_topic: NewTopic, produce: Produce
 ) -> None:

@@ -70,7 +70,7 @@ def test_every_world_is_right(name: str) -> None:
     assert explorer.explored > 1000
 
 
-@pytest.mark.parametrize("name", RANDOM)
+@pytest.mark.parametrize("name", budget.of_which(RANDOM, list(RANDOM)[:1]))
 def test_random_walks_are_right(name: str) -> None:
     explorer = Explorer(RANDOM[name])
     assert explorer.at_random(seed=1, walks=150) == ""

@@ -167,6 +167,7 @@ def test_several_queries_write_to_one_topic(
     assert stream.visible() == ["a1", "a2", "b1", "b2"]
 
 
+@pytest.mark.full
 def test_several_sinks_in_one_application(
     spark: SparkSession,
     stream: Stream,
@@ -195,6 +196,7 @@ def test_at_least_once_writes_a_replay_again(stream: Stream) -> None:
     assert stream.visible() == ["a", "a"]
 
 
+@pytest.mark.full
 def test_a_stream_of_counts_in_complete_mode(stream: Stream) -> None:
     """Behind a shuffle; the whole result each time, as by Spark's own sink."""
     stream.put(["x", "x", "y"], ["x"])

@@ -62,6 +62,7 @@ def test_trigger_once_reads_all_in_one_batch_whatever_the_limits(
     assert query.sizes == [50]
 
 
+@pytest.mark.full
 def test_max_bytes_are_kept_roughly(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
@@ -117,6 +118,7 @@ def test_new_partitions_and_new_topics_are_read_from_their_beginning(
         running.stop()
 
 
+@pytest.mark.full
 def test_a_stream_begins_at_the_end_unless_told_otherwise(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise(
     assert query.places == [(0, 5), (0, 6)]
 
 
+@pytest.mark.full
 def test_a_stream_begins_at_a_time(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:

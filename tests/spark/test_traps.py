@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import budget
 from odradek.broker import SubprocessBroker
 from odradek.spark import SparkNotFound, find_java, session
 from odradek_client.errors import ClusterAuthorizationFailed, UnknownTopicOrPartition
@@ -118,9 +117,8 @@ def test_without_an_address_both_directions_say_so(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "semantics", budget.of_which(["exactly_once", "at_least_once"], ["exactly_once"])
-)
+@pytest.mark.parametrize("semantics", ["exactly_once", "at_least_once"])
+@pytest.mark.full
 def test_a_write_to_nobody_is_told_within_the_time_limit(
     spark: SparkSession, semantics: str
 ) -> None:

@@ -349,6 +349,7 @@ def member_requests() -> list[tuple[Any, int]]:
     ]
 
 
+@pytest.mark.full
 async def test_a13_membership_wants_read_on_the_group(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:

@@ -117,6 +117,7 @@ async def test_partitions_on_two_brokers(mock: Any, consumers: Any) -> None:
     assert await consumer.end_offsets() == {TopicPartition("t", n): 250 for n in range(4)}
 
 
+@pytest.mark.full
 async def test_a_group_of_three(mock: Any, consumers: Any, leaders_last: None) -> None:
     produce(mock[0], "t", 400)
     group = [

@@ -139,6 +139,7 @@ async def test_c76_listeners_and_clients_that_do_not_fit(start_broker: StartBrok
     assert "set security.protocol=PLAINTEXT" in await failure(as_admin(plain.bootstrap))
 
 
+@pytest.mark.full
 async def test_c73_a_session_is_renewed(start_broker: StartBroker) -> None:
     broker = await start_broker(connections__max__reauth__ms="2000")
     async with Admin(**as_admin(broker.bootstrap)) as admin:

@@ -376,6 +376,7 @@ async def test_c67_a_commit_that_times_out_may_be_waited_for_again(v2: Transacti
     assert committed(v2) == [b"x", b"y"]
 
 
+@pytest.mark.full
 async def test_c67_the_block_does_not_abort_what_may_be_committed(v2: TransactionBroker) -> None:
     async with producer(v2, max_block_ms=5_000) as made:
         await made.init_transactions()
@@ -434,6 +435,7 @@ async def test_c34_closing_aborts_what_is_open(broker: TransactionBroker) -> Non
     assert broker.model.decisions == [("id", False)]
 
 
+@pytest.mark.full
 async def test_c34_closing_without_a_coordinator_ends(v2: TransactionBroker) -> None:
     made = producer(v2, max_block_ms=5_000)
     await made.start()
