@@ -42,8 +42,9 @@ _OWN_BROKERS = frozenset(
 #: The module whose tests began with a new log.
 _module_of_log: dict[str, Path] = {}
 
-#: The folders whose tests start processes and wait for them.
-_SLOWEST_FOLDERS = ("spark", "interop", "adversity", "cli", "sim")
+#: The folders whose tests start processes and wait for them. The documents of `cli` end the Java of
+#: their process, which Spark's tests keep for all of theirs.
+_SLOWEST_FOLDERS = ("cli", "spark", "interop", "adversity", "sim")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
