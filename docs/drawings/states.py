@@ -10,7 +10,7 @@ from typing import Any
 from odradek_broker.coordinator.groups.classic import group as classic
 from odradek_broker.coordinator.groups.consumer import group as consumer
 from odradek_broker.coordinator.transactions import transaction
-from odradek_broker.server import authentication
+from odradek_broker.server import authentication, session
 from odradek_broker.server.authentication import TRANSITIONS
 from odradek_client.consumer.group.classic_membership import JOIN_STATE_STEPS, JoinState
 from odradek_client.consumer.group.consumer_membership import MEMBER_STATE_STEPS, MemberState
@@ -87,6 +87,14 @@ def _machines() -> list[Machine]:
                 _followers(transaction.ENTERED_FROM),
                 {each: each.label for each in transaction.TransactionState},
             ),
+        ),
+        Machine(
+            "Connection (broker)",
+            "broker/odradek_broker/server/session.py",
+            "A connection whose client has to authenticate is in the state `Open` meanwhile; its"
+            " authentication has states of its own, below.",
+            "Open",
+            _named(session.SESSION_STATE_STEPS, _camel(session.SessionState)),
         ),
         Machine(
             "Authentication of a connection (broker)",
@@ -191,6 +199,28 @@ def _classic_requests() -> str:
     return "\nWhat each state does with a request of a member:\n\n" + "\n".join(rows) + "\n"
 
 
+def _session_pauses() -> str:
+    names = _camel(session.Pause)
+    rows = [
+        "| state | what becomes of the connection |",
+        "|---|---|",
+        *(
+            f"| {_camel(session.SessionState)[each]} | {each.value} |"
+            for each in session.SessionState
+        ),
+        "",
+        "While one of these reasons lasts, nothing is read from an open connection:",
+        "",
+        "| reason | while | requests that have been read |",
+        "|---|---|---|",
+        *(
+            f"| {names[pause]} | {pause.value} | {'are handled' if handles else 'wait'} |"
+            for pause, handles in session.PAUSES.items()
+        ),
+    ]
+    return "\n" + "\n".join(rows) + "\n"
+
+
 def _consumer_member() -> str:
     """Arrows of the steps that move a member go through one choice: what it may have now."""
     names = _camel(consumer.MemberState)
@@ -240,6 +270,6 @@ def _in_words(reasons: set[tuple[consumer.Report, bool]]) -> str:
 def page() -> str:
     """The whole page."""
     sections = [_section(each) for each in _machines()]
-    classic_group, transactions, *clients = sections
+    classic_group, transactions, connection, *others = sections
     broker = [classic_group, _classic_requests(), _consumer_member(), transactions]
-    return "".join([_HEAD, *broker, *clients])
+    return "".join([_HEAD, *broker, connection, _session_pauses(), *others])

@@ -1,10 +1,13 @@
 """A session: one connection, frames in, responses out, in the order of the requests (rule N-03).
 
-Requests are handled as they arrive; a response that is not there yet holds back those behind it. A
-request behind a Produce sees its records: it waits until that is finished, also where it has no
-response (acks=0). While too much is unanswered, or the peer does not read, nothing more is read
-from it (N-14), nor while it has to wait because of a quota (N-11), nor before others have had their
-turn (N-56).
+Requests are handled as they arrive; a response that is not complete yet delays the responses to
+later requests. A request behind a Produce sees its records: the request waits until the Produce is
+finished, also if that has no response (acks=0). While too much is unanswered, the session reads
+nothing more (N-14).
+
+`SessionState` is what becomes of the connection; `SESSION_STATE_STEPS` has the legal steps. In each
+state but OPEN nothing is read. A connection that is open may be paused for several reasons at a
+time; `PAUSES` says of each reason whether complete requests are still handled.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from typing import cast
 
@@ -44,6 +48,47 @@ _REQUEST_BYTES = 128
 _SEND_BYTES = 64 * 1024
 
 
+class SessionState(Enum):
+    """What becomes of a connection."""
+
+    OPEN = "requests are read and handled"
+    REFUSED = "aborted after a delay; nothing is read"
+    AUTHENTICATION_FAILED = "the client is told after a delay; nothing is read"
+    DRAINING = "closed when every request has its response; nothing is read"
+    CLOSED = "the connection is gone"
+
+
+SESSION_STATE_STEPS: dict[SessionState, frozenset[SessionState]] = {
+    SessionState.OPEN: frozenset(SessionState) - {SessionState.OPEN},
+    SessionState.REFUSED: frozenset({SessionState.DRAINING, SessionState.CLOSED}),
+    SessionState.AUTHENTICATION_FAILED: frozenset({SessionState.DRAINING, SessionState.CLOSED}),
+    # The broker may stop while a connection ends, and a request that is still in flight may fail.
+    SessionState.DRAINING: frozenset({SessionState.DRAINING, SessionState.CLOSED}),
+    SessionState.CLOSED: frozenset(),
+}
+
+
+class Pause(Enum):
+    """A reason to read nothing from an open connection for a while."""
+
+    PEER_DOES_NOT_READ = "the peer does not read its responses"
+    MUTED = "a quota is exceeded"
+    TURN_OVER = "it is the turn of other connections"
+    NO_MEMORY = "the rest of an unfinished request does not fit into the memory"
+
+
+#: For each reason to read nothing: whether complete requests are still handled.
+PAUSES: dict[Pause, bool] = {
+    Pause.PEER_DOES_NOT_READ: False,
+    Pause.MUTED: False,
+    Pause.TURN_OVER: False,
+    Pause.NO_MEMORY: True,
+}
+_READING_ONLY = frozenset(pause for pause, handles in PAUSES.items() if handles)
+#: Members of enumerations are slow to look up with each request.
+_OPEN = SessionState.OPEN
+
+
 class _Slot:
     """A request that is in flight, or whose response waits for those before it."""
 
@@ -64,7 +109,7 @@ def _size(reply: EncodedReply | Deferred[EncodedReply]) -> int:
 
 
 def _is_produce(frame: memoryview) -> bool:
-    """Whether this is a request with the key of Produce, 0."""
+    """True for a request with the key of Produce, 0."""
     return len(frame) >= 2 and not (frame[0] or frame[1])
 
 
@@ -74,11 +119,12 @@ def _is_produce_or_fetch(frame: memoryview) -> bool:
 
 
 class Session(asyncio.BufferedProtocol):
-    """Owns a transport. `on_closed` is called once, when the connection is gone.
+    """The protocol of one connection; it owns the transport.
 
-    `listener`: the name of the one that it came to. `admit`: told the peer, whose user it finds
-    out, and the transport; says whether the connection may stay. `sasl`: who connects has to
-    authenticate first. `peer_log`: where what is wrong with peers is told, of all connections.
+    `on_closed`: called once, when the connection is gone. `listener`: the name of the listener that
+    accepted the connection. `admit`: called with the peer and the transport; it finds out the user
+    of the peer and decides whether the connection may stay. `sasl`: the listener's SASL, if clients
+    have to authenticate first. `peer_log`: the log of misbehaving peers of all connections.
     """
 
     def __init__(
@@ -117,53 +163,51 @@ class Session(asyncio.BufferedProtocol):
         self._slots: deque[_Slot] = deque()
         self._backlog: deque[memoryview] = deque()
         self._bytes_held = 0
-        #: Bytes that a request holds which is not whole, and whether it is not read on.
+        #: Bytes of the request that has arrived only in part.
         self._unfinished_bytes = 0
-        self._waits_for_room = False
         #: Produce requests whose records are not on disk yet.
         self._producing = 0
-        self._peer_reads = True
+        self._state = _OPEN
+        self._pauses: set[Pause] = set()
+        #: Whether the transport reads.
         self._reading = True
-        self._draining = False
-        #: Nothing more is taken: an authentication has failed, and its answer waits.
-        self._ending = False
         self._admit = admit
+        #: True during `_work`, which is not to be entered twice.
         self._working = False
-        #: Bytes of this turn, and whether others have theirs (N-56).
+        #: Bytes of requests and responses in this turn (N-56).
         self._turn_bytes = 0
-        self._resting = False
-        #: Loop time until which the peer has to wait because of a quota; 0 if it has not.
+        #: Loop time until which the peer has to wait because of a quota; 0 if it does not.
         self._muted_until = 0.0
         self._unmute_timer: asyncio.TimerHandle | None = None
         #: Loop time of the last bytes in or out.
         self.last_active = 0.0
+        #: Bytes in the transport's buffer when `close_if_idle` was called last.
         self._unsent_seen = 0
         #: Bytes in the transport's buffer, as counted in the limits.
         self._unsent = 0
         # Responses that go out together: each write is a system call, and wakes the peer.
         self._outgoing: list[Buffer] = []
         self._outgoing_bytes = 0
-        self._send_is_due = False
 
     @property
     def listener(self) -> str:
-        """The name of the listener that it came to."""
+        """The name of the listener that accepted the connection."""
         return self._peer.listener
 
     @property
     def known(self) -> bool:
-        """Whether its peer has said who it is, where it has to."""
+        """True if the peer is authenticated, or its listener needs no authentication."""
         return self._authentication is None or self._authentication.known
 
     @property
     def quiet(self) -> bool:
-        """Whether no request waits for its response."""
+        """True if no request waits for its response."""
         return not self._slots and not self._backlog
 
     # --- What the transport calls ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's have the methods, but not the class.
+        # The transports of uvloop have the methods of asyncio.Transport, but not that base class.
         self._transport = transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
         self._peer.host = str(name[0]) if name else "?"
@@ -174,8 +218,8 @@ class Session(asyncio.BufferedProtocol):
             self._begin_authentication(self._sasl)
         elif admission.reason:
             self._peer_log.warn("refused a connection", self._peer.host, admission.reason)
-            self._reading = False
-            transport.pause_reading()
+            self._move(SessionState.REFUSED)
+            self._update_reading()
             self._loop.call_later(admission.hold_ms / 1000, self.abort)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -203,18 +247,19 @@ class Session(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        self._peer_reads = False
+        self._pauses.add(Pause.PEER_DOES_NOT_READ)
         self._update_reading()
 
     def resume_writing(self) -> None:
-        self._peer_reads = True
+        self._pauses.discard(Pause.PEER_DOES_NOT_READ)
         self._count_unsent(0)
         self._work()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._move(SessionState.CLOSED)
         self._transport = None
         self._end_muting()
-        self._end_strangeness()
+        self._end_authentication_period()
         self._backlog.clear()
         slots, self._slots = self._slots, deque()
         self._limits.bytes_held -= self._bytes_held
@@ -229,9 +274,10 @@ class Session(asyncio.BufferedProtocol):
     # --- Work ---
 
     def close_if_idle(self, idle_s: float) -> None:
-        """Close if no byte has moved for so long and no request is in flight (N-04).
+        """Close the connection if it has been idle for `idle_s` and no request is in flight (N-04).
 
-        A peer that takes no answers is cut off: a polite close would wait for it for ever.
+        A connection whose peer reads no responses is aborted: `close` would wait for the peer for
+        ever.
         """
         transport = self._transport
         if transport is None or self._slots:
@@ -250,7 +296,7 @@ class Session(asyncio.BufferedProtocol):
 
     def close_after_answers(self) -> None:
         """Read nothing more; close when every request has its response."""
-        self._draining = True
+        self._move(SessionState.DRAINING)
         if self._muted_until:
             self._end_muting()
             self._work()
@@ -269,10 +315,10 @@ class Session(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _work(self) -> None:
-        """Handle the backlog, as far as the limits allow."""
+        """Handle the backlog, send the responses, and read on if nothing prevents it."""
         if self._working:
-            # Called from the handler of a request that has completed an earlier one: its own
-            # response comes first, before those of the requests behind it.
+            # A handler has completed an earlier request, and called this. The response of its own
+            # request comes before those of the requests behind it.
             return
         self._working = True
         try:
@@ -284,14 +330,12 @@ class Session(asyncio.BufferedProtocol):
         self._update_reading()
 
     def _handle_backlog(self) -> bool:
-        """`_work` without its end; False if the connection is closed."""
+        """Handle requests as far as the limits allow; False if the connection is closed."""
         backlog = self._backlog
         limits = self._limits
         while backlog and self._transport is not None:
             if (
-                not self._peer_reads
-                or self._muted_until
-                or self._resting
+                (self._pauses and not self._pauses <= _READING_ONLY)
                 or len(self._slots) >= limits.in_flight_max
                 or (self._bytes_held >= limits.in_flight_bytes_max and self._slots)
                 or (limits.bytes_held >= limits.total_bytes_max and self._slots)
@@ -336,7 +380,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _answered(self, slot: _Slot, reply: EncodedReply) -> None:
         if self._transport is None:
-            # The peer is gone; its bytes are not counted any more (N-10).
+            # The peer is gone, and `connection_lost` has released the bytes of the request (N-10).
             return
         if self._peer.throttle_ms:
             self._mute()
@@ -361,24 +405,26 @@ class Session(asyncio.BufferedProtocol):
             self._update_reading()
 
     def _count_turn(self, size_bytes: int) -> None:
-        """Count a request that was handled; after many, or large ones, others get their turn
+        """Count a request that was handled; end the turn after many requests, or large ones
         (N-56)."""
         self._turn_bytes += size_bytes + _REQUEST_BYTES
-        if self._turn_bytes >= _TURN_BYTES and not self._resting:
-            self._resting = True
-            self._loop.call_soon(self._end_rest)
+        if self._turn_bytes >= _TURN_BYTES and Pause.TURN_OVER not in self._pauses:
+            self._pauses.add(Pause.TURN_OVER)
+            self._loop.call_soon(self._begin_turn)
 
-    def _end_rest(self) -> None:
-        self._turn_bytes, self._resting = 0, False
+    def _begin_turn(self) -> None:
+        self._turn_bytes = 0
+        self._pauses.discard(Pause.TURN_OVER)
         self._work()
 
     def _mute(self) -> None:
-        """Leave the peer's requests alone for as long as its answer tells it to wait (KIP-219)."""
+        """Handle no requests of the peer for as long as its response tells it to wait (KIP-219)."""
         until = self._loop.time() + self._peer.throttle_ms / 1000
         self._peer.throttle_ms = 0
-        if self._draining or until <= self._muted_until:
+        if self._state is SessionState.DRAINING or until <= self._muted_until:
             return
         self._end_muting()
+        self._pauses.add(Pause.MUTED)
         self._muted_until = until
         self._unmute_timer = self._loop.call_at(until, self._unmute)
 
@@ -387,6 +433,7 @@ class Session(asyncio.BufferedProtocol):
         self._work()
 
     def _end_muting(self) -> None:
+        self._pauses.discard(Pause.MUTED)
         self._muted_until = 0.0
         if self._unmute_timer is not None:
             self._unmute_timer.cancel()
@@ -412,17 +459,16 @@ class Session(asyncio.BufferedProtocol):
 
     def _write(self, reply: list[Buffer]) -> None:
         """Send a response, together with others of this turn of the loop."""
+        first = not self._outgoing
         self._outgoing += reply
         self._outgoing_bytes += _size(reply)
         if self._outgoing_bytes >= _SEND_BYTES:
             self._send()
-        elif not self._working and not self._send_is_due:
+        elif first and not self._working:
             # One flush to disk completes many requests, one after the other.
-            self._send_is_due = True
             self._loop.call_soon(self._send)
 
     def _send(self) -> None:
-        self._send_is_due = False
         if not self._outgoing:
             return
         parts, self._outgoing = self._outgoing, []
@@ -434,7 +480,7 @@ class Session(asyncio.BufferedProtocol):
         # Not writelines: that of asyncio in CPython 3.12 and 3.13 never pauses the protocol.
         for part in gather(parts) if len(parts) > 1 else parts:
             transport.write(part)
-        if not self._peer_reads:
+        if self._pauses and Pause.PEER_DOES_NOT_READ in self._pauses:
             self._count_unsent(transport.get_write_buffer_size())
         self._metrics.sent_bytes(size_bytes)
 
@@ -446,15 +492,17 @@ class Session(asyncio.BufferedProtocol):
 
     def _count_unfinished(self, held_bytes: int, size_bytes: int) -> None:
         self._unfinished_bytes = held_bytes
-        read_on = self._limits.arriving(self, held_bytes, size_bytes)
-        if read_on is self._waits_for_room:
-            self._waits_for_room = not read_on
+        fits = self._limits.arriving(self, held_bytes, size_bytes)
+        if fits and not self._pauses:
+            return
+        if fits is (Pause.NO_MEMORY in self._pauses):
+            self._pauses ^= {Pause.NO_MEMORY}
             self._update_reading()
 
     def read_on(self) -> None:
-        """There may be room for the rest of a request (see `SessionLimits`)."""
-        self._waits_for_room = False
-        if not self._draining:
+        """Read the rest of an unfinished request, which may fit (see `SessionLimits`)."""
+        self._pauses.discard(Pause.NO_MEMORY)
+        if self._state is not SessionState.DRAINING:
             self._update_reading()
 
     def _update_reading(self) -> None:
@@ -462,24 +510,21 @@ class Session(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
-        wanted = (
-            not self._backlog
-            and self._peer_reads
-            and not self._muted_until
-            and not self._resting
-            and not self._draining
-            and not self._ending
-            and not self._waits_for_room
-        )
+        wanted = not self._backlog and not self._pauses and self._state is _OPEN
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
                 transport.resume_reading()
             else:
                 transport.pause_reading()
-        if self._draining and self.quiet:
+        if not wanted and self._state is SessionState.DRAINING and self.quiet:
             self._send()
             transport.close()
+
+    def _move(self, state: SessionState) -> None:
+        if state not in SESSION_STATE_STEPS[self._state]:
+            raise RuntimeError(f"{state.name} after the state {self._state.name}")
+        self._state = state
 
     # --- Authentication ---
 
@@ -491,21 +536,21 @@ class Session(asyncio.BufferedProtocol):
             self.abort()
 
     def _cut(self) -> None:
-        """Close: there are too many others that nobody knows."""
+        """Close: too many connections have not authenticated."""
         self._metrics.connection_refused()
         self.abort()
 
     def _too_late(self) -> None:
-        if self._sasl is not None and not self._ending:
+        if self._sasl is not None:
             self._sasl.late(self._peer.host)
             self.abort()
 
     def _authenticated(self) -> None:
-        """The client is known: it may send what others may."""
+        """Accept requests of full size: the client has authenticated."""
         self._receiver.max_frame_bytes = self._max_frame_bytes
-        self._end_strangeness()
+        self._end_authentication_period()
 
-    def _end_strangeness(self) -> None:
+    def _end_authentication_period(self) -> None:
         if self._authentication_timer is not None:
             self._authentication_timer.cancel()
             self._authentication_timer = None
@@ -513,12 +558,15 @@ class Session(asyncio.BufferedProtocol):
             self._sasl.ended(self._cut)
 
     def _end(self, reason: CloseConnection) -> None:
-        """Close, and after a failed authentication tell the client before, when its time has
-        come."""
+        """Close the connection; after a failed authentication tell the client first, after a
+        delay."""
         if not isinstance(reason, AuthenticationFailed):
             self._hang_up(str(reason), once=isinstance(reason, UnservedKey))
             return
-        self._ending = True
+        if self._state is _OPEN:
+            self._move(SessionState.AUTHENTICATION_FAILED)
+        if self._authentication_timer is not None:
+            self._authentication_timer.cancel()
         self._backlog.clear()
         self._metrics.connection_refused()
         self._update_reading()
@@ -534,7 +582,7 @@ class Session(asyncio.BufferedProtocol):
     def _hang_up(self, reason: str, *, once: bool = False) -> None:
         """Close after the responses to earlier requests, which may take _HANG_UP_S.
 
-        `once`: the log has one line for this reason, whoever gives it.
+        `once`: the log gets one line for this reason, however many peers cause it.
         """
         warn = self._peer_log.warn_once if once else self._peer_log.warn
         warn("closed a connection", self._peer.host, reason)

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from broker_in_loop import RunningBroker, StartBroker
 from odradek_broker.platform import repeated_lines
 from odradek_broker.server.host import divide_files
-from odradek_broker.server.session import Session
+from odradek_broker.server.session import Pause, Session
 from odradek_protocol import frames
 from odradek_protocol.constants import RESOURCE_BROKER
 from odradek_protocol.errors import ErrorCode
@@ -144,7 +144,7 @@ async def test_n14_a_peer_that_does_not_read_is_not_read_from(broker: RunningBro
     await client.writer.drain()
 
     def stalled() -> list[Session]:
-        return [one for one in broker.server._sessions if not one._peer_reads]
+        return [one for one in broker.server._sessions if Pause.PEER_DOES_NOT_READ in one._pauses]
 
     await until(stalled)
     (session,) = stalled()
@@ -288,6 +288,17 @@ async def test_accepted_connections_send_small_answers_at_once(start_broker: Sta
     (session,) = broker.server._sessions
     accepted = session._transport.get_extra_info("socket")  # type: ignore[union-attr]
     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+async def test_a_session_refuses_a_step_that_its_table_does_not_have(
+    client: RawClient, broker: RunningBroker
+) -> None:
+    await client.create_topic("t")
+    (session,) = broker.server._sessions
+    client.writer.close()
+    await until(lambda: not broker.server._sessions)
+    with pytest.raises(RuntimeError, match="DRAINING after the state CLOSED"):
+        session.close_after_answers()
 
 
 @pytest.mark.parametrize("open_files", [64, 256, 1024, 10_240])

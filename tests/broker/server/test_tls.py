@@ -16,6 +16,7 @@ from broker_in_loop import RunningBroker, StartBroker
 from certificates import Authority, Certificate, subject
 from odradek_broker.server import server
 from odradek_broker.server.host import StartError
+from odradek_broker.server.session import Pause
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
 from odradek_protocol.schemas.describe_configs import (
@@ -518,7 +519,7 @@ async def test_n14_a_peer_that_does_not_read_over_tls_is_not_read_from(
         client.send(wanted, 11)
     await client.writer.drain()
     (session,) = broker.server._sessions
-    await until(lambda: not session._peer_reads)
+    await until(lambda: Pause.PEER_DOES_NOT_READ in session._pauses)
     assert session._transport is not None
     assert session._transport.get_write_buffer_size() < 4_000_000
     for _ in range(100):
