@@ -6,7 +6,6 @@ change a result are accepted and do nothing, those that could are refused.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.config.definition import Settings
 from odradek_client.config.producer import ProducerConfig
 from odradek_client.errors import ConfigError
+from odradek_protocol.settings import did_you_mean
 
 PREFIX = "kafka."
 
@@ -203,6 +203,4 @@ def _refusal(name: str, value: str) -> str:
 
 def _unknown(option: str, known: Iterable[str]) -> str:
     names = [PREFIX + name.replace("_", ".") for name in known]
-    near = difflib.get_close_matches(option, names, n=1, cutoff=0.75)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{option} is not a setting that this client has{hint}"
+    return f"{option} is not a setting that this client has{did_you_mean(option, names, 0.75)}"

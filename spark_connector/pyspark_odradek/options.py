@@ -7,7 +7,6 @@ that is, because a mistyped option that is silently ignored reads the wrong data
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from enum import Enum
 from typing import TypeVar
 
 from odradek_protocol.records.arrow import COLUMNS
+from odradek_protocol.settings import INT64_MAX, did_you_mean, read_boolean, read_integer, read_set
 from pyspark_odradek import kafka_settings
 from pyspark_odradek.admission import MAX_TRIGGER_DELAY_MS, Limits
 from pyspark_odradek.errors import OptionsError
@@ -33,7 +33,6 @@ from pyspark_odradek.planning import Partition
 
 T = TypeVar("T")
 
-INT64_MAX = 2**63 - 1
 POLL_TIMEOUT_MS = 120_000
 NUM_RETRIES = 3
 RETRY_INTERVAL_MS = 10
@@ -197,11 +196,9 @@ class _Reader:
         for name in self.options:
             if name in _KNOWN or name in _SPARKS_OWN or name.startswith(kafka_settings.PREFIX):
                 continue
-            near = difflib.get_close_matches(
-                name, [*_KNOWN, "kafka.bootstrap.servers"], n=1, cutoff=0.6
-            )
-            hint = f"; did you mean {_KNOWN.get(near[0], near[0])}?" if near else ""
-            if "." in name and not near:
+            known = [*_KNOWN, "kafka.bootstrap.servers"]
+            hint = did_you_mean(name, known, shown=lambda near: _KNOWN.get(near, near))
+            if "." in name and not hint:
                 hint = f"; settings of the client are written kafka.{name}"
             self.problems.append(f"there is no option {name}{hint}")
 
@@ -390,7 +387,7 @@ def _limits(reader: _Reader) -> Limits:
 
 
 def _parse_columns(text: str, name: str) -> tuple[str, ...]:
-    asked = tuple(dict.fromkeys(column for part in text.split(",") if (column := part.strip())))
+    asked = read_set(text)
     known = {column.lower(): column for column in COLUMNS}
     wrong = [column for column in asked if column.lower() not in known]
     if wrong or not asked:
@@ -425,18 +422,18 @@ def _parse_bytes(text: str, name: str) -> int | None:
 
 
 def _parse_flag(text: str, name: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise ValueError(f"{name}={text!r} must be true or false")
-    return word == "true"
+    try:
+        return read_boolean(text)
+    except ValueError as problem:
+        raise ValueError(f"{name}={text!r} {problem}") from None
 
 
 def _parse_number(at_least: int) -> Callable[[str, str], int]:
     def parse(text: str, name: str) -> int:
         try:
-            number = int(text.strip())
-        except ValueError:
-            raise ValueError(f"{name}={text!r} is no whole number") from None
+            number = read_integer(text)
+        except ValueError as problem:
+            raise ValueError(f"{name}={text!r} {problem}") from None
         if not at_least <= number <= INT64_MAX:
             raise ValueError(f"{name}={number} is out of range; it must be {at_least} or more")
         return number
@@ -445,10 +442,10 @@ def _parse_number(at_least: int) -> Callable[[str, str], int]:
 
 
 def _parse_topics(text: str, name: str) -> tuple[str, ...]:
-    topics = dict.fromkeys(topic for part in text.split(",") if (topic := part.strip()))
+    topics = read_set(text)
     if not topics:
         raise ValueError(f"{name} names no topic; write one, or several with commas between them")
-    return tuple(topics)
+    return topics
 
 
 def _parse_pattern(text: str, name: str) -> str:

@@ -26,10 +26,10 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from odradek_protocol.settings import INT64_MAX
 from pyspark_odradek.planning import OffsetRange, Partition
 
 _WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
-_INT64_MAX = 2**63 - 1
 
 
 def is_offered() -> bool:
@@ -50,7 +50,7 @@ class Restriction:
     topics: frozenset[str] | None = None
     numbers: frozenset[int] | None = None
     first_offset: int = 0
-    end_offset: int = _INT64_MAX
+    end_offset: int = INT64_MAX
     time_ms: int | None = None
 
     def admits(self, partition: Partition) -> bool:
@@ -81,7 +81,7 @@ def restriction_of(filters: Iterable[Filter]) -> Restriction:
     """All of them hold at once. A filter that is of no use, or not understood, is skipped."""
     topics: frozenset[str] | None = None
     numbers: frozenset[int] | None = None
-    first, end, time_ms = 0, _INT64_MAX, None
+    first, end, time_ms = 0, INT64_MAX, None
     for each in filters:
         values = _choices(each)
         column = getattr(each, "attribute", ())
@@ -116,16 +116,16 @@ def _interval(each: Filter, values: tuple[object, ...] | None) -> tuple[int, int
         return (min(numbers), max(numbers) + 1) if numbers else (0, 0)
     value = getattr(each, "value", None)
     if not _is_number(value):
-        return 0, _INT64_MAX
+        return 0, INT64_MAX
     if isinstance(each, GreaterThan):
-        return value + 1, _INT64_MAX
+        return value + 1, INT64_MAX
     if isinstance(each, GreaterThanOrEqual):
-        return value, _INT64_MAX
+        return value, INT64_MAX
     if isinstance(each, LessThan):
         return 0, value
     if isinstance(each, LessThanOrEqual):
         return 0, value + 1
-    return 0, _INT64_MAX
+    return 0, INT64_MAX
 
 
 def _not_before_ms(each: Filter, values: tuple[object, ...] | None) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address
 
-from odradek_broker.config.types import INT32_MAX, Check
+from odradek_protocol.settings import INT32_MAX, Check, read_list
 
 
 def plain_address(text: str) -> str:
@@ -18,7 +18,7 @@ def plain_address(text: str) -> str:
 def parse_counts(text: str) -> dict[str, int]:
     """Numbers by address, of "ADDRESS:COUNT,...". ValueError."""
     counts = {}
-    for part in filter(None, map(str.strip, text.split(","))):
+    for part in read_list(text):
         address, _, number = part.rpartition(":")
         count = int(number)
         if not 0 <= count <= INT32_MAX:

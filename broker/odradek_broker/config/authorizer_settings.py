@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odradek_broker.config.types import Check, Kind, setting
+from odradek_broker.config.types import Kind, setting
+from odradek_protocol.settings import Check, read_list
 
 #: The one authorizer that there is; also called so by Kafka.
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -12,7 +13,7 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 def read_super_users(text: str) -> tuple[str, ...]:
     """The principals in a value of super.users. ValueError if one is no TYPE:NAME."""
-    found = tuple(part.strip() for part in text.split(";") if part.strip())
+    found = read_list(text, ";")
     for principal in found:
         kind, colon, name = principal.partition(":")
         if not (kind and colon and name):

@@ -6,7 +6,6 @@ here opens a file: the shell reads it and hands over its text.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +42,7 @@ from odradek_broker.config.unsupported import (
     UNSUPPORTED_KEYS,
 )
 from odradek_broker.storage.log_config import LogConfig
+from odradek_protocol.settings import did_you_mean
 from odradek_protocol.tls.settings import TlsSettings, tls_settings
 
 __all__ = [
@@ -105,7 +105,7 @@ class BrokerConfig(BrokerSettings):
         if origin is None:
             return row.default
         source, name = origin
-        return row.read(name, dict(self.layers)[source][name])
+        return row.read(dict(self.layers)[source][name], name)
 
     @property
     def data_dir(self) -> str:
@@ -139,20 +139,20 @@ class BrokerConfig(BrokerSettings):
         text = self.listener_text(listener, name, mechanism)
         if text is None:
             return self.listener_value(listener, name)
-        return PER_LISTENER[name].read(name, text)
+        return PER_LISTENER[name].read(text)
 
     def listener_value(self, listener: str, name: str) -> Value:
         """The value of a setting for one listener; otherwise that of the broker."""
         row = PER_LISTENER[name]
         text = self.listener_text(listener, name)
-        return self.value_of(row) if text is None else row.read(row.name, text)
+        return self.value_of(row) if text is None else row.read(text)
 
     def listener_int(self, listener: str, name: str) -> int:
         """The value of a setting for one listener alone; otherwise its default, because the
         broker's own counts besides."""
         row = PER_LISTENER[name]
         text = self.listener_text(listener, name)
-        value = row.default if text is None else row.read(row.name, text)
+        value = row.default if text is None else row.read(text)
         assert isinstance(value, int)
         return value
 
@@ -303,16 +303,16 @@ def _build(layers: Layers) -> BrokerConfig:
         for _, given in layers:
             for name in row.names:
                 if name in given:
-                    row.read(name, given[name])
+                    row.read(given[name], name)
         origin = find_origin(row, layers) if row.name in SETTINGS else None
         if origin is not None:
             source, name = origin
-            values[row.attribute] = row.read(name, texts[source][name])
+            values[row.attribute] = row.read(texts[source][name], name)
     for _, given in layers:
         for key, text in given.items():
             own = listener_setting(key)
             if own is not None:
-                own.read(key, text)
+                own.read(text)
     config = BrokerConfig(**values, layers=layers)
     _check_together(config)
     return config
@@ -487,6 +487,4 @@ def _unused(key: str) -> Notice | None:
         if broker_key:
             text += f"; the broker's default for it is {broker_key}"
         return Notice("warning", text)
-    nearest = difflib.get_close_matches(key, SETTING_OF_KEY, n=1, cutoff=0.6)
-    hint = f"; did you mean {nearest[0]}?" if nearest else ""
-    return Notice("warning", f"unknown setting {key} is ignored{hint}")
+    return Notice("warning", f"unknown setting {key} is ignored{did_you_mean(key, SETTING_OF_KEY)}")

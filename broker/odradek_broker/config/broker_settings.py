@@ -15,19 +15,8 @@ from odradek_broker.config.addresses import COUNTS_BY_ADDRESS
 from odradek_broker.config.authorizer_settings import AuthorizerSettings
 from odradek_broker.config.listener_settings import ListenerSettings
 from odradek_broker.config.sasl_settings import SaslSettings
-from odradek_broker.config.types import (
-    INT32_MAX,
-    INT64_MAX,
-    Kind,
-    Setting,
-    Synonym,
-    any_of,
-    at_least,
-    between,
-    one_of,
-    setting,
-    settings_of,
-)
+from odradek_broker.config.types import Kind, Setting, Synonym, setting
+from odradek_protocol.settings import INT32_MAX, INT64_MAX, any_of, at_least, between, one_of
 
 _MINUTES = 60_000
 _HOURS = 3_600_000
@@ -90,7 +79,7 @@ class BrokerSettings(AuthorizerSettings, SaslSettings, ListenerSettings):
         "What a request to the HTTP endpoint has to bring, as `Authorization: Bearer TOKEN`. Without it "
         "/healthz and /readyz tell yes or no, and nothing else answers. Empty: nothing is asked for.",
         ours=True,
-        sensitive=True,
+        secret=True,
     )
     log_format: str = setting(
         Kind.STRING,
@@ -663,7 +652,7 @@ class BrokerSettings(AuthorizerSettings, SaslSettings, ListenerSettings):
 
 
 #: Every row by key.
-SETTINGS: dict[str, Setting] = settings_of(BrokerSettings)
+SETTINGS: dict[str, Setting] = Setting.declared_by(BrokerSettings, ".")
 
 #: Every accepted key, synonyms included, with its row.
 SETTING_OF_KEY: dict[str, Setting] = {name: row for row in SETTINGS.values() for name in row.names}

@@ -7,7 +7,6 @@ and that before the default.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import dropwhile
@@ -24,11 +23,11 @@ from odradek_broker.config.types import (
     Setting,
     UnknownSettingError,
     Value,
-    read_value,
     write_value,
 )
 from odradek_broker.config.unsupported import DYNAMIC_ONLY, NO_EFFECT_SETTINGS, WITHOUT_DEFAULT
 from odradek_broker.storage.log_config import LogConfig
+from odradek_protocol.settings import nearest
 
 
 class SynonymEntry(NamedTuple):
@@ -69,7 +68,7 @@ class TopicConfigs:
         """The effective value for a topic with these settings of its own. KeyError if unknown."""
         row = TOPIC_SETTINGS[name]
         if name in overrides:
-            return read_value(name, overrides[name], row.kind, row.check)
+            return row.read(overrides[name])
         if row.broker is None:
             return row.default
         return self.config.value_of(row.broker)
@@ -105,9 +104,7 @@ class TopicConfigs:
             if text is not None and text == stored.get(name):
                 checked[name] = text
                 continue
-            row = topic_setting(name)
-            value = read_value(name, text, row.kind, row.check)
-            checked[name] = write_value(value)
+            checked[name] = write_value(topic_setting(name).read(text))
         lag_ms = self.value("min.compaction.lag.ms", checked)
         most_ms = self.value("max.compaction.lag.ms", checked)
         assert isinstance(lag_ms, int) and isinstance(most_ms, int)
@@ -152,8 +149,8 @@ def topic_setting(name: str) -> TopicSetting:
     row = TOPIC_SETTINGS.get(name)
     if row is not None:
         return row
-    nearest = difflib.get_close_matches(name, TOPIC_SETTINGS, n=1, cutoff=0.6)
-    hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+    near = nearest(name, TOPIC_SETTINGS)
+    hint = f" (did you mean {near}?)" if near else ""
     raise UnknownSettingError(name, f"is no topic setting{hint}")
 
 
@@ -192,10 +189,10 @@ def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> Confi
         value, source = None, ConfigSource.DEFAULT
     return ConfigEntry(
         name=name,
-        value=None if row.sensitive else value,
+        value=None if row.secret else value,
         source=source,
         read_only=not row.dynamic or synonym is not None,
-        sensitive=row.sensitive,
+        sensitive=row.secret,
         kind=Kind.INT if synonym is not None and synonym.factor > 1 else row.kind,
         doc=row.doc,
         synonyms=tuple(synonyms),
@@ -219,6 +216,6 @@ def broker_synonyms(config: BrokerConfig, row: Setting, key: str) -> list[Synony
     own = SynonymEntry(row.name, write_value(row.default), ConfigSource.DEFAULT)
     if row.name not in WITHOUT_DEFAULT:
         synonyms += defaults or [own]
-    if row.sensitive:
+    if row.secret:
         synonyms = [entry._replace(value=None) for entry in synonyms]
     return list(dropwhile(lambda entry: entry.name != key, synonyms))

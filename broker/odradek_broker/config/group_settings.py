@@ -7,81 +7,56 @@ not served, and what is set for them is kept and shown.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from odradek_broker.config.broker_settings import SETTINGS
-from odradek_broker.config.types import (
-    ANYTHING,
-    Check,
-    Kind,
-    Setting,
-    Value,
-    at_least,
-    between,
-    one_of,
-)
+from odradek_broker.config.types import ConfigRow, Kind, Setting, Value
 from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
 from odradek_broker.re2 import PatternError, compile_pattern
+from odradek_protocol.settings import ANYTHING, Check, at_least, between, one_of
 
 
-@dataclass(frozen=True)
-class GroupSetting:
+@dataclass(frozen=True, kw_only=True)
+class GroupSetting(ConfigRow):
     """A setting of a group.
 
     `synonym`: Kafka's name for the broker's setting. `broker`, `least` and `most`: that setting and
     its bounds, where this broker has them.
     """
 
-    name: str
-    doc: str
-    kind: Kind
-    default: Value
-    check: Check
     synonym: str
     broker: Setting | None = None
     least: Setting | None = None
     most: Setting | None = None
-    effective: bool = False
 
 
 _NOT_SERVED = "Accepted for compatibility: groups of this kind are not served."
 
 
+def _like(broker: Setting, doc: str = "", **more: Any) -> GroupSetting:
+    name = broker.name.removeprefix("group.")
+    return GroupSetting.like(broker, name, doc, synonym=broker.name, broker=broker, **more)
+
+
 def _consumer(name: str, doc: str) -> GroupSetting:
-    broker = SETTINGS[f"group.consumer.{name}"]
-    return GroupSetting(
-        f"consumer.{name}",
-        doc,
-        broker.kind,
-        broker.default,
-        broker.check,
-        broker.name,
-        broker,
-        SETTINGS[f"group.consumer.min.{name}"],
-        SETTINGS[f"group.consumer.max.{name}"],
-        effective=True,
-    )
+    least, most = (SETTINGS[f"group.consumer.{bound}.{name}"] for bound in ("min", "max"))
+    return _like(SETTINGS[f"group.consumer.{name}"], doc, least=least, most=most)
 
 
 def _assignment_interval(protocol: str) -> GroupSetting:
-    broker = NO_EFFECT_SETTINGS[f"group.{protocol}.assignment.interval.ms"]
-    return GroupSetting(
-        f"{protocol}.assignment.interval.ms",
-        broker.doc,
-        broker.kind,
-        broker.default,
-        broker.check,
-        broker.name,
-        broker,
-    )
+    return _like(NO_EFFECT_SETTINGS[f"group.{protocol}.assignment.interval.ms"], effective=False)
 
 
-def _unserved(name: str, default: Value, check: Check, kind: Kind = Kind.INT) -> GroupSetting:
-    return GroupSetting(name, _NOT_SERVED, kind, default, check, f"group.{name}")
-
-
-def _unserved_alone(name: str, kind: Kind, default: Value, check: Check = ANYTHING) -> GroupSetting:
+def _unserved_alone(
+    name: str, kind: Kind, default: Value, check: Check = ANYTHING, synonym: str = ""
+) -> GroupSetting:
     """A setting without a broker's setting behind it."""
-    return GroupSetting(name, _NOT_SERVED, kind, default, check, name)
+    synonym = synonym or name
+    return GroupSetting(name, kind, default, _NOT_SERVED, check, synonym=synonym, effective=False)
+
+
+def _unserved(name: str, default: Value, check: Check) -> GroupSetting:
+    return _unserved_alone(name, Kind.INT, default, check, f"group.{name}")
 
 
 _SESSION = between(45_000, 60_000)
@@ -121,18 +96,9 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
 }
 
 
-@dataclass(frozen=True)
-class MetricsSetting:
-    """A setting of a subscription to client metrics."""
-
-    name: str
-    kind: Kind
-    default: Value
-    check: Check
-
-    @property
-    def doc(self) -> str:
-        return "Accepted for compatibility: client metrics are not served."
+def _metrics(name: str, kind: Kind, default: Value, check: Check = ANYTHING) -> ConfigRow:
+    doc = "Accepted for compatibility: client metrics are not served."
+    return ConfigRow(name, kind, default, doc, check, effective=False)
 
 
 _MATCHED = (
@@ -156,11 +122,12 @@ def _is_match(text: str) -> bool:
     return True
 
 
-METRICS_SETTINGS: dict[str, MetricsSetting] = {
+#: The settings of subscriptions to client metrics.
+METRICS_SETTINGS: dict[str, ConfigRow] = {
     row.name: row
     for row in (
-        MetricsSetting("interval.ms", Kind.INT, 300_000, between(100, 3_600_000)),
-        MetricsSetting(
+        _metrics("interval.ms", Kind.INT, 300_000, between(100, 3_600_000)),
+        _metrics(
             "match",
             Kind.LIST,
             (),
@@ -169,6 +136,6 @@ METRICS_SETTINGS: dict[str, MetricsSetting] = {
                 lambda items: all(_is_match(item) for item in items),
             ),
         ),
-        MetricsSetting("metrics", Kind.LIST, (), ANYTHING),
+        _metrics("metrics", Kind.LIST, ()),
     )
 }

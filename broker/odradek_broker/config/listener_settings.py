@@ -17,18 +17,8 @@ from odradek_broker.config.sasl_settings import (
     SaslSettings,
     is_of_listeners,
 )
-from odradek_broker.config.types import (
-    INT32_MAX,
-    Check,
-    Kind,
-    Setting,
-    any_of,
-    at_least,
-    between,
-    one_of,
-    setting,
-    settings_of,
-)
+from odradek_broker.config.types import Kind, Setting, setting
+from odradek_protocol.settings import INT32_MAX, Check, any_of, at_least, between, one_of
 from odradek_protocol.tls.settings import PROTOCOLS, STORE_TYPES
 
 PREFIX = "listener.name."
@@ -37,7 +27,7 @@ _OF_ONE = " May be set for one listener."
 
 def _secret(doc: str) -> Any:
     """A setting that nobody is shown."""
-    return setting(Kind.PASSWORD, "", doc, dynamic=True, sensitive=True)
+    return setting(Kind.PASSWORD, "", doc, dynamic=True, secret=True)
 
 
 def _store_type(what: str) -> Any:
@@ -220,7 +210,11 @@ class ListenerSettings:
     )
 
 
-_ROWS = settings_of(ListenerSettings) | settings_of(SaslSettings)
+_ROWS = {
+    name: row
+    for each in (ListenerSettings, SaslSettings)
+    for name, row in Setting.declared_by(each, ".").items()
+}
 
 #: What may be given for one listener alone, by key.
 PER_LISTENER: dict[str, Setting] = {

@@ -5,13 +5,12 @@ python -m odradek_broker.config.page > docs/operate/configuration.md
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.group_settings import GROUP_SETTINGS
 from odradek_broker.config.topic_settings import TOPIC_SETTINGS, TopicSetting
-from odradek_broker.config.types import Kind, Setting, Value, allowed_text, write_value
+from odradek_broker.config.types import Kind, Setting, Value, write_value
 from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
+from odradek_protocol.settings import table_row
 
 _HEAD = """\
 # Configuration
@@ -80,15 +79,11 @@ def configuration_page() -> str:
     topics = "".join(map(_topic_row, TOPIC_SETTINGS.values()))
     without_effect = ", ".join(f"`{name}`" for name in NO_EFFECT_SETTINGS) + ".\n"
     groups = "".join(
-        _cells((f"`{row.name}`", f"`{row.synonym}`", row.doc))
+        table_row(f"`{row.name}`", f"`{row.synonym}`", row.doc)
         for row in GROUP_SETTINGS.values()
         if row.effective
     )
     return _HEAD + brokers + _NO_EFFECT_KEYS + without_effect + _TOPICS + topics + _GROUPS + groups
-
-
-def _cells(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
 def _default(value: Value) -> str:
@@ -104,14 +99,14 @@ def _broker_row(row: Setting) -> str:
     if row.synonyms:
         names = ", ".join(f"`{synonym.name}`" for synonym in row.synonyms)
         doc += f" Synonyms: {names}."
-    allowed = allowed_text(row.kind, row.check) if row.kind is not Kind.STRING else row.check.text
-    return _cells((f"`{row.name}`", _default(row.default), doc, allowed))
+    allowed = row.allowed if row.kind is not Kind.STRING else row.check.text
+    return table_row(f"`{row.name}`", _default(row.default), doc, allowed)
 
 
 def _topic_row(row: TopicSetting) -> str:
     broker = f"`{row.broker_key}`" if row.broker_key else ""
     doc = row.doc if row.effective else f"{row.doc} **{_NO_EFFECT}**"
-    return _cells((f"`{row.name}`", broker, doc, allowed_text(row.kind, row.check)))
+    return table_row(f"`{row.name}`", broker, doc, row.allowed)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from odradek_broker.config.listener_settings import listener_key
 from odradek_broker.config.listeners import Listener, SecurityProtocol
 from odradek_broker.config.sasl_settings import MECHANISMS, UNSECURED_VALIDATOR
 from odradek_broker.config.types import ConfigError, Value, write_value
-from odradek_protocol.sasl.jaas import JaasError, LoginModule, parse_jaas
+from odradek_protocol.sasl.jaas import LOGIN_MODULES, JaasError, LoginModule, parse_jaas
 from odradek_protocol.tls.settings import TlsError
 
 _ENABLED = "sasl.enabled.mechanisms"
@@ -24,13 +24,6 @@ _REAUTH = "connections.max.reauth.ms"
 _JWKS = "sasl.oauthbearer.jwks.endpoint.url"
 #: Options of PlainLoginModule that are users.
 _USER = "user_"
-#: The login module of each mechanism, without its package.
-_MODULES = {
-    "PLAIN": "PlainLoginModule",
-    "SCRAM-SHA-256": "ScramLoginModule",
-    "SCRAM-SHA-512": "ScramLoginModule",
-    "OAUTHBEARER": "OAuthBearerLoginModule",
-}
 
 
 class Settings(Protocol):
@@ -199,7 +192,7 @@ def _login_module(
         raise ConfigError(key, "(hidden)", f"a login module and its options: {error}") from None
     except TlsError as error:
         raise ConfigError(key, "(hidden)", str(error)) from None
-    wanted = _MODULES[mechanism]
+    wanted = LOGIN_MODULES[mechanism]
     if len(modules) != 1 or modules[0].short_name != wanted:
         raise ConfigError(key, "(hidden)", f"one login module, {wanted}")
     return modules[0]

@@ -9,20 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from odradek_broker.config.types import (
-    INT32_MAX,
-    INT64_MAX,
-    Check,
-    Kind,
-    any_of,
-    at_least,
-    between,
-    one_of,
-    setting,
-)
+from odradek_broker.config.types import Kind, setting
+from odradek_protocol.sasl.jaas import LOGIN_MODULES
+from odradek_protocol.settings import INT32_MAX, INT64_MAX, Check, any_of, at_least, between, one_of
 
 #: The mechanisms that are served.
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS = tuple(LOGIN_MODULES)
 
 #: The classes that stand for what is built in here.
 VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
@@ -71,7 +63,7 @@ class SaslSettings:
         "What a mechanism knows of its users, as Kafka writes it: for PLAIN, PlainLoginModule with an option "
         'user_NAME="PASSWORD" for each. It counts only for one mechanism of one listener: '
         "listener.name.NAME.plain.sasl.jaas.config.",
-        sensitive=True,
+        secret=True,
     )
     sasl_plain_users_file: str = setting(
         Kind.STRING,

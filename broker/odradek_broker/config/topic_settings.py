@@ -6,26 +6,17 @@ import re
 from dataclasses import dataclass
 
 from odradek_broker.config.broker_settings import SETTINGS
-from odradek_broker.config.types import ANYTHING, Check, Kind, Setting, Value
+from odradek_broker.config.types import ConfigRow, Kind, Setting, Value
 from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
 from odradek_broker.storage.log_config import LogConfig
+from odradek_protocol.settings import ANYTHING, Check
 
 
-@dataclass(frozen=True)
-class TopicSetting:
-    """A topic setting.
+@dataclass(frozen=True, kw_only=True)
+class TopicSetting(ConfigRow):
+    """A topic setting. With a `broker` row, kind, check and default are the broker's."""
 
-    With a `broker` row, kind, check and default are the broker's; otherwise they are given here.
-    `effective` is False for what is accepted and kept but changes nothing on one node.
-    """
-
-    name: str
-    doc: str
-    kind: Kind
-    check: Check
-    default: Value
-    broker: Setting | None
-    effective: bool = True
+    broker: Setting | None = None
 
     @property
     def broker_key(self) -> str:
@@ -35,13 +26,12 @@ class TopicSetting:
 
 def _like(name: str, broker_key: str, doc: str = "") -> TopicSetting:
     row = SETTINGS.get(broker_key) or NO_EFFECT_SETTINGS[broker_key]
-    return TopicSetting(name, doc or row.doc, row.kind, row.check, row.default, row, row.effective)
+    return TopicSetting.like(row, name, doc, broker=row, effective=row.effective)
 
 
 def _unused(name: str, kind: Kind, default: Value, check: Check, doc: str) -> TopicSetting:
-    return TopicSetting(
-        name, f"Accepted for compatibility: {doc}", kind, check, default, None, False
-    )
+    doc = f"Accepted for compatibility: {doc}"
+    return TopicSetting(name, kind, default, doc, check, effective=False)
 
 
 _NO_REPLICATION = "there is no replication to be throttled."

@@ -1,4 +1,4 @@
-"""Types of settings: kinds, checks, defaults, and how texts are read and written.
+"""The kinds and rows of the broker's settings, and how texts are read and written.
 
 Texts are read as Kafka reads them: surrounding blanks do not count, booleans are true or false in
 any case, lists are separated by commas.
@@ -6,7 +6,6 @@ any case, lists are separated by commas.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +13,18 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import Any
 
+from odradek_protocol.settings import (
+    ANYTHING,
+    INT16_MAX,
+    INT32_MAX,
+    INT64_MAX,
+    Check,
+    Row,
+    read_boolean,
+    read_set,
+)
+
 Value = bool | int | float | str | tuple[str, ...]
-
-INT16_MAX = 2**15 - 1
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-
 
 #: No value is longer; settings are kept in memory and in the metadata log.
 VALUE_CHARACTERS_MAX = 32_768
@@ -73,40 +78,6 @@ class ConfigSource(IntEnum):
     GROUP = 8
 
 
-@dataclass(frozen=True)
-class Check:
-    """A condition on parsed values, and its text for people."""
-
-    text: str
-    accepts: Callable[[Any], bool]
-
-
-ANYTHING = Check("", lambda _: True)
-
-
-def at_least(lowest: float) -> Check:
-    """A lower bound, included."""
-    return Check(f"at least {lowest}", lambda value: value >= lowest)
-
-
-def between(lowest: float, highest: float) -> Check:
-    """Both bounds, included."""
-    return Check(f"between {lowest} and {highest}", lambda value: lowest <= value <= highest)
-
-
-def one_of(*legal: str) -> Check:
-    """A check that a value is one of several words."""
-    return Check(f"one of {', '.join(legal)}", lambda value: value in legal)
-
-
-def any_of(*legal: str, may_be_empty: bool = False) -> Check:
-    """For lists: some of them, and nothing else."""
-    return Check(
-        f"one or more of {', '.join(legal)}" + (", or nothing" if may_be_empty else ""),
-        lambda values: (bool(values) or may_be_empty) and all(value in legal for value in values),
-    )
-
-
 _KIND_TEXT = {
     Kind.BOOLEAN: "true or false",
     Kind.STRING: "a text",
@@ -117,10 +88,6 @@ _KIND_TEXT = {
     Kind.LIST: "a list separated by commas",
     Kind.PASSWORD: "a secret",
 }
-
-
-def _read_boolean(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
 
 
 def _read_integer(limit: int) -> Callable[[str], int]:
@@ -144,18 +111,14 @@ def _read_double(text: str) -> float:
     return value
 
 
-def _read_list(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
-
-
 _READERS: dict[Kind, Callable[[str], Value]] = {
-    Kind.BOOLEAN: _read_boolean,
+    Kind.BOOLEAN: read_boolean,
     Kind.STRING: str,
     Kind.INT: _read_integer(INT32_MAX),
     Kind.SHORT: _read_integer(INT16_MAX),
     Kind.LONG: _read_integer(INT64_MAX),
     Kind.DOUBLE: _read_double,
-    Kind.LIST: _read_list,
+    Kind.LIST: read_set,
     Kind.PASSWORD: str,
 }
 
@@ -173,7 +136,7 @@ def read_value(key: str, text: str | None, kind: Kind, check: Check = ANYTHING) 
         if text is None or len(text) > VALUE_CHARACTERS_MAX:
             raise ValueError(key)
         value = _READERS[kind](text.strip())
-    except (ValueError, KeyError):
+    except ValueError:
         shown = "(hidden)" if kind is Kind.PASSWORD and text is not None else text
         raise ConfigError(key, shown, allowed_text(kind, check)) from None
     if not check.accepts(value):
@@ -216,25 +179,37 @@ class Synonym:
     default: str | None = None
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A broker setting: a row of the table.
+@dataclass(frozen=True, kw_only=True)
+class ConfigRow(Row[Kind, Value]):
+    """A row of one of the broker's tables.
 
-    `name` is Kafka's; `dynamic` means that it may be changed while the broker runs; `ours` that
-    Kafka has no such setting; `effective` is False for what is accepted and kept but changes
-    nothing on one node, which its `doc` then says.
+    `effective` is False for what is accepted and kept but changes nothing on one node, which its
+    `doc` then says.
     """
 
-    name: str
-    kind: Kind
-    default: Value
-    doc: str
-    check: Check
-    synonyms: tuple[Synonym, ...]
-    dynamic: bool
-    sensitive: bool
-    ours: bool
-    effective: bool
+    effective: bool = True
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values, for people."""
+        return allowed_text(self.kind, self.check)
+
+    def read(self, text: str | None) -> Value:
+        """The value of a text. ConfigError if it is bad."""
+        return read_value(self.name, text, self.kind, self.check)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting(ConfigRow):
+    """A broker setting.
+
+    `name` is Kafka's; `dynamic` means that it may be changed while the broker runs; `ours` that
+    Kafka has no such setting.
+    """
+
+    synonyms: tuple[Synonym, ...] = ()
+    dynamic: bool = False
+    ours: bool = False
 
     @property
     def attribute(self) -> str:
@@ -246,52 +221,26 @@ class Setting:
         """The setting's own name and its synonyms, strongest first."""
         return (self.name, *(synonym.name for synonym in self.synonyms))
 
-    def read(self, key: str, text: str | None) -> Value:
-        """The value from a text given under `key`, one of `names`. ConfigError if it is bad."""
-        if key == self.name:
-            return read_value(key, text, self.kind, self.check)
-        synonym = next(entry for entry in self.synonyms if entry.name == key)
-        if synonym.factor == 1:
+    def read(self, text: str | None, key: str = "") -> Value:
+        """The value of a text given under `key`, one of `names`. ConfigError if it is bad."""
+        key = key or self.name
+        factors = {synonym.name: synonym.factor for synonym in self.synonyms}
+        factor = factors.get(key, 1)
+        if factor == 1:
             return read_value(key, text, self.kind, self.check)
         value = read_value(key, text, Kind.INT)
         assert isinstance(value, int)
         # -1 means "no limit" in every unit.
-        scaled = value * synonym.factor if value >= 0 else value
+        scaled = value * factor if value >= 0 else value
         if not self.check.accepts(scaled):
-            raise ConfigError(
-                key,
-                text,
-                allowed_text(Kind.INT, ANYTHING) + f" that makes {self.name} {self.check.text}",
-            )
+            allowed = allowed_text(Kind.INT, ANYTHING)
+            raise ConfigError(key, text, f"{allowed} that makes {self.name} {self.check.text}")
         return scaled
 
 
-_METADATA_KEY = "setting"
+def setting(kind: Kind, default: Value, doc: str, check: Check = ANYTHING, **marks: Any) -> Any:
+    """Declare a setting as a field of a dataclass; the field's name is the key with underscores.
 
-
-def setting(
-    kind: Kind,
-    default: Value,
-    doc: str,
-    check: Check = ANYTHING,
-    *,
-    synonyms: tuple[Synonym, ...] = (),
-    dynamic: bool = False,
-    sensitive: bool = False,
-    ours: bool = False,
-    effective: bool = True,
-) -> Any:
-    """Declare a setting as a field of a dataclass; the field's name is the key with underscores."""
-    row = Setting("", kind, default, doc, check, synonyms, dynamic, sensitive, ours, effective)
-    return dataclasses.field(default=default, repr=not row.sensitive, metadata={_METADATA_KEY: row})
-
-
-def settings_of(cls: Any) -> dict[str, Setting]:
-    """The rows that a dataclass declares, by key, in the order of declaration."""
-    rows = {}
-    for field in dataclasses.fields(cls):
-        row = field.metadata.get(_METADATA_KEY)
-        if row is not None:
-            name = field.name.replace("_", ".")
-            rows[name] = dataclasses.replace(row, name=name)
-    return rows
+    `marks`: the other fields of `Setting`.
+    """
+    return Setting("", kind, default, doc, check, **marks).as_field()

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from odradek_broker.config.types import (
-    ANYTHING,
-    INT64_MAX,
-    Check,
-    Kind,
-    Setting,
-    Value,
-    at_least,
-    between,
-)
+from odradek_broker.config.types import Kind, Setting, Value
+from odradek_protocol.settings import ANYTHING, INT64_MAX, Check, at_least, between
 
 _NO_EFFECT = "Accepted for compatibility: it changes nothing on this broker."
 
 
 def _setting(name: str, kind: Kind, default: Value, check: Check = ANYTHING) -> Setting:
-    return Setting(name, kind, default, _NO_EFFECT, check, (), True, False, False, False)
+    return Setting(name, kind, default, _NO_EFFECT, check, dynamic=True, effective=False)
 
 
 _POSITIVE = at_least(1)

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from odradek_broker.faults.rules import Action, Rule
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.settings import did_you_mean, nearest
 
 #: Ten minutes: nothing that a client waits for takes longer.
 MS_MAX = 600_000
@@ -121,9 +121,10 @@ class _Fields:
         unknown = [name for name in names if name.lower() not in _API_BY_NAME]
         if unknown:
             names = {api.name.lower(): api.name for api in APIS.values()}
-            near = get_close_matches(unknown[0].lower(), names, n=1)
-            hint = f"did you mean {names[near[0]]!r}?" if near else f"it has {_api_names()}"
-            raise BadOrder(f"this broker has no API {unknown[0]!r}; {hint}")
+            hint = did_you_mean(unknown[0].lower(), names, shown=lambda near: repr(names[near]))
+            raise BadOrder(
+                f"this broker has no API {unknown[0]!r}{hint or f'; it has {_api_names()}'}"
+            )
         return frozenset(_API_BY_NAME[name.lower()] for name in names)
 
     def code(self) -> ErrorCode:
@@ -152,7 +153,7 @@ def _near_code(name: object) -> str | None:
         return None
     names = [each.name for each in ErrorCode if each.value != 0]
     longer = [each for each in names if each.startswith(name.upper())]
-    return next(iter(longer or get_close_matches(name.upper(), names, n=1)), None)
+    return longer[0] if longer else nearest(name.upper(), names)
 
 
 def _api_names() -> str:

@@ -10,7 +10,6 @@ from enum import IntEnum
 from ipaddress import ip_address
 from math import isnan
 
-from odradek_broker.config.types import INT32_MAX, INT64_MAX
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.quotas.client_quotas import (
@@ -23,6 +22,7 @@ from odradek_broker.quotas.client_quotas import (
     QuotaKey,
 )
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.settings import INT32_MAX, INT64_MAX
 from odradek_protocol.stored.cluster_metadata import (
     ClientQuotaRecord,
     MetadataRecord,

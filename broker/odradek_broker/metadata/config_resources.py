@@ -27,7 +27,6 @@ from odradek_broker.config.effective import (
 from odradek_broker.config.group_settings import GROUP_SETTINGS, METRICS_SETTINGS, GroupSetting
 from odradek_broker.config.listener_settings import listener_of
 from odradek_broker.config.types import (
-    ANYTHING,
     ConfigError,
     ConfigSource,
     Kind,
@@ -74,7 +73,7 @@ class GroupConfigResource:
         values = {}
         for key, text in after.items():
             row = _group_setting(key)
-            value = read_value(key, text, row.kind, row.check)
+            value = row.read(text)
             if row.least is not None and row.most is not None:
                 least = metadata.config.value_of(row.least)
                 most = metadata.config.value_of(row.most)
@@ -248,7 +247,7 @@ class BrokerConfigResource:
                     "Cannot update these configs at default cluster level, broker id must be"
                     f" specified: [{key}]",
                 )
-            row.read(key, text)
+            row.read(text, key)
             assert text is not None
             checked[key] = text.strip()
         of_this = checked if name else metadata.broker_overrides(str(metadata.node_id))
@@ -320,9 +319,9 @@ class ClientMetricsConfigResource:
         for key, text in after.items():
             kind = self.kind_of(key)
             row = METRICS_SETTINGS[key]
-            value = read_value(key, text, kind, ANYTHING)
+            value = read_value(key, text, kind)
             try:
-                read_value(key, text, kind, row.check)
+                row.read(text)
             except ConfigError as error:
                 if kind is Kind.INT:
                     raise AdminError(ErrorCode.INVALID_REQUEST, str(error)) from error

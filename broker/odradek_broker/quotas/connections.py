@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from odradek_broker.config.addresses import parse_counts, plain_address
 from odradek_broker.config.broker import BrokerConfig
-from odradek_broker.config.types import INT32_MAX
 from odradek_broker.platform.seams import Clock
 from odradek_broker.quotas.client_quotas import ANY, CLIENT_ID, ClientQuotas, quota_entity
 from odradek_broker.quotas.rates import SampledRate, Windows
+from odradek_protocol.settings import INT32_MAX
 
 #: A limit of 0 lets one window pass between two connections, as Kafka does.
 _LEAST_RATE = 1e-9

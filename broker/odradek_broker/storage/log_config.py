@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-INT64_MAX = 2**63 - 1
+from odradek_protocol.settings import INT64_MAX
 
 
 class AppendOrigin(enum.Enum):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek_broker.storage.errors import AppendRejected, NotOneBatch
-from odradek_broker.storage.log_config import INT64_MAX, AppendOrigin, LogConfig
+from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
@@ -45,6 +45,7 @@ from odradek_protocol.records.layout import (
     MAGIC,
 )
 from odradek_protocol.records.validation import RecordRules, RecordsChecked, validate_records
+from odradek_protocol.settings import INT64_MAX
 
 _CODECS_KNOWN = 5
 #: Which field of a header is the checksum.

@@ -8,7 +8,6 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,6 +31,7 @@ from odradek.cli.offset_grammar import Bound, OffsetError, Place, Span, parse_sp
 from odradek.cli.record_format import FormatError, Printer, compile_format, to_json_line, unescape
 from odradek.cli.topic_patterns import is_pattern, matching, nothing_matches, pattern_of, quoted
 from odradek_client.consumer.rebalance_listener import RebalanceListener
+from odradek_protocol.settings import nearest
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
@@ -275,10 +275,10 @@ async def _require_topics(admin: Admin, topics: list[str]) -> None:
         await asyncio.sleep(_NEW_TOPIC_PAUSE_S)
     there = await admin.list_topics(internal=True)
     missing = next((topic for topic in topics if topic not in there), topics[0])
-    alike = get_close_matches(missing, there, n=1)
+    alike = nearest(missing, there)
     fail(
         f"topic {missing!r} does not exist; "
-        + (f"is it {alike[0]!r}?" if alike else "`odradek topic list` shows those that do")
+        + (f"is it {alike!r}?" if alike else "`odradek topic list` shows those that do")
     )
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odradek_client.config.definition import INT32_MAX, INT64_MAX, Settings, config, setting
+from odradek_client.config.definition import Settings, config, setting
 from odradek_client.config.protection import resolve_protection, sasl_of, tls_of
 from odradek_client.sasl.settings import SaslSettings
+from odradek_protocol.settings import INT32_MAX, INT64_MAX, between, one_of
 from odradek_protocol.tls.settings import PROTOCOLS, TlsSettings
 
 _TYPES = "PEM, PKCS12 or JKS, which is taken for PKCS12."
@@ -28,42 +29,40 @@ class ClientConfig(Settings):
     )
     client_id: str = setting("odradek", doc="A name that the broker shows in logs and metrics.")
     request_timeout_ms: int = setting(
-        30_000, at_least=1, at_most=INT32_MAX, doc="How long to wait for the answer to a request."
+        30_000, between(1, INT32_MAX), doc="How long to wait for the answer to a request."
     )
     default_api_timeout_ms: int = setting(
         60_000,
-        at_least=1,
-        at_most=INT32_MAX,
+        between(1, INT32_MAX),
         doc="How long calls that take no timeout of their own may try.",
     )
     retry_backoff_ms: int = setting(
-        100, at_least=0, at_most=INT32_MAX, doc="Wait before the first retry; doubled every time."
+        100, between(0, INT32_MAX), doc="Wait before the first retry; doubled every time."
     )
     retry_backoff_max_ms: int = setting(
-        1_000, at_least=0, at_most=INT32_MAX, doc="The longest wait before a retry."
+        1_000, between(0, INT32_MAX), doc="The longest wait before a retry."
     )
     reconnect_backoff_ms: int = setting(
-        50, at_least=0, at_most=INT32_MAX, doc="Wait before connecting again; doubled every time."
+        50, between(0, INT32_MAX), doc="Wait before connecting again; doubled every time."
     )
     reconnect_backoff_max_ms: int = setting(
-        1_000, at_least=0, at_most=INT32_MAX, doc="The longest wait before connecting again."
+        1_000, between(0, INT32_MAX), doc="The longest wait before connecting again."
     )
     socket_connection_setup_timeout_ms: int = setting(
-        10_000, at_least=1, at_most=INT32_MAX, doc="How long a connection may take to be made."
+        10_000, between(1, INT32_MAX), doc="How long a connection may take to be made."
     )
     connections_max_idle_ms: int = setting(
-        540_000, at_least=1, at_most=INT64_MAX, doc="Close connections that were not used so long."
+        540_000, between(1, INT64_MAX), doc="Close connections that were not used so long."
     )
     metadata_max_age_ms: int = setting(
-        300_000, at_least=1, at_most=INT64_MAX, doc="Ask for metadata at least so often."
+        300_000, between(1, INT64_MAX), doc="Ask for metadata at least so often."
     )
     max_in_flight_requests_per_connection: int = setting(
-        100, at_least=1, at_most=INT32_MAX, doc="Unanswered requests on one connection."
+        100, between(1, INT32_MAX), doc="Unanswered requests on one connection."
     )
     receive_max_bytes: int = setting(
         256 * 1024 * 1024,
-        at_least=1024,
-        at_most=INT32_MAX,
+        between(1024, INT32_MAX),
         doc="The largest answer taken; a larger one closes the connection.",
     )
     allow_auto_create_topics: bool = setting(
@@ -106,11 +105,11 @@ class ClientConfig(Settings):
     )
     ssl_endpoint_identification_algorithm: str = setting(
         "https",
-        choices=("https", ""),
+        one_of("https", ""),
         doc="https: the certificate has to be for the name that is connected to; empty: for any.",
     )
     ssl_enabled_protocols: tuple[str, ...] = setting(
-        PROTOCOLS, kind="names", choices=PROTOCOLS, doc="The versions of TLS that are spoken."
+        PROTOCOLS, one_of(*PROTOCOLS), kind="names", doc="The versions of TLS that are spoken."
     )
     ssl_cipher_suites: tuple[str, ...] = setting(
         (),
@@ -143,7 +142,7 @@ class ClientConfig(Settings):
     )
     sasl_oauthbearer_method: str = setting(
         "default",
-        choices=("default", "oidc"),
+        one_of("default", "oidc"),
         doc="Of librdkafka: oidc wants sasl_oauthbearer_token_endpoint_url.",
     )
     sasl_oauthbearer_token_endpoint_url: str = setting(
@@ -169,32 +168,30 @@ class ClientConfig(Settings):
     )
     sasl_login_connect_timeout_ms: int = setting(
         10_000,
-        at_least=1,
-        at_most=INT32_MAX,
+        between(1, INT32_MAX),
         doc="How long connecting to the token endpoint takes.",
     )
     sasl_login_read_timeout_ms: int = setting(
-        10_000, at_least=1, at_most=INT32_MAX, doc="How long its answer may take."
+        10_000, between(1, INT32_MAX), doc="How long its answer may take."
     )
     sasl_login_retry_backoff_ms: int = setting(
-        100, at_least=0, at_most=INT32_MAX, doc="Wait before it is asked again; doubled every time."
+        100, between(0, INT32_MAX), doc="Wait before it is asked again; doubled every time."
     )
     sasl_login_retry_backoff_max_ms: int = setting(
-        10_000, at_least=0, at_most=INT32_MAX, doc="How long it is asked while it is overloaded."
+        10_000, between(0, INT32_MAX), doc="How long it is asked while it is overloaded."
     )
     sasl_login_refresh_window_factor: float = setting(
-        0.8, at_least=0.5, at_most=1.0, doc="After which part of its time a token is replaced."
+        0.8, between(0.5, 1.0), doc="After which part of its time a token is replaced."
     )
     sasl_login_refresh_window_jitter: float = setting(
-        0.05, at_least=0.0, at_most=0.25, doc="By how much of its time that is later, at random."
+        0.05, between(0.0, 0.25), doc="By how much of its time that is later, at random."
     )
     sasl_login_refresh_min_period_seconds: int = setting(
-        60, at_least=0, at_most=900, doc="The shortest time between two tokens."
+        60, between(0, 900), doc="The shortest time between two tokens."
     )
     sasl_login_refresh_buffer_seconds: int = setting(
         300,
-        at_least=0,
-        at_most=3600,
+        between(0, 3600),
         doc="How long before its end a token is replaced at the latest.",
     )
 

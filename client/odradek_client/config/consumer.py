@@ -7,12 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 from odradek_client.config.common import ClientConfig
-from odradek_client.config.definition import INT32_MAX, config, setting
+from odradek_client.config.definition import config, setting
 from odradek_client.config.protection import resolve_protection
 from odradek_client.consumer.assignors import Assignor
 from odradek_client.consumer.assignors import resolve as resolve_assignors
 from odradek_client.consumer.offset_reset import parse_reset
 from odradek_client.errors import ConfigError
+from odradek_protocol.settings import INT32_MAX, between, one_of
 
 
 @config
@@ -28,7 +29,7 @@ class ConsumerConfig(ClientConfig):
     )
     group_protocol: str = setting(
         "classic",
-        choices=("classic", "consumer"),
+        one_of("classic", "consumer"),
         doc='How the group is run: "classic", by its members; "consumer", by the broker (KIP-848).',
     )
     group_remote_assignor: str | None = setting(
@@ -47,36 +48,34 @@ class ConsumerConfig(ClientConfig):
         True, doc="Commit in the background what earlier polls returned."
     )
     auto_commit_interval_ms: int = setting(
-        5_000, at_least=0, at_most=INT32_MAX, doc="How often to commit in the background."
+        5_000, between(0, INT32_MAX), doc="How often to commit in the background."
     )
     session_timeout_ms: int = setting(
-        45_000, at_least=1, at_most=INT32_MAX, doc="The group drops a member silent for so long."
+        45_000, between(1, INT32_MAX), doc="The group drops a member silent for so long."
     )
     heartbeat_interval_ms: int = setting(
-        3_000, at_least=1, at_most=INT32_MAX, doc="How often a member says that it is alive."
+        3_000, between(1, INT32_MAX), doc="How often a member says that it is alive."
     )
     max_poll_interval_ms: int = setting(
-        300_000, at_least=1, at_most=INT32_MAX, doc="The longest pause between two polls."
+        300_000, between(1, INT32_MAX), doc="The longest pause between two polls."
     )
     max_poll_records: int = setting(
-        500, at_least=1, at_most=INT32_MAX, doc="The most records one poll returns."
+        500, between(1, INT32_MAX), doc="The most records one poll returns."
     )
     fetch_min_bytes: int = setting(
-        1, at_least=0, at_most=INT32_MAX, doc="The broker waits until it has so much to send."
+        1, between(0, INT32_MAX), doc="The broker waits until it has so much to send."
     )
-    fetch_max_wait_ms: int = setting(
-        500, at_least=0, at_most=INT32_MAX, doc="But no longer than this."
-    )
+    fetch_max_wait_ms: int = setting(500, between(0, INT32_MAX), doc="But no longer than this.")
     fetch_max_bytes: int = setting(
-        52_428_800, at_least=0, at_most=INT32_MAX, doc="Bytes of one fetch, over all partitions."
+        52_428_800, between(0, INT32_MAX), doc="Bytes of one fetch, over all partitions."
     )
     max_partition_fetch_bytes: int = setting(
-        1_048_576, at_least=0, at_most=INT32_MAX, doc="Bytes of one fetch, of one partition."
+        1_048_576, between(0, INT32_MAX), doc="Bytes of one fetch, of one partition."
     )
     check_crcs: bool = setting(True, doc="Check that batches arrived undamaged.")
     isolation_level: str = setting(
         "read_uncommitted",
-        choices=("read_uncommitted", "read_committed"),
+        one_of("read_uncommitted", "read_committed"),
         doc="Whether records of open and aborted transactions are left out.",
     )
     partition_assignment_strategy: tuple[str | Assignor, ...] = setting(

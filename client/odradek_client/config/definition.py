@@ -1,6 +1,6 @@
 """The declaration of a setting: a typed field, in one row.
 
-    linger_ms: int = setting(5, at_least=0, doc="How long a record may wait for others.")
+    linger_ms: int = setting(5, at_least(0), doc="How long a record may wait for others.")
 
 A row gives name, type, default, bounds and one sentence; parsing, validation and `describe()` read
 the same row. Values come as Python values or as text (from a file, an environment or a command
@@ -10,53 +10,42 @@ line); names are Kafka's, with underscores or with dots.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar, dataclass_transform
 
 from odradek_client.errors import ConfigError
+from odradek_protocol.settings import (
+    ANYTHING,
+    BOOLEANS,
+    BadValue,
+    Check,
+    did_you_mean,
+    read_boolean,
+    read_integer,
+    read_list,
+)
+from odradek_protocol.settings import Row as BaseRow
 
 N = TypeVar("N", int, float)
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-_TRUE = {"true", "yes", "on", "1"}
-_FALSE = {"false", "no", "off", "0"}
+_BOOLEANS = BOOLEANS | {"yes": True, "on": True, "1": True, "no": False, "off": False, "0": False}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Row:
-    """The definition of one setting. `kind` is "int", "float", "bool", "str", "names", "addresses",
-    "object".
-
-    `secret`: its value is shown nowhere.
-    """
-
-    name: str
-    kind: str
-    default: Any
-    at_least: float | None
-    at_most: float | None
-    choices: tuple[str, ...]
-    optional: bool
-    doc: str
-    secret: bool = False
+class Row(BaseRow[str, Any]):
+    """The definition of one setting."""
 
     @property
     def about(self) -> str:
         """The sentence of `doc`, and the values that may be chosen."""
-        if not self.choices:
-            return self.doc
-        return f"{self.doc} One of {', '.join(each or 'empty' for each in self.choices)}."
+        choices = ", ".join(each or "empty" for each in self.check.choices)
+        return f"{self.doc} One of {choices}." if choices else self.doc
 
 
 def setting(
     default: Any,
+    check: Check = ANYTHING,
     *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    choices: tuple[str, ...] = (),
     kind: str = "",
     secret: bool = False,
     doc: str,
@@ -67,13 +56,8 @@ def setting(
     a list of "host:port", "names" one of words, "object" is taken as it is. The value of a `secret`
     is shown nowhere.
     """
-    if not kind:
-        kind = {int: "int", float: "float", bool: "bool", str: "str"}[type(default)]
-    about = {"kind": kind, "doc": doc, "secret": secret}
-    bounds = {"at_least": at_least, "at_most": at_most, "choices": choices}
-    return dataclasses.field(
-        default=default, repr=not secret, metadata={**about, **bounds}, kw_only=True
-    )
+    kind = kind or type(default).__name__
+    return Row("", kind, default, doc, check, secret=secret).as_field()
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))
@@ -89,21 +73,7 @@ class Settings:
     @classmethod
     def rows(cls) -> dict[str, Row]:
         """All settings by name, in the order of declaration."""
-        rows = {}
-        for entry in dataclasses.fields(cls):
-            about: Any = entry.metadata
-            rows[entry.name] = Row(
-                entry.name,
-                about["kind"],
-                entry.default,
-                about["at_least"],
-                about["at_most"],
-                about["choices"],
-                entry.default is None,
-                about["doc"],
-                about["secret"],
-            )
-        return rows
+        return Row.declared_by(cls)
 
     @classmethod
     def describe(cls) -> str:
@@ -168,29 +138,29 @@ def _unknown(cls: type[Settings], name: str, rows: Mapping[str, Row]) -> str:
         return f"{name!r} cannot be obeyed: this client does not speak Kerberos (GSSAPI)"
     if key in _CALLED_HERE:
         return f"the {kind} has no setting {name!r}; here it is {_CALLED_HERE[key]}"
-    near = difflib.get_close_matches(name.replace(".", "_").lower(), rows, n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(rows))}"
+    hint = did_you_mean(key, rows) or f"; known: {', '.join(sorted(rows))}"
     return f"the {kind} has no setting {name!r}{hint}"
 
 
 def _parse(row: Row, value: Any) -> Any:
     if value is None:
-        if row.optional:
+        if row.default is None:
             return None
         raise ConfigError(f"{row.name} may not be None; leave it out for {row.default!r}")
-    return _PARSERS[row.kind](row, value)
+    try:
+        return _PARSERS[row.kind](row, value)
+    except BadValue as problem:
+        shown = "" if row.secret else f"={value!r}"
+        raise ConfigError(f"{row.name}{shown} {problem}") from None
 
 
 def _parse_int(row: Row, value: Any) -> int:
     if isinstance(value, str):
-        try:
-            value = int(value.strip())
-        except ValueError:
-            raise ConfigError(f"{row.name}={value!r} is no whole number") from None
+        value = read_integer(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"{row.name}={value!r} is no whole number")
+        raise BadValue("is no whole number")
     return _in_bounds(row, value)
 
 
@@ -199,63 +169,58 @@ def _parse_float(row: Row, value: Any) -> float:
         try:
             value = float(value.strip())
         except ValueError:
-            raise ConfigError(f"{row.name}={value!r} is no number") from None
+            raise BadValue("is no number") from None
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
         raise ConfigError(f"{row.name}={value!r} is no number")
     return _in_bounds(row, float(value))
 
 
 def _in_bounds(row: Row, value: N) -> N:
-    if row.at_least is not None and value < row.at_least:
-        raise ConfigError(f"{row.name}={value} is too small; it must be at least {row.at_least}")
-    if row.at_most is not None and value > row.at_most:
-        raise ConfigError(f"{row.name}={value} is too large; it must be at most {row.at_most}")
+    least, most = row.check.lowest, row.check.highest
+    if value < least:
+        raise ConfigError(f"{row.name}={value} is too small; it must be at least {least}")
+    if value > most:
+        raise ConfigError(f"{row.name}={value} is too large; it must be at most {most}")
     return value
 
 
 def _parse_bool(row: Row, value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    if isinstance(value, str) and value.strip().lower() in _TRUE | _FALSE:
-        return value.strip().lower() in _TRUE
-    raise ConfigError(f"{row.name}={value!r} must be true or false")
+    return read_boolean(value if isinstance(value, str) else "", _BOOLEANS)
 
 
 def _parse_str(row: Row, value: Any) -> str:
     if not isinstance(value, str):
-        shown = "" if row.secret else f"={value!r}"
-        raise ConfigError(f"{row.name}{shown} must be text")
+        raise BadValue("must be text")
     text: str = value
-    if row.choices:
+    if row.check.choices:
         text = text.strip().lower()
-        if text not in row.choices:
-            near = difflib.get_close_matches(text, row.choices, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"{row.name}={value!r} must be one of {', '.join(row.choices)}{hint}")
+        if not row.check.accepts(text):
+            hint = did_you_mean(text, row.check.choices, shown=repr)
+            raise BadValue(f"must be {row.check.text}{hint}")
     return text
 
 
-def _parse_names(row: Row, value: Any) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
+def _parse_parts(value: Any, allowed: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return read_list(value)
     try:
-        names = tuple(part.strip() for part in parts if part.strip())
+        return tuple(part.strip() for part in value if part.strip())
     except (TypeError, AttributeError):
-        raise ConfigError(f"{row.name}={value!r} must be words with commas, or a list") from None
+        raise BadValue(f"must be {allowed}") from None
+
+
+def _parse_names(row: Row, value: Any) -> tuple[str, ...]:
+    names = _parse_parts(value, "words with commas, or a list")
     for name in names:
-        if row.choices and name not in row.choices:
-            raise ConfigError(f"{row.name}: {name!r} must be one of {', '.join(row.choices)}")
+        if not row.check.accepts(name):
+            raise ConfigError(f"{row.name}: {name!r} must be {row.check.text}")
     return names
 
 
 def _parse_addresses(row: Row, value: Any) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
-    try:
-        addresses = tuple(part.strip() for part in parts)
-    except (TypeError, AttributeError):
-        raise ConfigError(
-            f'{row.name}={value!r} must be "host:port,host:port" or a list of "host:port"'
-        ) from None
-    addresses = tuple(address for address in addresses if address)
+    addresses = _parse_parts(value, '"host:port,host:port" or a list of "host:port"')
     if not addresses:
         raise ConfigError(f'{row.name} is empty; give at least one "host:port"')
     for address in addresses:
@@ -290,28 +255,28 @@ def split_address(address: str) -> tuple[str, int]:
 def _parse_acks(row: Row, value: Any) -> int:
     text = str(value).strip().lower()
     if isinstance(value, bool) or text not in _ACKS:
-        raise ConfigError(f'{row.name}={value!r} must be "all" (or -1), 1 or 0')
+        raise BadValue('must be "all" (or -1), 1 or 0')
     return _ACKS[text]
 
 
 def _parse_function(row: Row, value: Any) -> Any:
     if not callable(value):
-        raise ConfigError(f"{row.name}={value!r} cannot be called; give a function")
+        raise BadValue("cannot be called; give a function")
     return value
 
 
 def _parse_assignors(row: Row, value: Any) -> tuple[Any, ...]:
     if isinstance(value, str):
-        return tuple(name for name in map(str.strip, value.split(",")) if name)
+        return read_list(value)
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
 def _parse_partitioner(row: Row, value: Any) -> Any:
     if callable(value) or value in _PARTITIONERS:
         return value
-    raise ConfigError(
-        f"{row.name}={value!r} must be {' or '.join(map(repr, _PARTITIONERS))}, or a function "
-        "(topic, key, number of partitions) -> partition"
+    raise BadValue(
+        f"must be {' or '.join(map(repr, _PARTITIONERS))}, or a function"
+        " (topic, key, number of partitions) -> partition"
     )
 
 

@@ -10,6 +10,7 @@ from odradek_client.config.common import ClientConfig
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.config.definition import Row, Settings
 from odradek_client.config.producer import ProducerConfig
+from odradek_protocol.settings import table_row
 
 _TOP = """\
 # Client settings
@@ -48,7 +49,7 @@ def page() -> str:
 
 
 def _line(row: Row) -> str:
-    return f"| `{row.name}` | {_default(row.default)} | {row.about} |\n"
+    return table_row(f"`{row.name}`", _default(row.default), row.about)
 
 
 def _default(value: object) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek_client.config.common import ClientConfig
-from odradek_client.config.definition import INT32_MAX, INT64_MAX, config, setting
+from odradek_client.config.definition import config, setting
 from odradek_client.config.protection import resolve_protection
 from odradek_client.errors import ConfigError
+from odradek_protocol.settings import INT32_MAX, INT64_MAX, between, one_of
 
 #: With more than this in flight a broker could not recognize duplicates (P-05).
 IDEMPOTENT_IN_FLIGHT_MAX = 5
@@ -28,38 +29,32 @@ class ProducerConfig(ClientConfig):
         True, doc="Every record once and in order per partition, whatever is retried."
     )
     retries: int = setting(
-        INT32_MAX, at_least=0, at_most=INT32_MAX, doc="Retries of a batch within its time."
+        INT32_MAX, between(0, INT32_MAX), doc="Retries of a batch within its time."
     )
     max_in_flight_requests_per_connection: int = setting(
-        5, at_least=1, at_most=INT32_MAX, doc="Unanswered produce requests per broker."
+        5, between(1, INT32_MAX), doc="Unanswered produce requests per broker."
     )
-    batch_size: int = setting(
-        16_384, at_least=0, at_most=INT32_MAX, doc="Bytes of a batch that is full."
-    )
-    linger_ms: int = setting(
-        5, at_least=0, at_most=INT32_MAX, doc="How long a record may wait for others."
-    )
+    batch_size: int = setting(16_384, between(0, INT32_MAX), doc="Bytes of a batch that is full.")
+    linger_ms: int = setting(5, between(0, INT32_MAX), doc="How long a record may wait for others.")
     buffer_memory: int = setting(
-        33_554_432, at_least=1, at_most=INT64_MAX, doc="Bytes of records that wait for the broker."
+        33_554_432, between(1, INT64_MAX), doc="Bytes of records that wait for the broker."
     )
     max_request_size: int = setting(
-        1_048_576, at_least=1, at_most=INT32_MAX, doc="The largest request, and the largest record."
+        1_048_576, between(1, INT32_MAX), doc="The largest request, and the largest record."
     )
     max_block_ms: int = setting(
         60_000,
-        at_least=0,
-        at_most=INT32_MAX,
+        between(0, INT32_MAX),
         doc="How long `send` may wait for metadata or for room.",
     )
     delivery_timeout_ms: int = setting(
         120_000,
-        at_least=1,
-        at_most=INT32_MAX,
+        between(1, INT32_MAX),
         doc="How long a record may take from `send` to its answer.",
     )
     compression_type: str = setting(
         "none",
-        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        one_of("none", "gzip", "snappy", "lz4", "zstd"),
         doc="How batches are compressed.",
     )
     partitioner: str | Callable[[str, bytes | None, int], int] = setting(
@@ -74,13 +69,13 @@ class ProducerConfig(ClientConfig):
         None, kind="function", doc="Makes bytes of values."
     )
     metadata_max_idle_ms: int = setting(
-        300_000, at_least=5_000, at_most=INT64_MAX, doc="Forget topics that were not used so long."
+        300_000, between(5_000, INT64_MAX), doc="Forget topics that were not used so long."
     )
     transactional_id: str | None = setting(
         None, kind="str", doc="Names the producer across restarts; turns transactions on."
     )
     transaction_timeout_ms: int = setting(
-        60_000, at_least=1, at_most=INT32_MAX, doc="When the broker aborts an open transaction."
+        60_000, between(1, INT32_MAX), doc="When the broker aborts an open transaction."
     )
     transaction_two_phase_commit_enable: bool = setting(
         False, doc="Let no transaction time out, so that prepared ones are safe (KIP-939)."

@@ -7,8 +7,9 @@ from typing import Any
 
 from odradek_client.config.definition import Row
 from odradek_client.errors import ConfigError
-from odradek_client.sasl.settings import LOGIN_MODULES, SaslSettings
+from odradek_client.sasl.settings import SaslSettings
 from odradek_client.sasl.tokens import RefreshWindow
+from odradek_protocol.sasl.jaas import LOGIN_MODULES
 from odradek_protocol.tls.settings import STORE_TYPES, TlsSettings, tls_settings
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

@@ -11,20 +11,12 @@ from typing import Any
 from odradek_client.errors import ConfigError
 from odradek_client.sasl.exchanges import Password
 from odradek_client.sasl.tokens import RefreshWindow
-from odradek_protocol.sasl import oauthbearer, plain
+from odradek_protocol.sasl import oauthbearer
 from odradek_protocol.sasl.errors import SaslMessageError
-from odradek_protocol.sasl.jaas import JaasError, parse_jaas
+from odradek_protocol.sasl.jaas import LOGIN_MODULES, JaasError, parse_jaas
 from odradek_protocol.sasl.oauthbearer import check_extensions
-from odradek_protocol.sasl.scram import ScramMechanism
 from odradek_protocol.tls.settings import TlsSettings, tls_settings
 
-#: The mechanisms, and the login module of Java that each has.
-LOGIN_MODULES: Mapping[str, str] = {
-    plain.MECHANISM: "PlainLoginModule",
-    ScramMechanism.SHA_256.mechanism: "ScramLoginModule",
-    ScramMechanism.SHA_512.mechanism: "ScramLoginModule",
-    oauthbearer.MECHANISM: "OAuthBearerLoginModule",
-}
 _EXTENSION = "extension_"
 _UNSECURED = "unsecuredLogin"
 _FILE = "file:///"

@@ -40,7 +40,7 @@ def test_nothing_given_is_every_default() -> None:
 @looped("row", SETTINGS.values(), ids=lambda row: row.name)
 def test_every_default_passes_its_own_check(row: object) -> None:
     setting = SETTINGS[row.name]  # type: ignore[attr-defined]
-    assert setting.read(setting.name, write_value(setting.default)) == setting.default
+    assert setting.read(write_value(setting.default)) == setting.default
     assert setting.doc.endswith(".")
 
 
@@ -281,11 +281,7 @@ def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
 
 @looped("row", NO_EFFECT_SETTINGS.values(), ids=lambda row: row.name)
 def test_what_kafka_lets_change_and_means_nothing_here_is_checked_and_kept(row: Setting) -> None:
-    assert (
-        row.dynamic
-        and not row.effective
-        and row.read(row.name, write_value(row.default)) is not None
-    )
+    assert row.dynamic and not row.effective and row.read(write_value(row.default)) is not None
     config, notices = parse_config({row.name: write_value(row.default)})
     assert [notice.level for notice in notices] == ["debug"], "it is said to have no effect"
     assert config.value_of(row) == row.default

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from odradek_broker.storage.log import PartitionLog
-from odradek_broker.storage.log_config import INT64_MAX
 from odradek_broker.storage.reading import with_rebuild
 from odradek_broker.storage.segment import Segment
+from odradek_protocol.settings import INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)

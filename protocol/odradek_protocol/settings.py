@@ -1,0 +1,163 @@
+"""The rows of tables of settings: bounds, reading of texts, names that are nearly right, pages.
+
+The broker's tables (`odradek_broker.config`) and the client's (`odradek_client.config`) add to
+`Row` what only they have, and raise errors of their own; so do the Spark connector's options.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Self, TypeVar
+
+Kind = TypeVar("Kind")
+Value = TypeVar("Value")
+
+INT16_MAX = 2**15 - 1
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+# --- Bounds ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Check:
+    """A condition on parsed values, and its text for people."""
+
+    text: str
+    accepts: Callable[[Any], bool]
+    lowest: float = -math.inf
+    highest: float = math.inf
+    #: The only values, of which a list may have several.
+    choices: tuple[str, ...] = ()
+
+
+ANYTHING = Check("", lambda _: True)
+
+
+def at_least(lowest: float) -> Check:
+    """A lower bound, included."""
+    return Check(f"at least {lowest}", lambda value: value >= lowest, lowest)
+
+
+def between(lowest: float, highest: float) -> Check:
+    """Both bounds, included."""
+    text = f"between {lowest} and {highest}"
+    return Check(text, lambda value: lowest <= value <= highest, lowest, highest)
+
+
+def one_of(*choices: str) -> Check:
+    """A check that a value is one of several words."""
+    text = f"one of {', '.join(choices)}"
+    return Check(text, lambda value: value in choices, choices=choices)
+
+
+def any_of(*choices: str, may_be_empty: bool = False) -> Check:
+    """For lists: some of them, and nothing else."""
+    return Check(
+        f"one or more of {', '.join(choices)}" + (", or nothing" if may_be_empty else ""),
+        lambda values: (bool(values) or may_be_empty) and all(value in choices for value in values),
+        choices=choices,
+    )
+
+
+# --- Rows -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row(Generic[Kind, Value]):
+    """A setting. `kind` is the type of its values; the value of a `secret` is shown nowhere."""
+
+    name: str
+    kind: Kind
+    default: Value
+    doc: str
+    check: Check = ANYTHING
+    secret: bool = field(default=False, kw_only=True)
+
+    @classmethod
+    def like(cls, other: Row[Kind, Value], name: str, doc: str = "", **more: Any) -> Self:
+        """A row that takes the values that another one takes."""
+        return cls(name, other.kind, other.default, doc or other.doc, other.check, **more)
+
+    def as_field(self) -> Any:
+        """The row as a field of a dataclass, which gives the row its name."""
+        return dataclasses.field(
+            default=self.default, repr=not self.secret, metadata={"row": self}, kw_only=True
+        )
+
+    @classmethod
+    def declared_by(cls, settings: Any, separator: str = "_") -> dict[str, Self]:
+        """The rows that a dataclass declares, by name, in the order of declaration."""
+        rows = {}
+        for each in dataclasses.fields(settings):
+            row = each.metadata.get("row")
+            if row is not None:
+                name = each.name.replace("_", separator)
+                rows[name] = dataclasses.replace(row, name=name)
+        return rows
+
+
+# --- Texts ----------------------------------------------------------------------------------------
+
+
+class BadValue(ValueError):
+    """A value that cannot be read. The text says what is wrong with it, to be put behind it."""
+
+
+BOOLEANS = {"true": True, "false": False}
+
+
+def read_boolean(text: str, words: Mapping[str, bool] = BOOLEANS) -> bool:
+    """The boolean that a word in any case stands for. BadValue says what is allowed."""
+    try:
+        return words[text.strip().lower()]
+    except KeyError:
+        raise BadValue("must be true or false") from None
+
+
+def read_integer(text: str) -> int:
+    """An integer as Python writes it. BadValue says that the text is none."""
+    try:
+        return int(text.strip())
+    except ValueError:
+        raise BadValue("is no whole number") from None
+
+
+def read_list(text: str, separator: str = ",") -> tuple[str, ...]:
+    """The parts of a list, without blanks around them and without empty ones."""
+    return tuple(part for each in text.split(separator) if (part := each.strip()))
+
+
+def read_set(text: str) -> tuple[str, ...]:
+    """The parts of a list, each once, in the order of the text."""
+    return tuple(dict.fromkeys(read_list(text)))
+
+
+# --- Names that are nearly right ------------------------------------------------------------------
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that was probably meant; None if none is alike."""
+    # Imported where a name is wrong: programs that start well do without it.
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def did_you_mean(
+    name: str, known: Iterable[str], cutoff: float = 0.6, shown: Callable[[str], str] = str
+) -> str:
+    """The end of an error message about an unknown name; empty if no known name is alike."""
+    near = nearest(name, known, cutoff)
+    return "" if near is None else f"; did you mean {shown(near)}?"
+
+
+# --- Pages ----------------------------------------------------------------------------------------
+
+
+def table_row(*cells: str) -> str:
+    """A line of a table in Markdown."""
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
