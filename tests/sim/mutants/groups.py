@@ -9,10 +9,11 @@ from tests.sim.mutants.base import Mutant
 
 from odradek_broker.coordinator.groups import conversion, offsets, shard
 from odradek_broker.coordinator.groups.classic import membership
-from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member, check_member
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, Member
 from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.deadlines import ConsumerDeadlines
+from odradek_broker.coordinator.groups.fencing import check_member
 from odradek_broker.coordinator.groups.offsets import check_commit, check_consumer_commit
 from odradek_broker.coordinator.groups.offsets import commit_records as _commit_records
 from odradek_broker.coordinator.runtime import Runtime

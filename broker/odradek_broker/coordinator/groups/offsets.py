@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState, check_member
-from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
+from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
+from odradek_broker.coordinator.groups.fencing import check_epoch_for_offsets, check_member
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import (
@@ -298,7 +299,7 @@ def check_consumer_commit(group: ConsumerGroup, call: CommitCall, transactional:
         return _E.UNKNOWN_MEMBER_ID
     if not transactional and member.classic is None and call.api_version < CONSUMER_GROUPS_SINCE:
         return _E.UNSUPPORTED_VERSION
-    error = _check_epoch(member, call.generation)
+    error = check_epoch_for_offsets(member, call.generation)
     if transactional and error is _E.STALE_MEMBER_EPOCH:
         # TxnOffsetCommit has no word for it.
         return _E.ILLEGAL_GENERATION
@@ -311,13 +312,7 @@ def check_fetch(group: ConsumerGroup, asker: FetchingMember) -> ErrorCode:
     if asker.member_id is None and asker.epoch < 0:
         return _E.NONE
     member = group.members.get(asker.member_id or "")
-    return _E.UNKNOWN_MEMBER_ID if member is None else _check_epoch(member, asker.epoch)
-
-
-def _check_epoch(member: ConsumerMember, epoch: int) -> ErrorCode:
-    if epoch == member.epoch:
-        return _E.NONE
-    return _E.STALE_MEMBER_EPOCH if member.classic is None else _E.ILLEGAL_GENERATION
+    return _E.UNKNOWN_MEMBER_ID if member is None else check_epoch_for_offsets(member, asker.epoch)
 
 
 def expired_partitions(

@@ -1,9 +1,14 @@
 """The decisions about the requests of producers with a transactional id: InitProducerId,
-AddPartitionsToTxn, EndTxn, and the abort by the coordinator itself.
+AddPartitionsToTxn, EndTxn, and the abort by the coordinator itself; with the fencing of zombie
+producers.
+
+`fence_producer` raises the epoch of an open transaction, and the decision about each request
+answers PRODUCER_FENCED to a producer with an older epoch. Partitions refuse the batches of such a
+producer by themselves (`storage/producers/state.py`).
 
 A decision is an error, or records and an answer. The functions here look at nothing but their
-arguments. If they need a new producer id they say so (`needs_producer_id`), and decide again when
-there is one, on whatever is stored then.
+arguments. A decision that needs a new producer id says so (`needs_producer_id`); the caller decides
+again when there is one, on the state that is stored then.
 """
 
 from __future__ import annotations

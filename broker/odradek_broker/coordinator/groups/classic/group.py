@@ -470,17 +470,3 @@ class ClassicGroup:
     def is_void(self) -> bool:
         """Has the group no record, no member and no id handed out? Then it may be forgotten."""
         return self.stored is None and not self.members and not self.pending
-
-
-def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ErrorCode:
-    """UNKNOWN_MEMBER_ID for an unknown member or instance id, FENCED_INSTANCE_ID if another member
-    has the instance id (fencing of a zombie), else NONE."""
-    if instance_id is not None:
-        mapped = group.static_ids.get(instance_id)
-        if mapped is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if mapped != member_id:
-            return ErrorCode.FENCED_INSTANCE_ID
-    if member_id not in group.members:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE

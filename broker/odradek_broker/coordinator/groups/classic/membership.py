@@ -18,7 +18,6 @@ from odradek_broker.coordinator.groups.classic.group import (
     JoinCall,
     Member,
     Request,
-    check_member,
 )
 from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
 from odradek_broker.coordinator.groups.events import (
@@ -33,6 +32,7 @@ from odradek_broker.coordinator.groups.events import (
     RemovalReason,
     RequestRefused,
 )
+from odradek_broker.coordinator.groups.fencing import check_member
 from odradek_broker.coordinator.groups.responses import (
     heartbeat_reply,
     join_answer,

@@ -32,6 +32,7 @@ from odradek_broker.coordinator.groups.conversion import (
 )
 from odradek_broker.coordinator.groups.deadlines import ConsumerDeadlines, Deadline
 from odradek_broker.coordinator.groups.events import Removal, RemovalReason
+from odradek_broker.coordinator.groups.fencing import fenced_instance, find_member
 from odradek_broker.coordinator.groups.responses import (
     heartbeat_reply,
     join_error,
@@ -173,7 +174,7 @@ class ClassicProtocolMembers:
             member = group.static_member(instance_id)
             if member is not None and member.member_id != member_id:
                 if call.request.member_id:
-                    raise Refusal(_E.FENCED_INSTANCE_ID, "another member has the instance id")
+                    raise fenced_instance(group, member_id, instance_id)
                 return replace_static_member(group, member, member_id, owned, classic=True)
             if member is None and call.request.member_id:
                 raise Refusal(_E.UNKNOWN_MEMBER_ID, "nobody has the instance id")
@@ -275,12 +276,7 @@ def _find(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
 ) -> ConsumerMember:
     """The member, if it speaks the classic protocol and is at this epoch. Refusal if not."""
-    member = group.members.get(member_id)
-    if instance_id is not None:
-        holder = group.static_member(instance_id)
-        if holder is not None and holder.member_id != member_id:
-            raise Refusal(_E.FENCED_INSTANCE_ID, "another member has the instance id")
-        member = holder
+    member = find_member(group, member_id, instance_id)
     if member is None or member.classic is None:
         raise Refusal(_E.UNKNOWN_MEMBER_ID, "no such member speaks the classic protocol")
     if generation != member.epoch:

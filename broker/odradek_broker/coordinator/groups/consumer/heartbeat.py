@@ -14,9 +14,7 @@ from odradek_broker.coordinator.groups.consumer.group import (
     ConsumerMember,
     MemberState,
     Partitions,
-    is_subset,
     partitions_of,
-    union,
 )
 from odradek_broker.coordinator.groups.consumer.reconciliation import (
     MemberUpdate,
@@ -33,6 +31,12 @@ from odradek_broker.coordinator.groups.events import (
     Removal,
     RemovalReason,
     RequestRefused,
+)
+from odradek_broker.coordinator.groups.fencing import (
+    check_epoch,
+    fenced_instance,
+    find_member,
+    unknown_member,
 )
 from odradek_broker.coordinator.groups.settings import (
     ConsumerGroupSettings,
@@ -99,40 +103,6 @@ def check_request(
 
 def _invalid(message: str) -> Refusal:
     return Refusal(_E.INVALID_REQUEST, message)
-
-
-def unknown_member(member_id: str, group_id: str) -> Refusal:
-    """The refusal of a member that the group does not have (G-113)."""
-    return Refusal(_E.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}.")
-
-
-def fenced_instance(group: ConsumerGroup, member_id: str, instance_id: str) -> Refusal:
-    """The refusal of a member whose instance id another one has taken (G-133)."""
-    return Refusal(
-        _E.FENCED_INSTANCE_ID,
-        f"Static member {member_id} with instance id {instance_id} was fenced in group"
-        f" {group.group_id}: another member has taken its place.",
-    )
-
-
-def check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -> None:
-    """Refusal unless the epoch is the member's, or its last one after a lost answer (G-114, G-115).
-
-    A join is always let in: whoever joins owns nothing.
-    """
-    if epoch in (JOIN_EPOCH, member.epoch):
-        return
-    may_own = union(member.assigned, member.pending)
-    lost_answer = epoch == member.previous_epoch and epoch < member.epoch
-    if lost_answer and owned is not None and is_subset(owned, may_own):
-        return
-    comparison = "greater" if epoch > member.epoch else "smaller"
-    raise Refusal(
-        _E.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {comparison} member epoch ({epoch}) than the one known"
-        f" by the group coordinator ({member.epoch}). The member must abandon all its partitions"
-        " and rejoin.",
-    )
 
 
 def not_a_consumer_group(group_id: str) -> Refusal:
@@ -313,12 +283,7 @@ class ConsumerProtocol:
         group = self._groups.get(request.group_id)
         if group is None:
             raise not_a_consumer_group(request.group_id)
-        if request.instance_id is None:
-            member = group.members.get(request.member_id)
-        else:
-            member = group.static_member(request.instance_id)
-            if member is not None and member.member_id != request.member_id:
-                raise fenced_instance(group, request.member_id, request.instance_id)
+        member = find_member(group, request.member_id, request.instance_id)
         if member is None:
             raise unknown_member(request.member_id, request.group_id)
         if request.member_epoch == LEAVE_STATIC_EPOCH:
