@@ -68,7 +68,7 @@ def make_logs(directory: str, count: int, journal_bytes: int) -> list[PartitionL
         path = f"{directory}/bench-{number}"
         log = PartitionLog("bench", number, b"\x01" * 16, path, config, options, LogStart())
         log.create_files(NOW_MS)
-        log.flush()
+        log.durability.flush()
         logs.append(log)
     return logs
 
@@ -99,7 +99,7 @@ async def measure(
         for log in logs:
             batch[:8] = bytes(8)
             log.append(batch, origin=AppendOrigin.CLIENT, now_ms=NOW_MS, leader_epoch=0)
-            commit.request(log)
+            commit.request(log.durability)
         await done
 
     def sync(place: int) -> None:
@@ -120,7 +120,7 @@ async def measure(
             append()
             found["append"].append((time.perf_counter() - began) / count * 1e6)
             for log in logs:
-                commit.request(log)
+                commit.request(log.durability)
             await commit.drain()
             began = time.perf_counter()
             for fd in bare:

@@ -49,6 +49,7 @@ from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.log_directory import LogDirectory
+from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager, MaintenanceReport, StartReport
 
 #: Nothing is deleted in the first moments of a broker, as in Kafka.
@@ -186,7 +187,7 @@ class Node:
         randomness: Randomness,
         logs: LogManager,
         scheduler: Scheduler,
-        request_flush: Callable[[PartitionLog], None],
+        request_flush: Callable[[LogDurability], None],
         metrics: BrokerMetrics,
         on_fatal: Callable[[str], None],
         faults: FaultPoints = NO_FAULTS,

@@ -11,6 +11,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.storage.errors import LogCorrupt, StorageError
 from odradek_broker.storage.log import AppendResult, PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
+from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.validation import DecompressionBudget
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
@@ -68,7 +69,7 @@ class Partition:
         self,
         log: PartitionLog,
         leader_epoch: int,
-        request_flush: Callable[[PartitionLog], None],
+        request_flush: Callable[[LogDurability], None],
     ) -> None:
         self.log = log
         self.leader_epoch = leader_epoch
@@ -104,7 +105,7 @@ class Partition:
             budget=budget,
         )
         if log.high_watermark < log.log_end_offset:
-            self._request_flush(log)
+            self._request_flush(log.durability)
         return result
 
     def check_leader_epoch(self, epoch: int) -> ErrorCode:
@@ -208,7 +209,7 @@ class Partition:
             return epoch, log.log_end_offset
         if epoch < entries[0][0]:
             return epoch, entries[0][1]
-        return log.end_offset_for_epoch(epoch)
+        return log.leader_epochs.end_offset(epoch, log.log_end_offset)
 
     def read_stored(self, first_offset: int = 0) -> Iterator[StoredRecord]:
         """Every record in the log from an offset on, control records included. StorageError, also

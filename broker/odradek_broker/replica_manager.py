@@ -17,6 +17,7 @@ from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager, StartReport
 from odradek_broker.storage.producers.watch import ProducerWatch
 from odradek_protocol.stored.cluster_metadata import (
@@ -70,7 +71,7 @@ class ReplicaManager:
         logs: LogManager,
         clock: Clock,
         watch: ProducerWatch,
-        request_flush: Callable[[PartitionLog], None],
+        request_flush: Callable[[LogDurability], None],
         scheduler: Scheduler,
     ) -> None:
         self._metadata = metadata

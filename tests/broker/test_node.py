@@ -276,7 +276,7 @@ def test_d5_groups_and_offsets_that_cannot_be_read_are_not_none(world: NodeWorld
     found = world.node.partition(OFFSETS_TOPIC, 0)
     assert found is not None
     found.append_internal([(bytes(2), None)], 0)
-    found.log.flush()
+    found.log.durability.flush()
     world.files.crash(keep_page_cache=True)
     world.files.fail(Failure("sync", path_part=f"{OFFSETS_TOPIC}-0"))
     world.start()
@@ -323,7 +323,7 @@ def test_o18_a_damaged_batch_of_groups_stops_their_coordinator_alone(world: Node
     found = world.node.partition(OFFSETS_TOPIC, 0)
     assert found is not None
     found.append_internal([(bytes(2), None)], 0)
-    found.log.flush()
+    found.log.durability.flush()
     assert world.logs.close() == []
     path = f"data/{OFFSETS_TOPIC}-0/{0:020d}.log"
     content = bytearray(world.files.content(path))
@@ -460,7 +460,7 @@ def test_l40_a_failed_fsync_is_not_forgiven_before_a_restart(world: NodeWorld) -
     append(found.log, make_batch())
     world.files.fail(Failure("sync", path_part="data/t-0"))
     with pytest.raises(StorageError):
-        found.log.flush()
+        found.log.durability.flush()
     world.files.heal()
     for _ in range(3):
         world.maintain_later()

@@ -44,14 +44,14 @@ def job_for(found: LogToClean, now_ms: int, **changes: Any) -> CleaningJob:
 
 def swap(log: PartitionLog, group: GroupCleaned, now_ms: int) -> None:
     """Every step of a swap."""
-    assert log.begin_swap(group)
-    log.sync_directory()
-    log.swap_in(group.size_bytes, now_ms)
-    while not log.retire_sources(1):
+    assert log.trimming.begin_swap(group)
+    log.trimming.sync_directory()
+    log.trimming.swap_in(group.size_bytes, now_ms)
+    while not log.trimming.retire_sources(1):
         pass
-    log.sync_directory()
-    log.end_swap(now_ms)
-    log.sync_directory()
+    log.trimming.sync_directory()
+    log.trimming.end_swap(now_ms)
+    log.trimming.sync_directory()
 
 
 def compact(

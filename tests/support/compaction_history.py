@@ -184,12 +184,14 @@ class CompactedHistory:
 
     def flush(self) -> None:
         """Everything is durable."""
-        self.log.flush()
+        self.log.durability.flush()
 
     def reopen(self) -> None:
         """After a crash of the machine, with nothing unsynced left."""
         start = LogStart(
-            self.log.log_start_offset, 0, self.random.choice((0, self.log.durable_offset))
+            self.log.log_start_offset,
+            0,
+            self.random.choice((0, self.log.durability.durable_offset)),
         )
         self.files.crash()
         self.log = make_log(self.files, start=start, **self.config)

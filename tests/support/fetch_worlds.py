@@ -129,7 +129,7 @@ class FetchWorld(NodeWorld):
                 append(found.log, make_batch(count, **batch))
             except StorageError:
                 return
-            self.asked[found.log] = None
+            self.asked[found.log.durability] = None
 
     def end_transaction(self, name: str, partition: int, producer_id: int, *, commit: bool) -> None:
         found = self.node.partition(name, partition)
@@ -138,12 +138,12 @@ class FetchWorld(NodeWorld):
                 append_marker(found.log, commit, producer_id)
             except StorageError:
                 return
-            self.asked[found.log] = None
+            self.asked[found.log.durability] = None
 
     def delete_records(self, name: str, partition: int, offset: int) -> None:
         found = self.node.partition(name, partition)
         if found is not None and not found.log.offline:
-            found.log.delete_records(min(offset, found.log.high_watermark))
+            found.log.trimming.delete_records(min(offset, found.log.high_watermark))
 
     def fail_reads(self, name: str, partition: int) -> None:
         """Until the disk is healed: the two do not read equally often."""

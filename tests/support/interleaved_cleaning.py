@@ -86,7 +86,7 @@ class InterleavedHistory(CompactedHistory):
         self.files = self.world.files
         self.log = self._own_log()
         # The name of the first segment is on disk.
-        self.log.flush()
+        self.log.durability.flush()
         self.model = LogModel()
         self.cleanings = self.crashes = 0
         self._watch()
@@ -130,7 +130,7 @@ class InterleavedHistory(CompactedHistory):
         if draw < 0.2:
             self.step()
         elif draw < 0.27:
-            self.log.flush()
+            self.log.durability.flush()
         elif draw < 0.33:
             self._maintain()
         elif self.world.steps.waiting:
@@ -143,7 +143,7 @@ class InterleavedHistory(CompactedHistory):
 
     def settle(self) -> None:
         """No crash any more, and all is cleaned that may be."""
-        self.log.flush()
+        self.log.durability.flush()
         for _ in range(3):
             self._maintain()
             while self.world.steps.waiting:
@@ -151,7 +151,7 @@ class InterleavedHistory(CompactedHistory):
         self.check_all()
 
     def _come_back(self) -> None:
-        durable = self.log.durable_offset
+        durable = self.log.durability.durable_offset
         self.crashes += 1
         process_only = self.random.random() < 0.3
         # Nothing unsynced is left, or some of it, torn anywhere; or, where the process alone died,

@@ -99,7 +99,7 @@ class World:
 
     def flush(self, *logs: PartitionLog) -> None:
         for log in logs:
-            self.commit.request(log)
+            self.commit.request(log.durability)
         self.steps.run()
 
     def checkpoint(self) -> None:

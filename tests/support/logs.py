@@ -90,7 +90,10 @@ def reopen(log: PartitionLog, files: Files, *, clean: bool, **config: Any) -> Pa
     """Close it as a process does that stops (`clean`) or dies, and open it again."""
     log.close(clean=clean)
     start = LogStart(
-        log.log_start_offset, log.log_end_offset, log.durable_offset if clean else 0, clean
+        log.log_start_offset,
+        log.log_end_offset,
+        log.durability.durable_offset if clean else 0,
+        clean,
     )
     return make_log(files, start=start, **config)
 

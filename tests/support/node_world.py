@@ -16,7 +16,7 @@ from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.node import Node
 from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.platform.seams import Randomness, Scheduler
-from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager, StartReport
 from odradek_protocol.errors import ErrorCode
 
@@ -63,7 +63,7 @@ class NodeWorld:
         self.start()
 
     def start(self) -> StartReport:
-        self.asked: dict[PartitionLog, None] = {}
+        self.asked: dict[LogDurability, None] = {}
         self.soon = SoonScheduler()
         config, _ = parse_config({"log.dirs": "data", **self._settings})
         self.logs = LogManager(
@@ -123,7 +123,7 @@ class NodeWorld:
         found = self.node.partition(name, partition)
         assert found is not None
         append(found.log, make_batch(count))
-        found.log.flush()
+        found.log.durability.flush()
 
     def end(self, name: str, partition: int = 0) -> int:
         found = self.node.partition(name, partition)

@@ -167,7 +167,7 @@ class MetadataLog:
         if usable and usable[-1].id.end_offset > log.log_end_offset:
             # A power cut may take the end of a log whose durability is page-cache. What is behind
             # the snapshot is lost either way.
-            log.restart_at(usable[-1].id.end_offset, self._clock.wall_ms())
+            log.trimming.restart_at(usable[-1].id.end_offset, self._clock.wall_ms())
         return usable
 
     def maintain(self) -> list[str]:

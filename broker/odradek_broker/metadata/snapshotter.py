@@ -202,8 +202,8 @@ class MetadataSnapshotter:
         while len(self._snapshots) > 1 and self._may_go(self._snapshots[0], now_ms):
             following = self._snapshots[1]
             # The log first: an older snapshot that cannot be gone on from is never used.
-            self._log.advance_log_start(following.id.end_offset)
-            self._log.apply_retention(now_ms)
+            self._log.trimming.advance_log_start(following.id.end_offset)
+            self._log.trimming.apply_retention(now_ms)
             due_ms = now_ms + self._log.config.file_delete_delay_ms
             self._directory.delete(self._snapshots[0].id, due_ms)
             del self._snapshots[0]

@@ -538,7 +538,7 @@ class Server:
         self.node.logs.stop_journals()
         # All at once, where closing the logs would sync them one after another.
         for partition_log in self.node.logs:
-            self._commit.request(partition_log)
+            self._commit.request(partition_log.durability)
         await self._commit.drain()
         self._commit.close()
         problems = self.node.logs.close(clean=True)

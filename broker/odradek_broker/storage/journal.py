@@ -55,20 +55,16 @@ _GROW_BYTES = 1024 * 1024
 
 
 class JournaledLog(Protocol):
-    """A log, as seen from here."""
+    """A log whose end may be in the journal: see `LogDurability`."""
 
-    topic_id: bytes
-    partition: int
-
-    @property
-    def synced_offset(self) -> int:
-        """Below it everything is on disk in the segment files."""
-        ...
+    synced_offset: int
+    journaled: bool
 
     @property
-    def journaled(self) -> bool:
-        """May a journal have something of it?"""
-        ...
+    def topic_id(self) -> bytes: ...
+
+    @property
+    def partition(self) -> int: ...
 
     def begin_checkpoint(self) -> Any:
         """A `Syncable` that syncs its segment files; None if that is not to be done now."""

@@ -356,7 +356,7 @@ class LogDirectory:
         has less to scan (L-30); None if that has not changed. Call it every minute or so and run
         the result in a worker thread, one at a time: it waits for the disk and raises OSError. Then
         call `use_recovery_points`."""
-        points = {key: log.recovery_point for key, log in self.logs.items()}
+        points = {key: log.durability.recovery_point for key, log in self.logs.items()}
         self._snapshots_due.update(dict.fromkeys(self.logs))
         self.journal.checkpoint()
         if points == self._written_points:
@@ -370,7 +370,7 @@ class LogDirectory:
     def _unchecked_points(self) -> Collection[TopicPartition]:
         """The logs above whose recovery point there may be gaps that compaction has made: nobody
         has read them since somebody else, or nobody, said where they are flushed to."""
-        return {key for key, log in self.logs.items() if not log.gaps_known}
+        return {key for key, log in self.logs.items() if not log.durability.gaps_known}
 
     def continue_snapshots(self, at_most: int = 10, looked_at: int = 500) -> None:
         """Go on looking at every log once since `recovery_points_writer`, and take a snapshot where
@@ -379,8 +379,8 @@ class LogDirectory:
         for key in list(islice(self._snapshots_due, looked_at)):
             del self._snapshots_due[key]
             log = self.logs.get(key)
-            if log is not None and log.wants_snapshot():
-                log.take_snapshot(self._written_points.get(key, 0))
+            if log is not None and log.durability.wants_snapshot():
+                log.durability.take_snapshot(self._written_points.get(key, 0))
                 at_most -= 1
                 if not at_most:
                     return
@@ -403,7 +403,7 @@ class LogDirectory:
         which it is for good when `sync_names` has been called. OSError."""
         self._points_generation += 1
         generation = self._points_generation
-        points = {key: log.recovery_point for key, log in self.logs.items()}
+        points = {key: log.durability.recovery_point for key, log in self.logs.items()}
         self._checkpointed |= points.keys()
         unchecked = self._unchecked_points()
         prepared = self.path_of(_PREPARED_CLEANING_POINTS)
@@ -451,7 +451,7 @@ class LogDirectory:
         self._has_checked_points = True
 
     def _write_recovery_points(self) -> None:
-        points = {key: log.recovery_point for key, log in self.logs.items()}
+        points = {key: log.durability.recovery_point for key, log in self.logs.items()}
         self.write(RECOVERY_POINTS, encode_offsets(points, self._unchecked_points()))
         self._written_points = points
 

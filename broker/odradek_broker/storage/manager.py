@@ -550,7 +550,7 @@ class LogManager:
 
     def _apply_retention(self, log: PartitionLog, now_ms: int, report: MaintenanceReport) -> None:
         try:
-            count = log.apply_retention(now_ms)
+            count = log.trimming.apply_retention(now_ms)
         except IndexesBeingRebuilt:
             self._retention_due[log.topic, log.partition] = None
             return
@@ -649,7 +649,7 @@ class LogManager:
     def delete_records(
         self, wanted: Sequence[tuple[PartitionLog, int]]
     ) -> list[int | StorageError]:
-        """`PartitionLog.delete_records` on several logs, each named once, with one checkpoint for
+        """`LogTrimming.delete_records` on several logs, each named once, with one checkpoint for
         all of a directory; the new log start of each, or why there is none.
 
         A log starts there only when that is on disk, so a refusal leaves the log as it was (L-10).
@@ -657,7 +657,7 @@ class LogManager:
         done: list[int | StorageError] = []
         for log, offset in wanted:
             try:
-                done.append(log.delete_records_target(offset))
+                done.append(log.trimming.delete_records_target(offset))
             except StorageError as problem:
                 done.append(problem)
         for directory in self._directories.online:
@@ -675,7 +675,7 @@ class LogManager:
                     done[place] = StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
                 continue
             for log, target in placed.values():
-                log.delete_records(target)
+                log.trimming.delete_records(target)
         return done
 
     # ---- stop

@@ -66,7 +66,7 @@ def test_an_offline_partition_and_an_unusable_directory_are_storage_errors(
 ) -> None:
     partition = world.node.partition("t", 1)
     assert partition is not None
-    partition.log._go_offline("the disk is broken")
+    partition.log.go_offline("the disk is broken")
     assert moved(world, (HERE, "t", [0, 1])) == {
         ("t", 0): ErrorCode.NONE,
         ("t", 1): ErrorCode.KAFKA_STORAGE_ERROR,

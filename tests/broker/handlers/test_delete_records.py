@@ -105,7 +105,7 @@ async def test_l10_a_start_that_retention_has_moved_is_on_disk_before_it_is_told
         await client.call(produce_request("t", batch_of(b"a", b"b", b"c")), 9)
     log = broker.node.logs.get("t", 0)
     assert log is not None
-    log.advance_log_start(3)
+    log.trimming.advance_log_start(3)
     assert (await delete(client, 1))[0] == (E.NONE, 3)
     assert "t 0 3" in starts_on_disk(broker)
 

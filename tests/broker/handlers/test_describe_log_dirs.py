@@ -106,7 +106,7 @@ def test_the_metadata_log_and_deleted_topics_are_not_told(world: NodeWorld) -> N
 def test_a_partition_that_is_offline_is_left_out(world: NodeWorld) -> None:
     partition = world.node.partition("a", 1)
     assert partition is not None
-    partition.log._go_offline("the disk is broken")
+    partition.log.go_offline("the disk is broken")
     assert list(told(call(world, EVERYTHING))) == [("a", 0), ("b", 0)]
 
 

@@ -99,7 +99,7 @@ async def test_f13_an_epoch_older_than_the_log_ends_where_the_log_begins(
     partition = partition_of(broker)
     partition.leader_epoch = 3
     await client.call(produce_request("t", batch_of(b"d", b"e")), 9)
-    partition.log.delete_records(7)
+    partition.log.trimming.delete_records(7)
     answer = await ask(client, 0)
     assert (answer.leader_epoch, answer.end_offset) == (0, 7)
 

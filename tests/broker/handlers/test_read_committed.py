@@ -83,7 +83,7 @@ def write(log: Any) -> Written:
     data(0, b"behind what is open")
     data(1, b"behind what is open")
     end(1, True)
-    log.flush()
+    log.durability.flush()
     first = min(open_at.values())
     readable = sorted(each for each in committed if each[0] < first)
     return Written(readable, first, log.log_end_offset)

@@ -464,7 +464,7 @@ def test_a_log_that_ends_before_its_snapshot_begins_there() -> None:
     """With page-cache durability a power cut takes what was not synced; the snapshot was."""
     world = NodeWorld(**EAGER, log_durability="page-cache")
     make_topics(world, "a", "b")
-    world.logs.get(METADATA_TOPIC, 0).flush()  # type: ignore[union-attr]
+    world.logs.get(METADATA_TOPIC, 0).durability.flush()  # type: ignore[union-attr]
     make_topics(world, "c")
     world.maintain_later()
     world.soon.run()
@@ -476,7 +476,7 @@ def test_a_log_that_ends_before_its_snapshot_begins_there() -> None:
     assert log is not None
     assert (log.log_start_offset, log.log_end_offset) == (end, end)
     make_topics(world, "d")
-    log.flush()
+    log.durability.flush()
     world.crash(keep_page_cache=False)
     assert _names(world) == {"a", "b", "c", "d"}
 

@@ -39,7 +39,7 @@ def filled(tmp_path: Path, batches: int = 60) -> PartitionLog:
     )
     for number in range(batches):
         append(log, make_batch(key=b"k%d" % (number % 3), value=b"%d" % number))
-    log.flush()
+    log.durability.flush()
     return log
 
 

@@ -323,8 +323,8 @@ def test_l20_what_a_worker_made_for_a_segment_that_is_gone_is_dropped(
     with pytest.raises(IndexesBeingRebuilt):
         aborted(log)
     end = workers.work()
-    log.delete_records(6)
-    assert log.apply_retention(NOW_MS) == 2
+    log.trimming.delete_records(6)
+    assert log.trimming.apply_retention(NOW_MS) == 2
     before = files.paths()
     end()
     assert [path for path in before if not path.endswith("tmp")] == files.paths()
@@ -339,8 +339,8 @@ def test_l20_a_worker_that_loses_its_segments_is_asked_again(
     ruin(log, files)
     with pytest.raises(IndexesBeingRebuilt):
         aborted(log)
-    log.delete_records(3)
-    assert log.apply_retention(NOW_MS) == 1
+    log.trimming.delete_records(3)
+    assert log.trimming.apply_retention(NOW_MS) == 1
     files.fail(Failure("read", code=errno.ENOENT, path_part=".log"))
     workers.run()
     with pytest.raises(IndexesBeingRebuilt):
@@ -381,7 +381,7 @@ def test_l36_truncation_makes_a_rebuild_begin_again(log: PartitionLog, files: Me
     with pytest.raises(IndexesBeingRebuilt):
         aborted(log)
     end = workers.work()
-    log.truncate_to(5, NOW_MS)
+    log.trimming.truncate_to(5, NOW_MS)
     append_marker(log, commit=True, producer_id=1)
     end()
     with pytest.raises(IndexesBeingRebuilt):
@@ -397,7 +397,7 @@ def restarted(files: MemoryFiles, log: PartitionLog, *, clean: bool) -> Partitio
     """The log after a stop, or after a crash whose recovery point is its end."""
     if clean:
         return reopen(log, files, clean=True)
-    log.flush()
+    log.durability.flush()
     point = LogStart(recovery_point=log.log_end_offset)
     log.close(clean=False)
     return make_log(files, start=point)

@@ -36,7 +36,7 @@ def written(files: MemoryFiles) -> list[int]:
         ends.append(log.size_bytes)
     log.roll(NOW_MS)
     append(log, make_batch(2, value=VALUES[-1]))
-    log.flush()
+    log.durability.flush()
     log.close(clean=True)
     return ends
 

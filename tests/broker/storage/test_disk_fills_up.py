@@ -57,10 +57,10 @@ def work(log: PartitionLog) -> list[bytes]:
         else:
             taken.append(value)
         if number % 3 == 0:
-            log.flush()
+            log.durability.flush()
         if number % 10 == 9:
             with suppress(OSError):
-                log.apply_retention(NOW_MS)
+                log.trimming.apply_retention(NOW_MS)
     return taken
 
 
@@ -90,7 +90,7 @@ def test_l08_a_disk_that_fills_up_at_any_operation_costs_what_was_refused(lasts:
             taken
         )
         expected = [*taken, b"there is room again"]
-        log.flush()
+        log.durability.flush()
         first = log.log_start_offset // 2
         assert values(log) == expected[first:]
         for clean in (False, True):

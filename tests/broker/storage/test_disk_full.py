@@ -115,7 +115,7 @@ def test_d5_a_partition_that_goes_offline_is_told(world: NodeWorld) -> None:
     found = world.node.partition("t", 0)
     assert found is not None
     append(found.log, make_batch(1))
-    world.asked[found.log] = None
+    world.asked[found.log.durability] = None
     world.flush()
     assert len(told.lines) == 1
     assert told.lines[0].startswith("offline: t-0: fsync failed")

@@ -270,8 +270,8 @@ def test_l33_what_a_worker_finds_of_a_segment_that_is_gone_is_dropped(
     segment = ruin_indexes(log, files)
     with pytest.raises(IndexesBeingRebuilt):
         at_time(log, 2)
-    log.delete_records(segment.next_offset)
-    assert log.apply_retention(NOW_MS) == 1
+    log.trimming.delete_records(segment.next_offset)
+    assert log.trimming.apply_retention(NOW_MS) == 1
     before = files.paths()
     workers.run()
     assert files.paths() == before

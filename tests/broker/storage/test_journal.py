@@ -84,9 +84,9 @@ def test_l50_small_appends_of_all_partitions_share_a_write(world: World) -> None
 
     assert syncs_of(world, act) == [PATH]
     assert [log.high_watermark for log in logs] == [2] * 5
-    assert [log.durable_offset for log in logs] == [2] * 5
-    assert [log.synced_offset for log in logs] == [1] * 5
-    assert [log.recovery_point for log in logs] == [1] * 5
+    assert [log.durability.durable_offset for log in logs] == [2] * 5
+    assert [log.durability.synced_offset for log in logs] == [1] * 5
+    assert [log.durability.recovery_point for log in logs] == [1] * 5
 
 
 def test_l52_what_the_power_took_from_the_files_is_put_back(world: World) -> None:
@@ -99,7 +99,11 @@ def test_l52_what_the_power_took_from_the_files_is_put_back(world: World) -> Non
     found = world.logs.get("t", 0)
     assert found is not None
     assert values(found) == {1: b"\0", 2: b"\0", 3: b"\1", 4: b"\1", 5: b"\2", 6: b"\2"}
-    assert (found.high_watermark, found.log_end_offset, found.durable_offset) == (7, 7, 7)
+    assert (found.high_watermark, found.log_end_offset, found.durability.durable_offset) == (
+        7,
+        7,
+        7,
+    )
     assert report.recovered[0].restored_bytes > 0
     # It knows its producers, and goes on behind.
     duplicate = append(found, make_batch(2, value=b"\2", producer_id=7, sequence=4))
@@ -230,7 +234,7 @@ def test_l50_large_appends_go_past_it(world: World) -> None:
         world.flush(log)
 
     assert syncs_of(world, act) == [log.segments[-1].path]
-    assert log.synced_offset == log.high_watermark == 2
+    assert log.durability.synced_offset == log.high_watermark == 2
 
 
 def test_l50_there_is_none_before_it_is_needed() -> None:
@@ -246,7 +250,7 @@ def test_l50_there_is_none_before_it_is_needed() -> None:
     append(log)
     world.flush(log)
     assert files.exists(PATH)
-    assert (log.synced_offset, log.durable_offset) == (1, 3)
+    assert (log.durability.synced_offset, log.durability.durable_offset) == (1, 3)
 
 
 def test_l50_page_cache_never_uses_it() -> None:
@@ -267,7 +271,7 @@ def test_l52_a_start_with_page_cache_keeps_what_fsync_has_acknowledged(world: Wo
         append(log)
         world.flush(log)
     acknowledged = log.high_watermark
-    assert acknowledged > log.synced_offset
+    assert acknowledged > log.durability.synced_offset
     world.config = LogConfig(durability="page-cache")
     world.restart(power_lost=False)
     world.logs.stop_journals()
@@ -289,7 +293,7 @@ def test_l50_the_topic_id_is_durable_before_it_is_used(world: World) -> None:
         append(log)
         world.flush(log)
         world.directory.journal.prepare()
-    assert log.high_watermark == 3 > log.synced_offset
+    assert log.high_watermark == 3 > log.durability.synced_offset
     world.restart()
     found = world.logs.get("t", 0)
     assert found is not None
@@ -310,7 +314,7 @@ def test_l50_a_partition_without_a_topic_id_never_uses_it(world: World) -> None:
     log = world.create("t", bytes(16))
     append(log)
     world.flush(log)
-    assert log.synced_offset == 2
+    assert log.durability.synced_offset == 2
     assert blocks(world.files) == []
 
 
@@ -321,7 +325,7 @@ def test_l51_parts_are_used_again_when_the_files_are_synced(world: World) -> Non
         world.flush(logs[count % 3])
     assert len(world.files.content(PATH)) <= ALIGN_BYTES + SMALL
     assert max(blocks(world.files)) > 290
-    assert any(log.synced_offset for log in logs)
+    assert any(log.durability.synced_offset for log in logs)
     world.restart()
     for partition in range(3):
         log = world.logs.get("t", partition)
@@ -354,7 +358,7 @@ def test_l50_a_failed_write_takes_what_was_written_behind_it_offline_during_a_st
     logs = [world.create("t", IDS[0], partition) for partition in range(16)]
     for log in logs:
         append(log, make_batch(1, value=b"v" * 60_000))
-        world.commit.request(log)
+        world.commit.request(log.durability)
     begin, arguments = world.steps.calls.pop(0)
     begin(*arguments)
     assert world.directory.journal.unwritten == 2
@@ -443,7 +447,7 @@ def test_l52_what_was_truncated_does_not_come_back(world: World) -> None:
     for count in range(4):
         append(log, make_batch(1, value=bytes([count])))
         world.flush(log)
-    log.truncate_to(3, NOW_MS)
+    log.trimming.truncate_to(3, NOW_MS)
     world.restart()
     found = world.logs.get("t", 0)
     assert found is not None
@@ -495,7 +499,7 @@ def test_l50_without_room_for_it_files_are_synced() -> None:
     log = world.create("t", IDS[0])
     append(log)
     world.flush(log)
-    assert (log.synced_offset, log.high_watermark) == (2, 2)
+    assert (log.durability.synced_offset, log.high_watermark) == (2, 2)
     assert not world.directory.journal.usable
     assert not any(JOURNAL in path and files.content(path) for path in files.paths())
 
@@ -512,7 +516,7 @@ def test_l52_switched_off_it_is_emptied_first(world: World) -> None:
     assert not world.files.exists(PATH)
     append(found)
     world.flush(found)
-    assert found.synced_offset == 3
+    assert found.durability.synced_offset == 3
 
 
 def test_l52_a_log_that_cannot_be_opened_keeps_it(world: World) -> None:
@@ -529,7 +533,7 @@ def test_l52_a_log_that_cannot_be_opened_keeps_it(world: World) -> None:
     assert broken.offline
     append(other_found)
     world.flush(other_found)
-    assert other_found.synced_offset == 3
+    assert other_found.durability.synced_offset == 3
     world.files.heal()
     assert broken.open_again(NOW_MS)
     assert sorted(values(broken)) == [1]
@@ -578,10 +582,10 @@ def test_l50_one_that_somebody_has_removed_is_not_written_to_for_long(world: Wor
     world.flush(log)
     world.files.remove(PATH)
     world.checkpoint()
-    assert log.synced_offset == 2
+    assert log.durability.synced_offset == 2
     append(log)
     world.flush(log)
-    assert (log.synced_offset, log.high_watermark) == (3, 3)
+    assert (log.durability.synced_offset, log.high_watermark) == (3, 3)
 
 
 def test_l50_one_that_somebody_has_put_back_is_not_written_to(world: World) -> None:
@@ -599,7 +603,7 @@ def test_l50_one_that_somebody_has_put_back_is_not_written_to(world: World) -> N
         append(log)
         world.checkpoint()
         world.flush(log)
-        assert (log.synced_offset, log.high_watermark) == (end, end)
+        assert (log.durability.synced_offset, log.high_watermark) == (end, end)
     world.restart()
     (found,) = world.logs
     assert found.log_end_offset == 7
@@ -612,7 +616,7 @@ def test_l50_a_segment_that_somebody_truncates_is_no_success(world: World) -> No
     world.directory.journal.on_failed = told.append
     for log in logs:
         append(log)
-        world.commit.request(log)
+        world.commit.request(log.durability)
     file = world.files.open("data/t-1/00000000000000000000.log")
     file.truncate(70)
     world.steps.run()
@@ -740,13 +744,13 @@ def run_workload(world: World, told: Acknowledged) -> None:
             append_marker(log, commit=False, producer_id=step + 10)
         if step == 30:
             world.logs.delete_records([(log, min(9, log.high_watermark))])
-            log.apply_retention(NOW_MS)
+            log.trimming.apply_retention(NOW_MS)
         if step == 40:
             append(logs[2], make_batch(1, value=b"cut off"))
             world.flush(logs[2])
             if logs[2].high_watermark == logs[2].log_end_offset:
                 end = logs[2].log_end_offset
-                logs[2].truncate_to(end - 1, NOW_MS)
+                logs[2].trimming.truncate_to(end - 1, NOW_MS)
                 told.truncated.add(b"cut off")
         if step in (20, 45, 60):
             world.checkpoint()

@@ -78,7 +78,7 @@ def lose(world: NodeWorld, directory: str = "more", index: int = 1) -> None:
     log = partition(world, "t", index).log
     with suppress(AppendRejected):
         append(log, make_batch(1))
-    world.asked[log] = None
+    world.asked[log.durability] = None
     world.flush()
     world.node.maintain()
 
@@ -296,7 +296,7 @@ def test_l42_one_error_of_a_disk_that_works_is_one_partitions(world: NodeWorld) 
     log = partition(world, "t", 1).log
     world.files.fail(Failure("sync", path_part="more/t-1"))
     append(log, make_batch(1))
-    world.asked[log] = None
+    world.asked[log.durability] = None
     world.flush()
     world.node.maintain()
     assert offline(world) == ["t-1"]

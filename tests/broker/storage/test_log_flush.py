@@ -19,6 +19,7 @@ from logs import (
 from odradek.simulation.disk import Failure, MemoryFiles
 from odradek_broker.storage.errors import AppendRejected, PartitionOffline
 from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_durability import LogDurability
 
 
 @pytest.fixture
@@ -37,23 +38,23 @@ def test_d5_l37_nothing_is_readable_before_it_is_durable(log: PartitionLog) -> N
     append(log, make_batch(3))
     assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (3, 0, 0)
     assert log.read(0, 1000, upper_bound=log.high_watermark, minimum_one=True) == b""
-    ticket = log.begin_flush()
+    ticket = log.durability.begin_flush()
     assert ticket is not None
     append(log, make_batch(2))
     ticket.sync()
     assert moved == []
-    log.finish_flush(ticket, None)
-    assert (log.log_end_offset, log.high_watermark, log.durable_offset) == (5, 3, 3)
+    log.durability.finish_flush(ticket, None)
+    assert (log.log_end_offset, log.high_watermark, log.durability.durable_offset) == (5, 3, 3)
     assert moved == [3]
     assert headers(read_all(log, upper_bound=3))[-1].next_offset == 3
 
 
 def test_d5_nothing_to_flush(log: PartitionLog) -> None:
-    log.flush()
-    assert log.begin_flush() is None
+    log.durability.flush()
+    assert log.durability.begin_flush() is None
     append(log)
-    log.flush()
-    assert log.begin_flush() is None
+    log.durability.flush()
+    assert log.durability.begin_flush() is None
 
 
 def test_d5_flush_covers_rolled_segments_and_names(log: PartitionLog, files: MemoryFiles) -> None:
@@ -62,7 +63,7 @@ def test_d5_flush_covers_rolled_segments_and_names(log: PartitionLog, files: Mem
     append(log, make_batch(2))
     log.roll(NOW_MS)
     append(log, make_batch(2))
-    log.flush()
+    log.durability.flush()
     assert log.high_watermark == 6
     log.close(clean=False)
     files.crash()
@@ -71,7 +72,7 @@ def test_d5_flush_covers_rolled_segments_and_names(log: PartitionLog, files: Mem
 
 def test_d5_without_a_flush_a_power_cut_takes_it_all(log: PartitionLog, files: MemoryFiles) -> None:
     append(log, make_batch(2))
-    log.flush()
+    log.durability.flush()
     append(log, make_batch(2))
     files.crash()
     assert make_log(files).log_end_offset == 2
@@ -79,16 +80,16 @@ def test_d5_without_a_flush_a_power_cut_takes_it_all(log: PartitionLog, files: M
 
 def test_d5_flushes_may_end_in_any_order(log: PartitionLog) -> None:
     append(log)
-    first = log.begin_flush()
+    first = log.durability.begin_flush()
     append(log)
-    second = log.begin_flush()
+    second = log.durability.begin_flush()
     assert first is not None
     assert second is not None
     second.sync()
-    log.finish_flush(second, None)
+    log.durability.finish_flush(second, None)
     assert log.high_watermark == 2
     first.sync()
-    log.finish_flush(first, None)
+    log.durability.finish_flush(first, None)
     assert log.high_watermark == 2
 
 
@@ -97,40 +98,40 @@ def test_d5_failed_fsync_is_never_retried(log: PartitionLog, files: MemoryFiles)
     log.on_offline = told.append
     append(log)
     files.fail(Failure("sync", path_part=".log"))
-    ticket = log.begin_flush()
+    ticket = log.durability.begin_flush()
     assert ticket is not None
     with pytest.raises(OSError) as caught:
         ticket.sync()
-    log.finish_flush(ticket, caught.value)
+    log.durability.finish_flush(ticket, caught.value)
     assert told == [log]
     assert log.high_watermark == 0
-    assert log.begin_flush() is None
+    assert log.durability.begin_flush() is None
     with pytest.raises(AppendRejected):
         append(log)
     with pytest.raises(PartitionOffline):
-        log.flush()
+        log.durability.flush()
 
 
 def test_d5_failed_directory_sync_counts_too(log: PartitionLog, files: MemoryFiles) -> None:
     append(log)
     files.fail(Failure("sync_dir"))
     with pytest.raises(PartitionOffline):
-        log.flush()
+        log.durability.flush()
     assert log.high_watermark == 0
 
 
 def test_flush_of_bytes_that_were_truncated_says_nothing(log: PartitionLog) -> None:
     append(log, make_batch(5))
-    log.flush()
+    log.durability.flush()
     append(log, make_batch(5))
-    ticket = log.begin_flush()
+    ticket = log.durability.begin_flush()
     assert ticket is not None
-    log.truncate_to(5, NOW_MS)
+    log.trimming.truncate_to(5, NOW_MS)
     append(log, make_batch(7))
     ticket.sync()
-    log.finish_flush(ticket, None)
-    assert (log.log_end_offset, log.durable_offset, log.high_watermark) == (12, 5, 5)
-    log.flush()
+    log.durability.finish_flush(ticket, None)
+    assert (log.log_end_offset, log.durability.durable_offset, log.high_watermark) == (12, 5, 5)
+    log.durability.flush()
     assert log.high_watermark == 12
 
 
@@ -138,57 +139,57 @@ def test_flush_outlives_retention_of_what_it_covers(log: PartitionLog, files: Me
     append(log)
     log.roll(NOW_MS)
     append(log)
-    log.flush()
+    log.durability.flush()
     append(log)
-    ticket = log.begin_flush()
+    ticket = log.durability.begin_flush()
     assert ticket is not None
-    log.delete_records(2)
-    assert log.apply_retention(NOW_MS) == 1
+    log.trimming.delete_records(2)
+    assert log.trimming.apply_retention(NOW_MS) == 1
     ticket.sync()
-    log.finish_flush(ticket, None)
+    log.durability.finish_flush(ticket, None)
     assert log.high_watermark == 3
 
 
 def test_handle_that_a_flush_holds_is_not_closed(files: MemoryFiles) -> None:
     log = make_log(files, durability="fsync", open_files=1, segment_bytes=100)
     append(log)
-    ticket = log.begin_flush()
+    ticket = log.durability.begin_flush()
     assert ticket is not None
     for _ in range(5):
         append(log)
     ticket.sync()
-    log.finish_flush(ticket, None)
-    log.flush()
+    log.durability.finish_flush(ticket, None)
+    log.durability.flush()
     assert log.high_watermark == 6
 
 
 def test_t45_undurable_marker_holds_the_last_stable_offset(log: PartitionLog) -> None:
     append(log, make_batch(3, producer_id=5, transactional=True))
     append(log, make_batch(2))
-    log.flush()
+    log.durability.flush()
     assert (log.high_watermark, log.last_stable_offset) == (5, 0)
     append_marker(log, commit=False, producer_id=5)
     assert (log.high_watermark, log.last_stable_offset) == (5, 0)
-    log.flush()
+    log.durability.flush()
     assert (log.high_watermark, log.last_stable_offset) == (6, 6)
 
 
 def test_l37_page_cache_mode_asks_for_a_flush_when_it_rolls(files: MemoryFiles) -> None:
     log = make_log(files)
-    wanted: list[PartitionLog] = []
+    wanted: list[LogDurability] = []
     log.on_flush_wanted = wanted.append
     append(log)
-    assert (log.high_watermark, log.durable_offset) == (1, 0)
+    assert (log.high_watermark, log.durability.durable_offset) == (1, 0)
     log.roll(NOW_MS)
-    assert wanted == [log]
-    log.flush()
-    assert (log.high_watermark, log.durable_offset) == (1, 1)
+    assert wanted == [log.durability]
+    log.durability.flush()
+    assert (log.high_watermark, log.durability.durable_offset) == (1, 1)
 
 
 def test_new_partition_survives_a_power_cut_once_it_was_flushed(files: MemoryFiles) -> None:
     log = make_log(files, durability="fsync")
     append(log)
-    log.flush()
+    log.durability.flush()
     files.crash()
     assert files.exists(f"{DIRECTORY}/partition.metadata")
     metadata = small_file(files.content(f"{DIRECTORY}/partition.metadata"))

@@ -70,7 +70,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.log.flush()
+        self.log.durability.flush()
         self.durable = self.end
 
     @rule()
@@ -81,11 +81,11 @@ class LogMachine(RuleBasedStateMachine):
     def delete_records(self, part: float) -> None:
         target = int(self.durable * part)
         self.start = max(self.start, target)
-        assert self.log.delete_records(target) == self.start
+        assert self.log.trimming.delete_records(target) == self.start
 
     @rule()
     def retain(self) -> None:
-        self.log.apply_retention(NOW_MS)
+        self.log.trimming.apply_retention(NOW_MS)
         assert self.log.log_start_offset >= self.start
         assert self.log.log_start_offset <= self.durable
         if self.log.log_start_offset > self.start:
@@ -96,7 +96,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(part=st.floats(0, 1))
     def truncate(self, part: float) -> None:
         target = self.start + int((self.end - self.start) * part)
-        end = self.log.truncate_to(target, NOW_MS)
+        end = self.log.trimming.truncate_to(target, NOW_MS)
         assert end <= target or end == self.end
         self.end, self.durable = end, min(self.durable, end)
         self.start = min(self.start, end)

@@ -121,7 +121,7 @@ def test_f07_offsets_outside_the_log(log: PartitionLog) -> None:
     assert caught.value.error is ErrorCode.OFFSET_OUT_OF_RANGE
     with pytest.raises(OffsetOutOfRange):
         read(log, -1)
-    log.delete_records(10)
+    log.trimming.delete_records(10)
     with pytest.raises(OffsetOutOfRange):
         read(log, 9)
     assert headers(read(log, 10, 1))[0].base_offset == 10
@@ -243,14 +243,14 @@ def test_too_many_open_files_are_no_disk_failure(
                 append(log)
         assert not log.offline
     assert append(log).base_offset == 3
-    log.flush()
+    log.durability.flush()
     for segment in log.segments:
         segment.drop_handle()
     with monkeypatch.context() as full:
         full.setattr(files, "open", refuse)
         with pytest.raises(StorageError):
             read(log, 0)
-        assert log.begin_flush() is None
+        assert log.durability.begin_flush() is None
         assert not log.offline
     assert read(log, 0)
 
@@ -282,7 +282,7 @@ def test_d11_indexes_of_sealed_segments_leave_the_memory(
     assert log.max_timestamp_offset(EVERYTHING) is not None
     assert [segment.index_bytes for segment in log.segments] == before
     assert append(log).base_offset == everything[-1].offset + 1
-    log.truncate_to(everything[-1].offset // 2, NOW_MS)
+    log.trimming.truncate_to(everything[-1].offset // 2, NOW_MS)
     assert append(log).base_offset <= everything[-1].offset // 2
     log.close(clean=True)
     assert handles.index_bytes == 0
@@ -368,7 +368,7 @@ def test_l15_lookup_equals_a_scan(files: MemoryFiles, clean: bool | None) -> Non
 
 def test_l15_lookup_starts_at_the_log_start(files: MemoryFiles) -> None:
     log = timed_log(files)
-    log.delete_records(5)
+    log.trimming.delete_records(5)
     found = log.offset_for_timestamp(0, EVERYTHING)
     assert found is not None
     assert found[0] == 5

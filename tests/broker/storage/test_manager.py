@@ -67,7 +67,7 @@ def two_topics(files: MemoryFiles) -> LogManager:
     for topic, partition, topic_id in [("a", 0, ID_A), ("a", 1, ID_A), ("b-c", 0, ID_B)]:
         log = manager.create(topic, partition, topic_id)
         append(log, make_batch(partition + 3))
-        log.flush()
+        log.durability.flush()
     return manager
 
 
@@ -197,9 +197,9 @@ def test_l30_an_empty_log_needs_no_epochs(files: MemoryFiles) -> None:
     manager.create("a", 0, ID_A)
     log = manager.create("a", 1, ID_A)
     append(log)
-    log.flush()
-    log.delete_records(1)
-    assert log.apply_retention(NOW_MS) == 1
+    log.durability.flush()
+    log.trimming.delete_records(1)
+    assert log.trimming.apply_retention(NOW_MS) == 1
     assert manager.close() == []
     _, report = start(files)
     assert (report.clean, report.recovered, report.problems) == (True, [], [])
@@ -227,7 +227,7 @@ def test_l30_crash_after_a_clean_stop_is_a_crash(
     log = manager.get("a", 0)
     assert log is not None
     append(log)
-    log.flush()
+    log.durability.flush()
     crash(files)
     manager, report = start(files)
     assert not report.clean
@@ -257,7 +257,7 @@ def test_l30_recovery_points_shorten_a_recovery(files: MemoryFiles, two_topics: 
     assert log is not None
     log.roll(NOW_MS)
     append(log)
-    log.flush()
+    log.durability.flush()
     writer = two_topics.directories[0].recovery_points_writer()
     assert writer is not None
     writer()
@@ -326,11 +326,11 @@ def test_l30_what_was_written_before_the_recovery_point_is_not_read(
     for _ in range(50):
         append(busy, make_batch(value=bytes(100_000)))
     append(idle, make_batch(value=bytes(100_000)))
-    busy.flush()
-    idle.flush()
+    busy.durability.flush()
+    idle.durability.flush()
     _keep_points(two_topics)
     append(busy)
-    busy.flush()
+    busy.durability.flush()
     _keep_points(two_topics)
     size_bytes = busy.size_bytes
     append(busy)
@@ -470,14 +470,14 @@ def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
     manager, _ = start(files)
     log = manager.create("a", 0, ID_A)
     append(log, make_batch(10))
-    log.flush()
+    log.durability.flush()
     assert manager.delete_records([(log, 8)]) == [8]
     write_old_points = manager.directories[0].recovery_points_writer()
     assert write_old_points is not None
     write_old_points()
     manager.directories[0].use_recovery_points()
     append(log, make_batch(10))
-    log.flush()
+    log.durability.flush()
     write_late = manager.directories[0].recovery_points_writer()
     assert write_late is not None
     manager.delete("a", 0)
@@ -489,7 +489,7 @@ def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
         write_late()  # A worker that was on its way.
         manager.directories[0].use_recovery_points()
     append(log, make_batch(3))
-    log.flush()
+    log.durability.flush()
     crash(files, keep_page_cache=keep_page_cache)
     manager, report = start(files)
     assert [recovered.problem for recovered in report.recovered] == [""]
@@ -538,15 +538,15 @@ def test_deletion_beside_a_flush(two_topics: LogManager) -> None:
     log = two_topics.get("a", 0)
     assert log is not None
     append(log)
-    ticket = log.begin_flush()
+    ticket = log.durability.begin_flush()
     assert ticket is not None
     two_topics.delete("a", 0)
     try:
         ticket.sync()
     except OSError as problem:
-        log.finish_flush(ticket, problem)
+        log.durability.finish_flush(ticket, problem)
     else:
-        log.finish_flush(ticket, None)
+        log.durability.finish_flush(ticket, None)
     assert log.offline
 
 
@@ -576,7 +576,7 @@ def test_l35_a_start_says_so_where_only_the_first_epoch_tells_the_log_start(
     log = manager.create("a", 0, ID_A)
     for _ in range(3):
         append(log, make_batch(2))
-        log.flush()
+        log.durability.flush()
     assert manager.apply_retention(NOW_MS).problems == []
     begin = log.log_start_offset
     assert 0 < begin < log.log_end_offset - 1
@@ -602,7 +602,7 @@ def test_l34_a_log_that_the_power_cut_before_its_start_is_served_at_once(
     manager, _ = start(files, config=LogConfig(durability="page-cache"))
     log = manager.create("a", 0, ID_A)
     append(log, make_batch(3))
-    log.flush()
+    log.durability.flush()
     append(log, make_batch(3))
     assert manager.delete_records([(log, 5)]) == [5]
     crash(files, keep_page_cache=False)
@@ -620,7 +620,7 @@ def test_l10_a_start_that_cannot_read_where_logs_start_is_none(
     ended."""
     log = two_topics.get("a", 1)
     assert log is not None
-    log.delete_records(2)
+    log.trimming.delete_records(2)
     two_topics.close()
     files.fail(Failure("read", path_part="log-start-offset-checkpoint"))
     with pytest.raises(DataDirectoryError, match="log-start-offset-checkpoint cannot be read"):
@@ -641,7 +641,7 @@ def test_l20_retention_pass(files: MemoryFiles, two_topics: LogManager) -> None:
     first = two_topics.get("a", 0)
     assert first is not None
     append(first)
-    first.flush()
+    first.durability.flush()
     report = two_topics.apply_retention(NOW_MS + 5000)
     assert list(report.deleted_segments) == []
     assert "a-0" in report.problems[0]
@@ -670,7 +670,7 @@ def test_thousand_partitions_need_few_handles(files: MemoryFiles) -> None:
     for partition in range(200):
         log = manager.create("many", partition, ID_A)
         append(log)
-        log.flush()
+        log.durability.flush()
     assert files.open_handles <= 20
     manager.close()
     assert files.open_handles == 0

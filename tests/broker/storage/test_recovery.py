@@ -174,7 +174,7 @@ def test_l31_f09_what_a_scan_has_found_aborted_outlives_the_next_crash(files: Me
     files.crash()
     recovered = make_log(files, durability="fsync")
     assert recovered.aborted_transactions(0, 3) == [(7, 0)]
-    assert recovered.recovery_point == 3
+    assert recovered.durability.recovery_point == 3
     files.crash()
     again = make_log(files, start=LogStart(recovery_point=3), durability="fsync")
     assert again.aborted_transactions(0, 3) == [(7, 0)]
@@ -199,7 +199,7 @@ def test_l30_clean_stop_is_trusted(files: MemoryFiles) -> None:
     append(log, make_batch(50))
     log = reopen(log, files, clean=True)
     assert (log.report.scanned_bytes, log.log_end_offset) == (0, 50)
-    assert log.high_watermark == log.durable_offset == 50
+    assert log.high_watermark == log.durability.durable_offset == 50
 
 
 def test_l30_scan_starts_at_the_recovery_point(files: MemoryFiles) -> None:
@@ -392,11 +392,11 @@ def test_p25_forgotten_producer_may_go_on(files: MemoryFiles) -> None:
     append(log, make_batch(3, producer_id=1))
     log.roll(NOW_MS)
     append(log)
-    log.delete_records(3)
-    log.apply_retention(NOW_MS)
+    log.trimming.delete_records(3)
+    log.trimming.apply_retention(NOW_MS)
     assert append(log, make_batch(1, producer_id=1, sequence=3)).base_offset == 4
-    log.delete_records(5)
-    assert log.apply_retention(NOW_MS) == 1
+    log.trimming.delete_records(5)
+    assert log.trimming.apply_retention(NOW_MS) == 1
     log.close(clean=False)
     for path in [path for path in files.paths() if "snapshot" in path]:
         files.remove(path)
@@ -413,7 +413,7 @@ def test_l36_truncation(files: MemoryFiles, offset: int) -> None:
     for at in range(10):
         append(log, make_batch(3, producer_id=1, sequence=at * 3), leader_epoch=at // 4)
     assert len(log.segments) > 2
-    end = log.truncate_to(offset, NOW_MS)
+    end = log.trimming.truncate_to(offset, NOW_MS)
     assert end == min(offset // 3 * 3, 30)
     assert log.log_end_offset == log.high_watermark == end
     assert [record.offset for record in records(read_all(log))] == list(range(end))
@@ -434,7 +434,7 @@ def test_l36_truncation_takes_aborted_transactions_back(files: MemoryFiles) -> N
     append(log, make_batch(2, producer_id=1, sequence=2, transactional=True))
     append_marker(log, commit=False, producer_id=1)
     assert log.aborted_transactions(0, 100) == [(1, 0), (1, 3)]
-    log.truncate_to(5, NOW_MS)
+    log.trimming.truncate_to(5, NOW_MS)
     assert log.aborted_transactions(0, 100) == [(1, 0)]
     assert log.last_stable_offset == 3
     append_marker(log, commit=False, producer_id=1)
@@ -450,14 +450,14 @@ def run_workload(log: PartitionLog, acknowledged: list[tuple[int, bytes]]) -> No
         value = at.to_bytes(4, "big")
         result = append(log, make_batch(2, value=value, producer_id=1, sequence=at * 2))
         if at % 3 == 0:
-            log.flush()
+            log.durability.flush()
             acknowledged.append((result.last_offset, value))
         if at % 7 == 0:
             append(log, make_batch(1, producer_id=at + 10, transactional=True))
             append_marker(log, commit=False, producer_id=at + 10)
         if at == 20:
-            log.delete_records(min(9, log.high_watermark))
-            log.apply_retention(NOW_MS)
+            log.trimming.delete_records(min(9, log.high_watermark))
+            log.trimming.apply_retention(NOW_MS)
 
 
 def test_d5_crash_at_every_operation_keeps_what_was_acknowledged() -> None:
@@ -481,7 +481,7 @@ def test_d5_crash_at_every_operation_keeps_what_was_acknowledged() -> None:
             run_workload(log, acknowledged)
         except Crashed:
             pass
-        durable = 0 if log is None else log.durable_offset
+        durable = 0 if log is None else log.durability.durable_offset
         start = LogStart(log_start_offset=0 if log is None else log.log_start_offset)
         files.crash(rng, keep_page_cache=rng.random() < 0.3)
         recovered = make_log(files, start=start, **settings)
@@ -501,7 +501,7 @@ def test_d5_crash_at_every_operation_keeps_what_was_acknowledged() -> None:
 
 def recovered_copy(files: MemoryFiles, log: PartitionLog, settings: dict[str, Any]) -> PartitionLog:
     """The same directory after the process died: a scan finds just what trust found."""
-    log.flush()
+    log.durability.flush()
     return make_log(files, start=LogStart(log_start_offset=log.log_start_offset), **settings)
 
 

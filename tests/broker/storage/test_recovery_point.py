@@ -93,9 +93,9 @@ def written(files: MemoryFiles, batches: int = 40) -> tuple[PartitionLog, int]:
     """A log with a snapshot in its middle, and where that is."""
     log = make_log(files, **SETTINGS)
     fill(log, 0, batches)
-    log.flush()
-    log.take_snapshot(0)
-    point = log.recovery_point
+    log.durability.flush()
+    log.durability.take_snapshot(0)
+    point = log.durability.recovery_point
     fill(log, batches, 6)
     return log, point
 
@@ -117,9 +117,9 @@ def test_l30_only_what_lies_behind_the_recovery_point_is_read(files: MemoryFiles
 
 def test_l30_a_log_that_ended_at_the_recovery_point_is_not_read(files: MemoryFiles) -> None:
     log, point = written(files)
-    log.flush()
-    log.take_snapshot(point)
-    expected, point = known(log), log.recovery_point
+    log.durability.flush()
+    log.durability.take_snapshot(point)
+    expected, point = known(log), log.durability.recovery_point
     recovered = after_kill(files, point)
     assert recovered.report.scanned_bytes == 0
     assert known(recovered) == expected
@@ -171,10 +171,10 @@ def test_l30_the_whole_segment_is_read_where_a_file_lost_what_it_said(
 
 def test_l30_an_older_snapshot_serves_where_the_newest_does_not(files: MemoryFiles) -> None:
     log, older = written(files)
-    log.flush()
+    log.durability.flush()
     begin = log.segments[0].position_of(older)
-    log.take_snapshot(older)
-    point, size, expected = log.recovery_point, log.size_bytes, known(log)
+    log.durability.take_snapshot(older)
+    point, size, expected = log.durability.recovery_point, log.size_bytes, known(log)
     files.crash(keep_page_cache=True)
     newest = bytearray(files.content(path_of(point, "snapshot")))
     newest[-1] ^= 1
@@ -188,7 +188,7 @@ def test_l30_a_snapshot_above_the_recovery_point_is_not_used(files: MemoryFiles)
     """What lies below it need not have been flushed."""
     log, point = written(files)
     begin = log.segments[0].position_of(point)
-    log.take_snapshot(point)
+    log.durability.take_snapshot(point)
     size = log.size_bytes
     recovered = after_kill(files, point)
     assert recovered.report.scanned_bytes == size - begin
@@ -224,9 +224,9 @@ def test_l30_snapshots_that_are_outdated_go(files: MemoryFiles) -> None:
     points = [first]
     for at in range(4):
         fill(log, 46 + at * 10, 10)
-        log.flush()
-        log.take_snapshot(points[-1])
-        points.append(log.recovery_point)
+        log.durability.flush()
+        log.durability.take_snapshot(points[-1])
+        points.append(log.durability.recovery_point)
     found = [point for point in points if files.exists(path_of(point, "snapshot"))]
     assert found == points[-2:]
 
@@ -234,27 +234,27 @@ def test_l30_snapshots_that_are_outdated_go(files: MemoryFiles) -> None:
 def test_l30_snapshots_are_wanted_where_much_would_be_read(files: MemoryFiles) -> None:
     log = make_log(files, **SETTINGS)
     append(log, make_batch(value=LARGE))
-    log.flush()
-    assert not log.wants_snapshot()  # It may still be growing.
-    assert log.wants_snapshot()
-    log.take_snapshot(0)
-    assert not log.wants_snapshot()
+    log.durability.flush()
+    assert not log.durability.wants_snapshot()  # It may still be growing.
+    assert log.durability.wants_snapshot()
+    log.durability.take_snapshot(0)
+    assert not log.durability.wants_snapshot()
     append(log)
-    log.flush()
-    assert not log.wants_snapshot()
-    assert not log.wants_snapshot()
+    log.durability.flush()
+    assert not log.durability.wants_snapshot()
+    assert not log.durability.wants_snapshot()
     for _ in range(5):
         append(log, make_batch(value=LARGE))
-    assert log.wants_snapshot()
+    assert log.durability.wants_snapshot()
 
 
 def test_l30_one_that_cannot_be_written_is_no_trouble(files: MemoryFiles) -> None:
     log, point = written(files)
-    log.flush()
+    log.durability.flush()
     files.fail(Failure("append", path_part="snapshot"))
-    log.take_snapshot(point)
+    log.durability.take_snapshot(point)
     expected = known(log)
-    recovered = after_kill(files, log.recovery_point)
+    recovered = after_kill(files, log.durability.recovery_point)
     assert known(recovered) == expected
 
 
@@ -263,11 +263,11 @@ def run(log: PartitionLog, points: list[int], acknowledged: list[int]) -> None:
     for at in range(24):
         fill(log, at, 1)
         if at % 3 == 0:
-            log.flush()
-            acknowledged.append(log.durable_offset)
+            log.durability.flush()
+            acknowledged.append(log.durability.durable_offset)
         if at % 4 == 2:
-            points.append(log.recovery_point)
-            log.take_snapshot(points[-2])
+            points.append(log.durability.recovery_point)
+            log.durability.take_snapshot(points[-2])
         if at == 13:
             log.roll(NOW_MS)
         if at == 9:

@@ -109,7 +109,7 @@ def test_l20_stops_at_the_first_that_stays() -> None:
 def test_l20_by_time_moves_the_log_start(files: MemoryFiles) -> None:
     log = segmented(files, retention_ms=2 * DAY_MS)
     now_ms = NOW_MS + 4 * DAY_MS
-    assert log.apply_retention(now_ms) == 2
+    assert log.trimming.apply_retention(now_ms) == 2
     assert (bases(log), log.log_start_offset) == ([4, 6, 8], 4)
     assert [record.offset for record in records(read_all(log))] == list(range(4, 10))
     with pytest.raises(OffsetOutOfRange):
@@ -118,9 +118,9 @@ def test_l20_by_time_moves_the_log_start(files: MemoryFiles) -> None:
 
 def test_l20_active_segment_goes_by_time(files: MemoryFiles) -> None:
     log = segmented(files, retention_ms=DAY_MS)
-    assert log.apply_retention(NOW_MS + 99 * DAY_MS) == 5
+    assert log.trimming.apply_retention(NOW_MS + 99 * DAY_MS) == 5
     assert (bases(log), log.log_start_offset, log.log_end_offset) == ([10], 10, 10)
-    assert log.apply_retention(NOW_MS + 999 * DAY_MS) == 0
+    assert log.trimming.apply_retention(NOW_MS + 999 * DAY_MS) == 0
     assert append(log, make_batch(1)).base_offset == 10
     log = reopen(log, files, clean=False)
     assert (log.log_start_offset, log.log_end_offset) == (10, 11)
@@ -128,9 +128,9 @@ def test_l20_active_segment_goes_by_time(files: MemoryFiles) -> None:
 
 def test_l20_not_durable_segments_stay(files: MemoryFiles) -> None:
     log = segmented(files, retention_ms=0, durability="fsync")
-    assert log.apply_retention(NOW_MS + 99 * DAY_MS) == 0
-    log.flush()
-    assert log.apply_retention(NOW_MS + 99 * DAY_MS) == 5
+    assert log.trimming.apply_retention(NOW_MS + 99 * DAY_MS) == 0
+    log.durability.flush()
+    assert log.trimming.apply_retention(NOW_MS + 99 * DAY_MS) == 5
 
 
 def test_l21_future_timestamps_keep_a_segment(files: MemoryFiles) -> None:
@@ -138,8 +138,8 @@ def test_l21_future_timestamps_keep_a_segment(files: MemoryFiles) -> None:
     append(log, make_batch(1, timestamp=NOW_MS + 5 * DAY_MS))
     log.roll(NOW_MS)
     append(log)
-    assert log.apply_retention(NOW_MS + 5 * DAY_MS) == 0
-    assert log.apply_retention(NOW_MS + 7 * DAY_MS) == 2
+    assert log.trimming.apply_retention(NOW_MS + 5 * DAY_MS) == 0
+    assert log.trimming.apply_retention(NOW_MS + 7 * DAY_MS) == 2
 
 
 def test_l21_without_timestamps_the_file_time_counts(files: MemoryFiles) -> None:
@@ -147,20 +147,20 @@ def test_l21_without_timestamps_the_file_time_counts(files: MemoryFiles) -> None
     append(log, make_batch(1, timestamp=-1))
     log.roll(NOW_MS)
     append(log, make_batch(1, timestamp=-1))
-    assert log.apply_retention(NOW_MS + DAY_MS) == 0
-    assert log.apply_retention(NOW_MS + DAY_MS + 1) == 2
+    assert log.trimming.apply_retention(NOW_MS + DAY_MS) == 0
+    assert log.trimming.apply_retention(NOW_MS + DAY_MS + 1) == 2
 
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_l21_largest_timestamp_survives_a_restart(files: MemoryFiles, clean: bool) -> None:
     log = reopen(segmented(files), files, clean=clean, retention_ms=DAY_MS)
-    assert log.apply_retention(NOW_MS + 3 * DAY_MS) == 2
+    assert log.trimming.apply_retention(NOW_MS + 3 * DAY_MS) == 2
 
 
 def test_l01_files_are_renamed_and_removed_later(files: MemoryFiles) -> None:
     deleted = DeletedFiles(HandleCache(files))
     log = segmented(files, retention_ms=0, file_delete_delay_ms=1000, deleted=deleted)
-    log.apply_retention(NOW_MS + 2 * DAY_MS)
+    log.trimming.apply_retention(NOW_MS + 2 * DAY_MS)
     renamed = [path for path in files.paths() if path.endswith(".deleted")]
     assert f"{DIRECTORY}/{0:020d}.log.retention.deleted" in renamed
     # L-22: the snapshot at the start of a deleted segment goes with it.
@@ -177,11 +177,11 @@ def test_l20_a_crash_finishes_what_was_renamed_in_part(files: MemoryFiles) -> No
     it, that one must not be taken for the end of a log that is damaged from there on."""
     log = segmented(files)
     before = bases(log)
-    log.flush()
+    log.durability.flush()
     log.config = LogConfig(retention_ms=0)
     first = [path for path in files.paths() if path.startswith(f"{DIRECTORY}/{before[0]:020d}.")]
     kept = {path: files.content(path) for path in first}
-    assert log.apply_retention(NOW_MS + 2 * DAY_MS) >= 2
+    assert log.trimming.apply_retention(NOW_MS + 2 * DAY_MS) >= 2
     for path, content in kept.items():
         files.remove(f"{path}.deleted")
         files.put(path, content)
@@ -197,7 +197,7 @@ def test_l22_producers_stay(files: MemoryFiles) -> None:
     append(log, make_batch(2, producer_id=1))
     log.roll(NOW_MS)
     append(log)
-    log.apply_retention(NOW_MS + DAY_MS)
+    log.trimming.apply_retention(NOW_MS + DAY_MS)
     assert append(log, make_batch(2, producer_id=1)).duplicate
 
 
@@ -206,13 +206,13 @@ def test_p27_segments_stay_until_what_is_known_of_their_producers_is_on_disk(
 ) -> None:
     log = make_log(files, durability="fsync")
     append(log, make_batch(2, producer_id=1))
-    log.flush()
+    log.durability.flush()
     log.roll(NOW_MS)
     append(log, make_batch(1, producer_id=2))
-    log.delete_records(2)
-    assert log.apply_retention(NOW_MS) == 0
-    log.flush()
-    assert log.apply_retention(NOW_MS) == 1
+    log.trimming.delete_records(2)
+    assert log.trimming.apply_retention(NOW_MS) == 0
+    log.durability.flush()
+    assert log.trimming.apply_retention(NOW_MS) == 1
     files.crash()
     log = make_log(files, start=LogStart(2, 3, 0, clean=False), durability="fsync")
     assert log.log_start_offset == 2
@@ -228,9 +228,9 @@ def test_p28_producers_of_what_is_gone_are_known_after_a_crash(
     append(log, make_batch(2, producer_id=1))
     log.roll(NOW_MS)
     append(log, make_batch(2, producer_id=2))
-    log.flush()
-    log.delete_records(log_start)
-    assert log.apply_retention(NOW_MS) == 1
+    log.durability.flush()
+    log.trimming.delete_records(log_start)
+    assert log.trimming.apply_retention(NOW_MS) == 1
     log = reopen(log, files, clean=False)
     assert (bases(log), log.log_start_offset) == ([2], log_start)
     for producer_id in (1, 2):
@@ -241,8 +241,8 @@ def test_failed_rename_leaves_a_log_that_works(files: MemoryFiles) -> None:
     log = segmented(files, retention_ms=0)
     files.fail(Failure("rename", nth=4))
     with pytest.raises(OSError):
-        log.apply_retention(NOW_MS + 99 * DAY_MS)
-    assert log.apply_retention(NOW_MS + 99 * DAY_MS) > 0
+        log.trimming.apply_retention(NOW_MS + 99 * DAY_MS)
+    assert log.trimming.apply_retention(NOW_MS + 99 * DAY_MS) > 0
     assert append(log, make_batch(1, timestamp=NOW_MS)).base_offset == 10
     assert [record.offset for record in records(read_all(log))][-1] == 10
 
@@ -252,13 +252,13 @@ def test_failed_rename_leaves_a_log_that_works(files: MemoryFiles) -> None:
 
 def test_l11_delete_records(files: MemoryFiles) -> None:
     log = segmented(files)
-    assert log.delete_records(5) == 5
-    assert log.delete_records(3) == 5
+    assert log.trimming.delete_records(5) == 5
+    assert log.trimming.delete_records(3) == 5
     # Only whole segments go, and not at once.
     assert bases(log) == [0, 2, 4, 6, 8]
-    assert log.apply_retention(NOW_MS) == 2
+    assert log.trimming.apply_retention(NOW_MS) == 2
     assert (bases(log), log.log_start_offset) == ([4, 6, 8], 5)
-    assert log.delete_records(-1) == 10
+    assert log.trimming.delete_records(-1) == 10
     assert log.read(10, 100, upper_bound=EVERYTHING, minimum_one=True) == b""
 
 
@@ -266,7 +266,7 @@ def test_l11_delete_records(files: MemoryFiles) -> None:
 def test_l11_offsets_that_do_not_exist(files: MemoryFiles, offset: int) -> None:
     log = segmented(files)
     with pytest.raises(DeleteRecordsRejected) as caught:
-        log.delete_records(offset)
+        log.trimming.delete_records(offset)
     assert caught.value.error is ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.log_start_offset == 0
 
@@ -275,15 +275,15 @@ def test_l11_not_above_the_high_watermark(files: MemoryFiles) -> None:
     log = make_log(files, durability="fsync")
     append(log, make_batch(3))
     with pytest.raises(DeleteRecordsRejected):
-        log.delete_records(1)
-    assert log.delete_records(-1) == 0
+        log.trimming.delete_records(1)
+    assert log.trimming.delete_records(-1) == 0
 
 
 def test_l11_compacted_only_is_against_the_policy(files: MemoryFiles) -> None:
     log = make_log(files, cleanup_policy=frozenset({"compact"}))
     append(log)
     with pytest.raises(DeleteRecordsRejected) as caught:
-        log.delete_records(1)
+        log.trimming.delete_records(1)
     assert caught.value.error is ErrorCode.POLICY_VIOLATION
 
 
@@ -292,7 +292,7 @@ def test_l12_delete_records_into_an_open_transaction(files: MemoryFiles) -> None
     append(log, make_batch(5, producer_id=1, transactional=True))
     append(log, make_batch(5))
     assert log.last_stable_offset == 0
-    log.delete_records(3)
+    log.trimming.delete_records(3)
     assert log.last_stable_offset == 3
     append_marker(log, commit=True, producer_id=1)
     assert log.last_stable_offset == 11
@@ -302,11 +302,11 @@ def test_epochs_follow_the_log_start(files: MemoryFiles) -> None:
     log = make_log(files)
     for epoch in (0, 2, 5):
         append(log, make_batch(10), leader_epoch=epoch)
-    assert log.end_offset_for_epoch(1) == (0, 10)
-    log.delete_records(15)
+    assert log.leader_epochs.end_offset(1, log.log_end_offset) == (0, 10)
+    log.trimming.delete_records(15)
     assert log.leader_epochs.entries == [(2, 15), (5, 20)]
-    assert log.end_offset_for_epoch(1) == (-1, -1)
-    assert log.end_offset_for_epoch(3) == (2, 20)
-    assert log.end_offset_for_epoch(9) == (5, 30)
+    assert log.leader_epochs.end_offset(1, log.log_end_offset) == (-1, -1)
+    assert log.leader_epochs.end_offset(3, log.log_end_offset) == (2, 20)
+    assert log.leader_epochs.end_offset(9, log.log_end_offset) == (5, 30)
     epochs = files.content(f"{DIRECTORY}/leader-epoch-checkpoint")
     assert small_file(epochs) == "0\n2\n2 15\n5 20\n"

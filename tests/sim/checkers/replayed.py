@@ -16,7 +16,7 @@ from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.node import Node
 from odradek_broker.storage.errors import DataDirectoryError
-from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager
 
 #: What is durable, by a name that says what it is of.
@@ -52,7 +52,7 @@ def load_node(config: BrokerConfig, files: MemoryFiles, wall_ms: int) -> Node:
         node_id=config.node_id,
         producer_expiration_ms=config.producer_id_expiration_ms,
     )
-    asked: dict[PartitionLog, None] = {}
+    asked: dict[LogDurability, None] = {}
     scheduler = _LoadScheduler()
     node = Node(
         config,
@@ -75,8 +75,8 @@ def load_node(config: BrokerConfig, files: MemoryFiles, wall_ms: int) -> Node:
         if not asked and not scheduler.due:
             break
         flushed, asked = asked, {}
-        for log in flushed:
-            log.flush()
+        for durability in flushed:
+            durability.flush()
         due, scheduler.due = scheduler.due, []
         for callback in due:
             callback()

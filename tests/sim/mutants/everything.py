@@ -59,7 +59,7 @@ def _log_starts_of_all_directories(
 
 
 def _whatever_indexes_there_are(self: log.PartitionLog) -> None:
-    self._ensure_loaded()
+    self.ensure_loaded()
 
 
 _begin = AbortedIndexes.begin

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.sim.mutants.base import Mutant
 
-from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_directory import LogDirectory
+from odradek_broker.storage.log_trimming import LogTrimming
 from odradek_broker.storage.producers.manager import Producers
 from odradek_broker.storage.producers.state import ProducerStateManager
 
@@ -34,7 +34,7 @@ RETENTION = (
         "a log start that stays behind when segments go",
         "retention",
         1,
-        {(PartitionLog, "_move_log_start"): _nothing},
+        {(LogTrimming, "_move_log_start"): _nothing},
     ),
     Mutant(
         "duplicates that are known only until the next start",

@@ -8,12 +8,12 @@ from typing import Any
 from tests.sim.mutants.base import Mutant
 
 from odradek_broker.partition import Partition
-from odradek_broker.storage.flush_ticket import FlushTicket
 from odradek_broker.storage.journal import CommitJournal
 from odradek_broker.storage.journal_replay import JournalReplay
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_directories import LogDirectories
 from odradek_broker.storage.log_directory import LogDirectory
+from odradek_broker.storage.log_durability import FlushTicket, LogDurability
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.producers.state import Accepted, ProducerStateManager
 
@@ -26,15 +26,15 @@ def _never_a_duplicate(self: ProducerStateManager, *_: Any) -> Accepted:
     return Accepted()
 
 
-_finish_flush = PartitionLog.finish_flush
-_finish_journaled = PartitionLog.finish_journaled
+_finish_flush = LogDurability.finish_flush
+_finish_journaled = LogDurability.finish_journaled
 
 
-def _failed_flush_is_a_flush(self: PartitionLog, ticket: Any, error: OSError | None) -> None:
+def _failed_flush_is_a_flush(self: LogDurability, ticket: Any, error: OSError | None) -> None:
     _finish_flush(self, ticket, None)
 
 
-def _failed_write_is_a_write(self: PartitionLog, ticket: Any, error: OSError | None) -> None:
+def _failed_write_is_a_write(self: LogDurability, ticket: Any, error: OSError | None) -> None:
     _finish_journaled(self, ticket, None)
 
 
@@ -70,22 +70,21 @@ def _loaded_unsynced(self: PartitionLog, now_ms: int, later: Any = None) -> Any:
 
 
 def _loaded_with_the_topic_id_unsynced(self: PartitionLog, now_ms: int, later: Any = None) -> Any:
-    written_here = self._directory.dirty
+    written_here = self._files.directory.dirty
     report = _load(self, now_ms, later)
     if not written_here:
-        self._directory.take_unsynced_paths()
-        self._directory.dirty = False
+        self._files.directory.take_unsynced_paths()
+        self._files.directory.dirty = False
     return report
 
 
-_recovery_failed = PartitionLog.recovery_failed
+_recovery_failed = LogDurability.recovery_failed
 
 
-def _recovery_failed_is_recovered(self: PartitionLog, problem: OSError) -> Any:
-    flushed = self._synced_offset
-    error = _recovery_failed(self, problem)
-    self._synced_offset = flushed
-    return error
+def _recovery_failed_is_recovered(self: LogDurability) -> None:
+    flushed = self.synced_offset
+    _recovery_failed(self)
+    self.synced_offset = flushed
 
 
 _adopt = LogManager._adopt
@@ -112,7 +111,7 @@ STORAGE = (
         "a start that could not sync what it found, and says that it is on disk",
         "compaction",
         809,
-        {(PartitionLog, "recovery_failed"): _recovery_failed_is_recovered},
+        {(LogDurability, "recovery_failed"): _recovery_failed_is_recovered},
         ("CorruptMessage",),
     ),
     Mutant(
@@ -171,8 +170,8 @@ STORAGE = (
         "transactional-copy",
         97,
         {
-            (PartitionLog, "finish_flush"): _failed_flush_is_a_flush,
-            (PartitionLog, "finish_journaled"): _failed_write_is_a_write,
+            (LogDurability, "finish_flush"): _failed_flush_is_a_flush,
+            (LogDurability, "finish_journaled"): _failed_write_is_a_write,
         },
     ),
     Mutant(

@@ -153,7 +153,7 @@ class LogCleaner:
         try:
             if not log.loaded:
                 log.load(now_ms)
-            if log.swapping:
+            if log.trimming.swapping:
                 return None
             if self._is_own_topic(log.topic) and log.segments[-1].size_bytes >= OWN_SEGMENT_BYTES:
                 log.roll(now_ms)
@@ -190,7 +190,7 @@ class LogCleaner:
             (log.topic, log.partition),
             log,
             chosen,
-            log.truncations,
+            log.durability.truncations,
             self._clock.monotonic_ms(),
             chosen.clean_bytes + chosen.cleanable_bytes,
         )
@@ -239,7 +239,7 @@ class LogCleaner:
         if directory.recovery_point_on_disk(run.key) >= bound:
             then()
             return
-        if run.log.synced_offset < bound:
+        if run.log.durability.synced_offset < bound:
             # It will be soon: closed segments are flushed without being asked.
             self._give_up(run)
             return
@@ -300,7 +300,7 @@ class LogCleaner:
             log.loaded
             and not log.offline
             and self._logs.get(*run.key) is log
-            and log.truncations == run.truncations
+            and log.durability.truncations == run.truncations
         ):
             return False
         self._give_up(run)
@@ -389,7 +389,7 @@ class LogCleaner:
     def _swap(self, run: _Run, group: GroupCleaned) -> None:
         """`begin_swap`, sync, `swap_in`, `retire_sources`, sync, `end_swap`, sync (L-27)."""
         try:
-            if not run.log.begin_swap(group):
+            if not run.log.trimming.begin_swap(group):
                 self._give_up(run)
                 return
         except StorageError as problem:
@@ -399,14 +399,14 @@ class LogCleaner:
         self._sync(run, lambda: self._swap_in(run, group))
 
     def _swap_in(self, run: _Run, group: GroupCleaned) -> None:
-        run.log.swap_in(group.size_bytes, self._clock.wall_ms())
+        run.log.trimming.swap_in(group.size_bytes, self._clock.wall_ms())
         self._retire(run)
 
     def _retire(self, run: _Run) -> None:
         if self._closed or self._lost(run):
             return
         try:
-            over = run.log.retire_sources(_SOURCES_AT_ONCE)
+            over = run.log.trimming.retire_sources(_SOURCES_AT_ONCE)
         except StorageError as problem:
             self._met(run.log, str(problem))
             self._give_up(run)
@@ -417,7 +417,7 @@ class LogCleaner:
             self._call_later(0, lambda: self._retire(run))
 
     def _end_swap(self, run: _Run) -> None:
-        run.log.end_swap(self._clock.wall_ms())
+        run.log.trimming.end_swap(self._clock.wall_ms())
         self._sync(run, lambda: self._runner.go_on(lambda step: self._came_to(run, step)))
 
     def _sync(self, run: _Run, then: Callable[[], None]) -> None:
@@ -429,10 +429,10 @@ class LogCleaner:
                 return
             try:
                 if problem is not None:
-                    raise run.log.directory_sync_failed(problem)
+                    raise run.log.trimming.directory_sync_failed(problem)
                 then()
             except StorageError as trouble:
                 self._met(run.log, str(trouble))
                 self._give_up(run)
 
-        self._background(run.log.sync_directory, synced)
+        self._background(run.log.trimming.sync_directory, synced)

@@ -141,7 +141,7 @@ def _ask(log: PartitionLog, *, sound: bool) -> None:
     with suppress(*(() if sound else (StorageError,))):
         log.aborted_transactions(log.log_start_offset, log.log_end_offset)
         log.max_timestamp_offset()
-    log.end_offset_for_epoch(0)
+    log.leader_epochs.end_offset(0, log.log_end_offset)
 
 
 def _check_scanned(files: MemoryFiles, log: PartitionLog, *, sealed: bool) -> None:

@@ -83,7 +83,7 @@ def _operations(clean_disk: MemoryFiles, history: CompactedHistory) -> int:
 
 
 def _as_left(history: CompactedHistory) -> LogStart:
-    return LogStart(history.log.log_start_offset, 0, history.log.durable_offset)
+    return LogStart(history.log.log_start_offset, 0, history.log.durability.durable_offset)
 
 
 def _crash(
@@ -95,7 +95,7 @@ def _crash(
     process_only: bool,
 ) -> None:
     log = make_log(disk, start=_as_left(history), **history.config)
-    log.flush()
+    log.durability.flush()
     disk.crash_at = disk.operations + at
     with pytest.raises(Crashed):
         compact(log, disk, history.now_ms, history.cleaned_to)
@@ -195,7 +195,7 @@ def test_l24_no_snapshot_remembers_a_transaction_whose_marker_is_gone() -> None:
     for number in range(4):
         compact(log, files, NOW_MS + 10 * number, 0)
     assert not any(batch.control for batch in batches_of(log))
-    log.flush()
+    log.durability.flush()
     for path in files.paths():
         if path.endswith(f"{log.segments[-1].base_offset:020d}.snapshot"):
             files.remove(path)
@@ -259,17 +259,19 @@ def test_l27_a_clean_stop_finishes_a_swap(steps: int) -> None:
         for step in clean(job_for(found, now_ms), history.files)
         if isinstance(step, GroupCleaned)
     )
-    assert log.begin_swap(group)
+    assert log.trimming.begin_swap(group)
     rest: list[Callable[[], object]] = [
-        lambda: log.swap_in(group.size_bytes, now_ms),
-        lambda: log.retire_sources(100),
-        lambda: log.end_swap(now_ms),
+        lambda: log.trimming.swap_in(group.size_bytes, now_ms),
+        lambda: log.trimming.retire_sources(100),
+        lambda: log.trimming.end_swap(now_ms),
     ]
     for step in rest[:steps]:
         step()
     log.close(clean=True)
     assert not [path for path in history.files.paths() if path.endswith(".swap")]
-    start = LogStart(log.log_start_offset, log.log_end_offset, log.durable_offset, clean=True)
+    start = LogStart(
+        log.log_start_offset, log.log_end_offset, log.durability.durable_offset, clean=True
+    )
     again = make_log(history.files, start=start, **history.config)
     assert again.report.scanned_bytes == 0 and again.report.problem == ""
     assert again.log_end_offset == log.log_end_offset

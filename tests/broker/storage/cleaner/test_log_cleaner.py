@@ -67,7 +67,7 @@ class World(NodeWorld):
     def write(self, log: PartitionLog, batch: memoryview) -> None:
         now_ms = self.clock.wall_ms()
         log.append(batch, origin=AppendOrigin.COORDINATOR, now_ms=now_ms, leader_epoch=0)
-        self.asked.setdefault(log)
+        self.asked.setdefault(log.durability)
 
     def look(self) -> None:
         cleaner = self.node.cleaner
@@ -317,8 +317,8 @@ def test_l32_a_log_is_cleaned_when_its_recovery_point_is_on_disk() -> None:
     world.timers.run()
     assert len(runner.jobs) == 1
     world.files.crash()
-    assert f"t 0 {log.durable_offset}\n" in small_file(world.files.content(path))
-    assert runner.jobs[0].upper_bound <= log.durable_offset
+    assert f"t 0 {log.durability.durable_offset}\n" in small_file(world.files.content(path))
+    assert runner.jobs[0].upper_bound <= log.durability.durable_offset
 
 
 def test_l32_no_older_recovery_point_comes_after_that_of_the_cleaner() -> None:
@@ -333,9 +333,11 @@ def test_l32_no_older_recovery_point_comes_after_that_of_the_cleaner() -> None:
     write()
     assert use()
     world.logs.directories[0].use_recovery_points()
-    assert world.logs.directories[0].recovery_point_on_disk(("t", 0)) == log.durable_offset
+    assert (
+        world.logs.directories[0].recovery_point_on_disk(("t", 0)) == log.durability.durable_offset
+    )
     content = small_file(world.files.content("data/recovery-point-offset-checkpoint"))
-    assert f"t 0 {log.durable_offset}\n" in content
+    assert f"t 0 {log.durability.durable_offset}\n" in content
 
 
 def test_l32_a_partition_that_is_made_again_has_a_recovery_point_of_its_own() -> None:

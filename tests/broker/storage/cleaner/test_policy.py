@@ -101,8 +101,10 @@ def test_l25_compact_and_delete_does_both() -> None:
     compact(log, files, NOW_MS)
     assert [record.offset for record in records(read_all(log))] == [1, 3, 5, 7, 8]
     assert log.log_start_offset == 0
-    assert log.apply_retention(NOW_MS + 12 * HOUR_MS) == 0, "the segment is as new as its newest"
-    assert log.apply_retention(NOW_MS + 14 * HOUR_MS) == 2
+    assert log.trimming.apply_retention(NOW_MS + 12 * HOUR_MS) == 0, (
+        "the segment is as new as its newest"
+    )
+    assert log.trimming.apply_retention(NOW_MS + 14 * HOUR_MS) == 2
     assert log.log_start_offset == 9
 
 

@@ -1,0 +1,402 @@
+"""The durability of one log: flushes, and the offsets up to which it is on disk (D5, L-30, L-50).
+
+    log start        recovery point       synced          durable          log end
+        |- - - - - - - - -|- - - - - - - - - |- - - - - - - - |- - - - - - - - |
+         segment files,                       segment file in  segment file in
+         named by the                         the page cache,  the page cache
+         checkpoint         segment files     commit journal   alone
+         on disk            on disk           on disk
+
+A flush writes the end of the active segment to the commit journal, which moves the durable offset,
+or syncs the files, which moves both. With `fsync` durability the high watermark follows the durable
+offset; with `page-cache` it is the log end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from odradek_broker.platform.seams import File, Files
+from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.journal import CommitJournal, JournalTicket
+from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.log_files import LogFiles
+from odradek_broker.storage.log_options import LogOptions, LogStart
+from odradek_broker.storage.segment import Segment
+from odradek_protocol.primitives import ZERO_UUID
+
+#: A start after a crash reads at most this much of the flushed bytes of a log in use.
+_SNAPSHOT_EVERY_BYTES = 4 * 1024 * 1024
+#: The same of a log that nobody writes to.
+_SNAPSHOT_IDLE_BYTES = 64 * 1024
+#: Snapshots take time where there are many producers.
+_SNAPSHOT_PRODUCER_BYTES = 1024
+
+
+class FlushedLog(Protocol):
+    """The log that is flushed."""
+
+    name: str
+    topic_id: bytes
+    partition: int
+    config: LogConfig
+    loaded: bool
+    offline: bool
+    log_end_offset: int
+    high_watermark: int
+    on_flush_wanted: Callable[[Any], None]
+
+    def go_offline(self, reason: str) -> None:
+        """Take the partition offline."""
+        ...
+
+    def failed(self, doing: str, problem: OSError) -> StorageError:
+        """The error for a failed operation, after which the partition may be offline."""
+        ...
+
+    def offline_error(self) -> StorageError:
+        """The error for any use of a partition that is offline."""
+        ...
+
+    def move_high_watermark(self, high_watermark: int) -> None:
+        """Set the high watermark, and the last stable offset with it."""
+        ...
+
+
+@dataclass(slots=True)
+class FlushTicket:
+    """The extent of one fsync: every byte below `end_offset`, new directory entries, and the files
+    derived from sealed segments, which recovery does not read again once the recovery point has
+    passed them.
+
+    `begin_flush` makes the ticket on the loop's thread, `sync` runs in a worker thread, and
+    `finish_flush` takes the outcome on the loop's thread.
+    """
+
+    end_offset: int
+    truncations: int
+    """`LogDurability.truncations` when the ticket was made. If that has changed, the outcome says
+    nothing of the bytes that are in the log afterwards."""
+    segments: list[tuple[Segment, int]]
+    """(segment, its size at the time)."""
+    segment_files: list[File]
+    files: Files
+    paths: Sequence[str] = ()
+    directories: Sequence[str] = ()
+    """Directories with new or changed entries, outermost first."""
+
+    def sync(self) -> None:
+        """Block until everything is on disk; OSError. Touches nothing that the loop changes."""
+        for file in self.segment_files:
+            file.sync()
+        for path in self.paths:
+            self._sync_path(path)
+        for directory in self.directories:
+            self.files.sync_dir(directory)
+
+    def _sync_path(self, path: str) -> None:
+        try:
+            file = self.files.open(path)
+        except FileNotFoundError:
+            return  # Retention or a newer version of it came in between.
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+
+class LogDurability:
+    """The flushes of one log, for `GroupCommit` (a `Flushable`) and the commit journal (a
+    `JournaledLog`).
+
+    `durable_offset`: everything below is on disk, in the segment files or in the journal.
+    `synced_offset`: everything below is on disk in the segment files. `truncations`: how often the
+    log was cut; what was read of it before may be gone. `start`: how the last process, or the last
+    `close`, left the log. `journaled`: a journal may have records of this log.
+    """
+
+    __slots__ = (
+        "_end_seen",
+        "_files",
+        "_files_flushing",
+        "_gaps_known",
+        "_left_unsynced",
+        "_log",
+        "_options",
+        "durable_offset",
+        "journaled",
+        "start",
+        "synced_offset",
+        "truncations",
+    )
+
+    def __init__(
+        self, log: FlushedLog, files: LogFiles, options: LogOptions, start: LogStart
+    ) -> None:
+        self._log = log
+        self._files = files
+        self._options = options
+        self.start = start
+        self.durable_offset = start.log_end_offset
+        self.synced_offset = start.log_end_offset
+        self.truncations = 0
+        self.journaled = False
+        self._files_flushing = 0
+        self._left_unsynced: list[str] = []
+        self._gaps_known = start.gaps_known
+        self._end_seen = -1
+
+    def __repr__(self) -> str:
+        return f"durability of {self._log.name}"
+
+    @property
+    def topic_id(self) -> bytes:
+        return self._log.topic_id
+
+    @property
+    def partition(self) -> int:
+        return self._log.partition
+
+    @property
+    def recovery_point(self) -> int:
+        """The offset from which a start after a crash would scan (L-30)."""
+        if self._log.loaded or self.start.clean:
+            return self.synced_offset
+        return self.start.recovery_point
+
+    @property
+    def gaps_known(self) -> bool:
+        """True if a gap above the recovery point is the loss of records, and not the work of
+        compaction (L-32)."""
+        return self._gaps_known or self.start.clean
+
+    # ---- opening, closing, truncation
+
+    def opened(self, end_offset: int) -> None:
+        """The files are open, and everything in them is on disk."""
+        self._gaps_known = True
+        self.durable_offset = self.synced_offset = end_offset
+        for segment in self._files.segments:
+            segment.pin_dirty = self._log.config.durability == "fsync"
+
+    def recovery_failed(self) -> None:
+        """What recovery wrote could not be synced: the next start scans the same files again, as
+        far as they are there then (L-30)."""
+        self.synced_offset = min(self.synced_offset, self.start.recovery_point)
+        self._gaps_known = self.start.gaps_known
+
+    def closed(self, log_start_offset: int, *, clean: bool) -> None:
+        """The files are being closed. Those with unsynced bytes are remembered: the journal may
+        have to sync them before its part is used again."""
+        if self.synced_offset < self.durable_offset:
+            self._left_unsynced = [segment.path for segment in self._files.segments.unsynced()]
+        self.start = LogStart(
+            log_start_offset,
+            self._log.log_end_offset,
+            self.synced_offset,
+            clean,
+            self.start.cleaned,
+        )
+
+    def truncated(self, end_offset: int) -> None:
+        """The log was cut at an offset, and what is left was synced."""
+        self.durable_offset = min(self.durable_offset, end_offset)
+        self.synced_offset = end_offset
+
+    # ---- flushing the files
+
+    def begin_flush(self) -> FlushTicket | None:
+        """A ticket for what is not on disk yet; None if that is nothing, or nothing may be flushed.
+
+        Call `ticket.sync()` in a worker thread, then `finish_flush` on the loop's.
+        """
+        log = self._log
+        if log.offline or not log.loaded:
+            return None
+        if self.synced_offset >= log.log_end_offset and not self._files.directory.dirty:
+            return None
+        return self._files_ticket()
+
+    def begin_checkpoint(self) -> FlushTicket | None:
+        """A ticket for the segment files, beside the log's flushes; None if it has to wait."""
+        if not self._log.loaded:
+            # What was in service without a clean end: its deletion may still be taken back.
+            return FlushTicket(
+                self.durable_offset,
+                self.truncations,
+                [],
+                [],
+                self._options.files,
+                self._left_unsynced,
+            )
+        if self._log.offline or self._files_flushing:
+            return None
+        if self._files.directory.dirty or self._files.producers.unsynced:
+            self._log.on_flush_wanted(self)
+            return None
+        return self._files_ticket()
+
+    def _files_ticket(self) -> FlushTicket | None:
+        end_offset = self._log.log_end_offset
+        segments, directory = self._files.segments, self._files.directory
+        producers = self._files.producers
+        unsynced = [(segment, segment.size_bytes) for segment in segments.unsynced()]
+        try:
+            handles = [segment.file for segment, _ in unsynced]
+        except OSError as problem:
+            # With unsynced bytes that somebody waits for, the handles are open already.
+            self._log.failed("opening it for a flush", problem)
+            return None
+        for segment, _ in unsynced:
+            segment.sync_pins += 1
+        segments.active.hint(end_offset, segments.active.size_bytes)
+        self._files_flushing += 1
+        ticket = FlushTicket(end_offset, self.truncations, unsynced, handles, self._options.files)
+        if directory.dirty or producers.unsynced:
+            ticket.paths = sorted(directory.take_unsynced_paths() | producers.unsynced)
+            ticket.directories = directory.take_dirty()
+            producers.unsynced.clear()
+        return ticket
+
+    def finish_flush(self, ticket: FlushTicket, error: OSError | None) -> None:
+        """Take the outcome of `ticket.sync()`. Success moves the durable offset, and with `fsync`
+        the high watermark. A failure takes the partition offline: what the kernel dropped cannot be
+        asked for again (D5)."""
+        log, journal = self._log, self._options.journal
+        if not log.loaded and error is None and journal is not None:
+            journal.synced(self, ticket.end_offset)
+        self._files_flushing = max(self._files_flushing - 1, 0)
+        for segment, _ in ticket.segments:
+            segment.unpin()
+        if error is not None:
+            log.go_offline(f"fsync failed: {error}")
+        if log.offline or not log.loaded or ticket.truncations != self.truncations:
+            return
+        for segment, size_bytes in ticket.segments:
+            segment.synced_bytes = max(segment.synced_bytes, size_bytes)
+            segment.durable_bytes = max(segment.durable_bytes, size_bytes)
+        if ticket.paths:
+            self._files.producers.volatile.difference_update(ticket.paths)
+        self.synced_offset = max(self.synced_offset, ticket.end_offset)
+        self.durable_offset = max(self.durable_offset, ticket.end_offset)
+        if journal is not None:
+            journal.synced(self, self.synced_offset)
+        if log.config.durability == "fsync" and self.durable_offset > log.high_watermark:
+            log.move_high_watermark(self.durable_offset)
+
+    def flush(self) -> None:
+        """Begin, sync and finish at once: for shutdown, and where nobody waits for the loop.
+        Raises PartitionOffline if it fails."""
+        ticket = self.begin_flush()
+        if ticket is not None:
+            try:
+                ticket.sync()
+            except OSError as problem:
+                self.finish_flush(ticket, problem)
+            else:
+                self.finish_flush(ticket, None)
+        if self._log.offline:
+            raise self._log.offline_error()
+
+    # ---- flushing to the commit journal
+
+    def next_journal(self) -> CommitJournal | None:
+        """The journal that the next flush would go to; None if it has to sync the files. A journal
+        takes the plain end of one segment, if that is short."""
+        journal, log = self._options.journal, self._log
+        if (
+            journal is None
+            or not log.loaded
+            or log.offline
+            or self._files.directory.dirty
+            or self._files.producers.unsynced
+            or log.config.durability != "fsync"
+            or log.topic_id == ZERO_UUID
+        ):
+            return None
+        segments = self._files.segments
+        active = segments.active
+        if not 0 < active.size_bytes - active.durable_bytes <= journal.entry_bytes_max:
+            return None
+        if not (journal.usable or journal.prepare()):
+            return None
+        sealed = segments.all[-2] if len(segments) > 1 else active
+        if sealed is not active and sealed.size_bytes > sealed.synced_bytes:
+            return None
+        return journal
+
+    def begin_journaled(self, journal: CommitJournal) -> JournalTicket | None:
+        """Give the journal's next write what is not durable yet; None if there is no room for it.
+        `next_journal` has named the journal, and `finish_journaled` follows."""
+        log, active = self._log, self._files.segments.active
+        position = active.durable_bytes
+        try:
+            file = active.file
+        except OSError as problem:
+            log.failed("opening it for a flush", problem)
+            return None
+        ticket = JournalTicket(
+            journal,
+            self,
+            log.log_end_offset,
+            self.truncations,
+            active,
+            position,
+            active.size_bytes - position,
+            file,
+        )
+        if not journal.take(ticket):
+            return None
+        self.journaled = True
+        active.sync_pins += 1
+        active.hint(log.log_end_offset, active.size_bytes)
+        return ticket
+
+    def finish_journaled(self, ticket: JournalTicket, error: OSError | None) -> None:
+        """Take the outcome of the journal's write, as `finish_flush` does of a sync."""
+        log, segment = self._log, ticket.segment
+        segment.unpin()
+        if error is not None:
+            log.go_offline(f"writing to the commit journal failed: {error}")
+            ticket.journal.failed(error)
+        if log.offline or not log.loaded or ticket.truncations != self.truncations:
+            return
+        segment.durable_bytes = max(segment.durable_bytes, ticket.position + ticket.size_bytes)
+        self.durable_offset = max(self.durable_offset, ticket.end_offset)
+        if self.durable_offset > log.high_watermark:
+            log.move_high_watermark(self.durable_offset)
+
+    # ---- producer snapshots
+
+    def wants_snapshot(self) -> bool:
+        """True if a start after a crash would read much less after a `take_snapshot` (L-30). Call
+        it every minute or so: a log is idle if its end has not moved since the last call."""
+        log = self._log
+        if not log.loaded or log.offline or self._files.swap is not None:
+            return False
+        end_before, self._end_seen = self._end_seen, log.log_end_offset
+        active = self._files.segments.active
+        base_offset, covered_bytes = self._files.snapshot_at
+        grown_bytes = active.size_bytes
+        if base_offset == active.base_offset:
+            grown_bytes -= covered_bytes
+        idle = end_before == log.log_end_offset == self.synced_offset
+        enough_bytes = _SNAPSHOT_IDLE_BYTES if idle else _SNAPSHOT_EVERY_BYTES
+        enough_bytes += _SNAPSHOT_PRODUCER_BYTES * len(self._files.producers.state)
+        return grown_bytes >= enough_bytes and log.config.durability == "fsync"
+
+    def take_snapshot(self, recovery_point: int) -> None:
+        """Take a snapshot for a scan to begin at, once the recovery point on disk, `recovery_point`
+        at present, has passed it (L-30). A failure is ignored: the scan takes longer then."""
+        log = self._log
+        if not log.loaded or log.offline or recovery_point > self.synced_offset:
+            # A recovery point of what was cut off would have unsynced bytes pass for flushed ones.
+            return
+        try:
+            self._files.segments.active.write_indexes()
+            self._files.take_snapshot(log.log_end_offset)
+            self._files.producers.remove_outdated(self._files.segments.bases, recovery_point)
+        except OSError:
+            return

@@ -1,0 +1,179 @@
+"""The open files of one log: segments, producer state, leader epochs, and what of them is not
+durable yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+
+from odradek_broker.storage.aborted_index import AbortedIndex
+from odradek_broker.storage.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    encode_epochs,
+    encode_partition_metadata,
+)
+from odradek_broker.storage.cleaner.swap import SegmentSwap
+from odradek_broker.storage.epochs import LeaderEpochs
+from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.log_options import LogOptions, LogStart
+from odradek_broker.storage.partition_directory import PartitionDirectory
+from odradek_broker.storage.producers.manager import Producers
+from odradek_broker.storage.producers.state import ProducerTally
+from odradek_broker.storage.recovery import (
+    LoadedLog,
+    LogLoader,
+    RecoveryReport,
+    fill_aborted_index,
+    missing_at_first_use,
+)
+from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.segments import SegmentList
+from odradek_protocol.primitives import ZERO_UUID
+
+
+def _nothing(*_: int) -> Iterator[bytes]:
+    return iter(())
+
+
+class LogFiles:
+    """`segments`, `producers` and `epochs` exist once `opened` was called. `snapshot_at`: base
+    offset and size of the active segment at the last producer snapshot of the log end. `swap`: the
+    cleaned segment that is being swapped in, if there is one."""
+
+    __slots__ = ("_options", "directory", "epochs", "producers", "segments", "snapshot_at", "swap")
+
+    segments: SegmentList
+    producers: Producers
+    epochs: LeaderEpochs
+
+    def __init__(self, path: str, options: LogOptions) -> None:
+        self._options = options
+        self.directory = PartitionDirectory(options.files, path)
+        self.snapshot_at = (-1, 0)
+        self.swap: SegmentSwap | None = None
+
+    # ---- opening and closing
+
+    def make(self, topic_id: bytes) -> None:
+        """Make the directory of a new partition, unsynced. OSError."""
+        self.directory.make()
+        self.write_topic_id(topic_id)
+
+    def write_topic_id(self, topic_id: bytes) -> None:
+        """Write the topic's id into partition.metadata, unsynced. OSError."""
+        self.directory.write(PARTITION_METADATA, encode_partition_metadata(topic_id))
+
+    def loader(
+        self,
+        start: LogStart,
+        config: LogConfig,
+        topic_id: bytes,
+        report: RecoveryReport,
+        now_ms: int,
+        later: list[Callable[[], None]] | None,
+    ) -> LogLoader:
+        """The loader that opens the files of a log which was left as `start` says."""
+        journal = self._options.journal
+        restore: Callable[[int, int, int], Iterator[bytes]] = _nothing
+        if journal is not None and journal.replay is not None and topic_id != ZERO_UUID:
+            restore = partial(journal.replay.behind, topic_id, report.partition)
+        return LogLoader(
+            files=self._options.files,
+            handles=self._options.handles,
+            directory=self.directory.path,
+            log_start_offset=start.log_start_offset,
+            recovery_point=start.recovery_point,
+            expected_end_offset=start.log_end_offset,
+            clean=start.clean,
+            index_interval_bytes=config.index_interval_bytes,
+            compacted=config.compacted or start.cleaned,
+            gaps_known=start.gaps_known,
+            restore=restore,
+            now_ms=now_ms,
+            new_producers=self.new_producers,
+            report=report,
+            later=later,
+        )
+
+    def opened(self, loaded: LoadedLog, start: LogStart, report: RecoveryReport) -> None:
+        """Use the files that the loader has opened."""
+        self.segments = SegmentList(self.directory.path, self._options.handles, loaded.segments)
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        if not start.clean and not start.recovery_point:
+            # The process that wrote the file may have died before a flush, and the journal goes by
+            # topic ids (L-50).
+            self.directory.written([f"{self.directory.path}/{PARTITION_METADATA}"])
+        if not report.scanned_bytes:
+            active = self.segments.active
+            self.snapshot_at = active.base_offset, active.size_bytes
+
+    def missing_at_first_use(self, log_end_offset: int) -> str:
+        """The name of a file that is missing or damaged and without which opening the log reads
+        batches, maybe many, although a clean stop left it; empty if there is none. OSError."""
+        return missing_at_first_use(
+            self._options.files, self.directory.path, log_end_offset, self.new_producers()
+        )
+
+    def new_producers(self, tally: ProducerTally | None = None) -> Producers:
+        """Empty producer state with this log's options."""
+        return Producers(
+            self._options.files,
+            self.directory.path,
+            max_producer_ids=self._options.max_producer_ids,
+            expiration_ms=self._options.producer_expiration_ms(),
+            tally=tally or self._options.producer_tally,
+        )
+
+    def seal(self, log_end_offset: int) -> None:
+        """Complete the indexes and take a snapshot, so that the next start can trust them.
+        OSError."""
+        self.segments.active.seal()
+        self.take_snapshot(log_end_offset)
+        self.producers.remove_strays(self.segments.bases, log_end_offset)
+
+    # ---- files that are written beside the segments
+
+    def write_epochs(self) -> None:
+        """Write the leader epochs. A failure is ignored, and the file written again with the next
+        change or when the log is closed: every batch names its epoch (L-31)."""
+        try:
+            self.directory.write(LEADER_EPOCHS, encode_epochs(self.epochs.entries))
+        except OSError:
+            return
+        self.epochs.changed = False
+
+    def take_snapshot(self, log_end_offset: int) -> None:
+        """Take a producer snapshot of the log end, with the state of the active segment's indexes
+        unless a scan would have to repair something there. OSError."""
+        if self.epochs.changed:
+            self.write_epochs()
+        active = self.segments.active
+        sound = active.size_bytes and not active.damage and not self.epochs.changed
+        self.producers.take_snapshot(log_end_offset, active if sound else None)
+        self.directory.written(active.path_of(suffix) for suffix in ("index", "timeindex"))
+        self.snapshot_at = active.base_offset, active.size_bytes
+
+    def roll(self, base_offset: int, config: LogConfig, now_ms: int) -> None:
+        """Seal the active segment and begin another. OSError: the old one stays active."""
+        sealed = self.segments.roll(base_offset, config, self._options.randomness, now_ms)
+        self.producers.aborted_indexes.begin(self.segments.active)
+        self.directory.written((sealed.path_of("index"), sealed.path_of("timeindex")))
+        # Without a snapshot replay takes longer, that is all (P-28).
+        with suppress(OSError):
+            whole = sealed.size_bytes and not sealed.damage and not self.epochs.changed
+            self.producers.take_snapshot(base_offset, sealed if whole else None)
+        self.producers.aborted_indexes.close_index(sealed)
+
+    def fill_aborted_index(
+        self,
+        segment: Segment,
+        earlier: Sequence[Segment],
+        index: AbortedIndex,
+        log_start_offset: int,
+    ) -> None:
+        """Write the transaction index of a segment anew, in any thread."""
+        scratch = self.new_producers(ProducerTally())
+        fill_aborted_index(segment, earlier, index, scratch, log_start_offset)

@@ -1,0 +1,301 @@
+"""The removal of records from one log: DeleteRecords, retention, the cleaner's swap, truncation
+(L-11, L-20, L-27, L-36)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from odradek_broker.storage.cleaner.job import GroupCleaned
+from odradek_broker.storage.cleaner.swap import SegmentSwap, remove_cleaned
+from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.log_durability import LogDurability
+from odradek_broker.storage.log_files import LogFiles
+from odradek_broker.storage.log_options import LogOptions
+from odradek_broker.storage.retention import (
+    delete_records_target,
+    segment_facts,
+    segments_to_delete,
+)
+from odradek_broker.storage.segment import Segment, SegmentCorrupt
+from odradek_broker.storage.segments import SegmentList
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records.batch import BatchError
+
+_Result = TypeVar("_Result")
+
+
+class TrimmedLog(Protocol):
+    """The log that records are removed from."""
+
+    name: str
+    config: LogConfig
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+
+    def ensure_loaded(self, now_ms: int = 0) -> None:
+        """Open the files if they are not. PartitionOffline, StorageError."""
+        ...
+
+    def go_offline(self, reason: str) -> None:
+        """Take the partition offline."""
+        ...
+
+    def offline_error(self) -> StorageError:
+        """The error for any use of a partition that is offline."""
+        ...
+
+    def failed(self, doing: str, problem: OSError) -> StorageError:
+        """The error for a failed operation, after which the partition may be offline."""
+        ...
+
+    def move_high_watermark(self, high_watermark: int, *, others_moved: bool = False) -> None:
+        """Set the high watermark, and the last stable offset with it."""
+        ...
+
+    def roll_at(self, base_offset: int, now_ms: int) -> None:
+        """Begin a new segment at an offset. OSError."""
+        ...
+
+
+class LogTrimming:
+    """Removes records of one log, at its start, in its middle, and at its end."""
+
+    __slots__ = ("_durability", "_files", "_log", "_options")
+
+    def __init__(
+        self, log: TrimmedLog, files: LogFiles, durability: LogDurability, options: LogOptions
+    ) -> None:
+        self._log = log
+        self._files = files
+        self._durability = durability
+        self._options = options
+
+    # ---- the log start
+
+    def delete_records_target(self, offset: int) -> int:
+        """The log start after `delete_records(offset)` (L-11). Raises DeleteRecordsRejected,
+        PartitionOffline."""
+        log = self._log
+        log.ensure_loaded()
+        target = delete_records_target(log.name, log.config, offset, log.high_watermark)
+        return max(log.log_start_offset, target)
+
+    def delete_records(self, offset: int) -> int:
+        """Move the log start to `offset`, -1 for the high watermark; the new log start (L-11).
+
+        Records below become unreadable at once; whole segments go with the next retention. A crash
+        takes that back: `LogManager.delete_records` writes it down first.
+        Raises DeleteRecordsRejected, PartitionOffline.
+        """
+        target = self.delete_records_target(offset)
+        if target > self._log.log_start_offset:
+            self._move_log_start(target)
+        return self._log.log_start_offset
+
+    def _move_log_start(self, offset: int) -> None:
+        self._log.log_start_offset = offset
+        self._files.epochs.truncate_start(offset)
+        if self._files.epochs.changed:
+            self._files.write_epochs()
+        self._log.move_high_watermark(self._log.high_watermark, others_moved=True)
+
+    def advance_log_start(self, offset: int) -> None:
+        """Let the log start at `offset`, up to the high watermark, for a caller that has the
+        records elsewhere: a crash may take that back. Segments below go with the next retention.
+        PartitionOffline."""
+        self._log.ensure_loaded()
+        if self._log.log_start_offset < offset <= self._log.high_watermark:
+            self._move_log_start(offset)
+
+    def restart_at(self, offset: int, now_ms: int) -> None:
+        """Drop everything, and begin empty at `offset`, beyond the log end, for a caller that has
+        the records before it elsewhere. Waits for the disk. PartitionOffline; ValueError for an
+        offset inside."""
+        log, segments = self._log, self._opened_segments(now_ms)
+        if offset <= log.log_end_offset:
+            raise ValueError(f"{log.name} ends at {log.log_end_offset}, not before {offset}")
+        self._durability.truncations += 1
+        try:
+            log.roll_at(offset, now_ms)
+            self._files.directory.sync()
+            oldest = segments.all[:-1]
+            segments.discard_oldest(len(oldest), now_ms, self._options.deleted)
+            for segment in oldest:
+                self._files.producers.aborted_indexes.forget(segment)
+        except OSError as problem:
+            log.go_offline(f"beginning it anew at {offset} failed: {problem}")
+            raise log.offline_error() from problem
+        log.log_end_offset = offset
+        self._durability.durable_offset = self._durability.synced_offset = offset
+        self._move_log_start(offset)
+        log.move_high_watermark(offset)
+
+    def _opened_segments(self, now_ms: int = 0) -> SegmentList:
+        self._log.ensure_loaded(now_ms)
+        return self._files.segments
+
+    # ---- retention
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Take the segments that L-20 names out of the log; how many. Their files are renamed at
+        once and removed later by `LogOptions.deleted`. Raises LogCorrupt, PartitionOffline;
+        OSError."""
+        log, segments = self._log, self._opened_segments(now_ms)
+        if self.swapping:
+            return 0  # Retention is applied again soon enough.
+        count = segments_to_delete(
+            segment_facts(segments, log.log_end_offset, self._options.files),
+            total_bytes=segments.total_bytes,
+            config=log.config,
+            now_ms=now_ms,
+            log_start_offset=log.log_start_offset,
+            high_watermark=log.high_watermark,
+        )
+        if count == 0:
+            return 0
+        producers = self._files.producers
+        if count == len(segments):
+            log.roll_at(log.log_end_offset, now_ms)
+            producers.sync()
+            # Its name tells the log end when the others are gone.
+            self._files.directory.sync()
+        elif log.config.durability == "fsync" and producers.is_volatile(segments.bases[count]):
+            # Nothing else knows the producers of what would go (P-27). The flush is under way.
+            return 0
+        oldest = segments.all[:count]
+        try:
+            due_ms = now_ms + log.config.file_delete_delay_ms
+            segments.discard_oldest(count, due_ms, self._options.deleted)
+        finally:
+            # Where a rename fails, those before it are gone.
+            for segment in oldest:
+                if segment.base_offset < segments.bases[0]:
+                    producers.aborted_indexes.forget(segment)
+            if segments.bases[0] > log.log_start_offset:
+                self._move_log_start(segments.bases[0])
+        return count
+
+    # ---- the cleaner's swap, see `cleaner/swap.py`
+
+    @property
+    def swapping(self) -> bool:
+        """True while a cleaned segment is being swapped in."""
+        return self._files.swap is not None
+
+    def begin_swap(self, group: GroupCleaned) -> bool:
+        """Commit to a cleaned segment, if what it was made from is still there (L-27). When
+        `sync_directory` has been called, `swap_in` follows. Raises PartitionOffline, StorageError.
+        """
+        bases, sources = self._opened_segments().bases, list(group.sources)
+        path = self._files.directory.path
+        at = bisect_left(bases, sources[0])
+        if self.swapping or bases[at : at + len(sources) + 1][:-1] != sources:
+            # Retention was faster; and the active segment is never among them.
+            remove_cleaned(self._options.files, path, sources[0])
+            return False
+        swap = self._files.swap = SegmentSwap(self._options.files, path, sources)
+        self._step(swap.commit, "swapping a cleaned segment in")
+        return True
+
+    def sync_directory(self) -> None:
+        """Make the steps of a swap durable. In any thread; OSError."""
+        self._files.directory.sync()
+
+    def directory_sync_failed(self, problem: Exception) -> StorageError:
+        """The partition is offline: nobody knows what a start would find."""
+        self._log.go_offline(f"making a compaction durable failed: {problem}")
+        return self._log.offline_error()
+
+    def swap_in(self, size_bytes: int, now_ms: int) -> None:
+        """Read the cleaned segment, of `size_bytes`, instead of its sources. Raises
+        PartitionOffline, StorageError."""
+        swap, segments = self._files.swap, self._files.segments
+        assert swap is not None
+        first = segments.bases.index(swap.sources[0])
+        sources = segments.all[first : first + len(swap.sources)]
+        cleaned = Segment(
+            self._options.handles,
+            self._files.directory.path,
+            swap.sources[0],
+            created_ms=now_ms,
+        )
+        cleaned.size_bytes = cleaned.synced_bytes = size_bytes
+        self._files.directory.dirty = True
+        self._step(swap.swap_in, "swapping a cleaned segment in")
+        segments.replace(sources, cleaned)
+        for source in sources:
+            self._files.producers.aborted_indexes.forget(source)
+
+    def retire_sources(self, at_most: int) -> bool:
+        """Rename the files of some of the sources; True if that was all. Then `sync_directory`, and
+        `end_swap`. Raises PartitionOffline, StorageError."""
+        swap = self._files.swap
+        assert swap is not None
+        return self._step(lambda: swap.retire(at_most), "retiring what was compacted")
+
+    def end_swap(self, now_ms: int) -> None:
+        """The swap is durable. `sync_directory` before anything is cleaned here again."""
+        swap, self._files.swap = self._files.swap, None
+        assert swap is not None
+        due_ms = now_ms + self._log.config.file_delete_delay_ms
+        self._files.segments.remove_later(swap.retired_paths, due_ms, self._options.deleted)
+        self._files.directory.dirty = True
+        self._step(swap.end, "swapping a cleaned segment in")
+
+    def _step(self, step: Callable[[], _Result], doing: str) -> _Result:
+        try:
+            return step()
+        except OSError as problem:
+            raise self._log.failed(doing, problem) from problem
+
+    # ---- truncation
+
+    def truncate_to(self, offset: int, now_ms: int) -> int:
+        """Drop the batch that holds `offset` and everything behind it; the new log end (L-36).
+        Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is swapped
+        in, or the journal is written.
+        """
+        log, segments = self._log, self._opened_segments(now_ms)
+        offset = max(offset, log.log_start_offset)
+        if offset >= log.log_end_offset:
+            return log.log_end_offset
+        journal = self._options.journal
+        busy = "compacted" if self.swapping else ""
+        if not busy and journal is not None and journal.unwritten:
+            busy = "flushed"
+        if busy:
+            raise StorageError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is being {busy}; try again"
+            )
+        if self._durability.journaled:
+            # What stays must not be in the journal alone, all of which will be void.
+            self._durability.flush()
+        self._durability.truncations += 1
+        self._files.directory.dirty = True
+        producers = self._files.producers
+        try:
+            if journal is not None:
+                # Before anything is gone: it must not come back from there.
+                journal.forget(self._durability)
+            end, gone = segments.truncate_to(offset)
+            producers.remove_snapshots(lambda at: at > end)
+            self._files.snapshot_at = -1, 0
+            # At once: what was cut off must not come back under offsets that are given anew.
+            segments.active.file.sync()
+            self._files.directory.sync()
+            start = min(log.log_start_offset, end)
+            producers.truncate_to(end, segments.all, gone, start, now_ms)
+        except (OSError, SegmentCorrupt, BatchError) as problem:
+            log.go_offline(f"truncating it to {offset} failed: {problem}")
+            raise log.offline_error() from problem
+        log.log_end_offset = end
+        log.log_start_offset = min(log.log_start_offset, end)
+        self._files.epochs.truncate_end(end)
+        self._files.write_epochs()
+        self._durability.truncated(end)
+        log.move_high_watermark(min(log.high_watermark, end), others_moved=True)
+        return end
