@@ -25,6 +25,7 @@ from odradek.cli.commands import fail
 from odradek.cli.common import (
     AsJson,
     ClientSettings,
+    Compression,
     client_settings,
     connected,
     print_table,
@@ -285,22 +286,25 @@ def _print(results: list[Result]) -> None:
         )
 
 
+OptionalBootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        metavar="HOST:PORT,...",
+        envvar="ODRADEK_BOOTSTRAP",
+        help="Any Kafka; without it a temporary broker is started.",
+        show_default=False,
+    ),
+]
+
+
 def bench(
     what: Annotated[
         What,
         typer.Argument(metavar="WHAT", help="What to measure: produce, consume, latency or all."),
     ] = What.ALL,
-    bootstrap: Annotated[
-        str | None,
-        typer.Option(
-            "--bootstrap",
-            "-b",
-            metavar="HOST:PORT,...",
-            envvar="ODRADEK_BOOTSTRAP",
-            help="Any Kafka; without it a temporary broker is started.",
-            show_default=False,
-        ),
-    ] = None,
+    bootstrap: OptionalBootstrap = None,
     records: Annotated[
         int, typer.Option("--records", "-n", metavar="N", min=1, help="How many.")
     ] = 200_000,
@@ -315,12 +319,7 @@ def bench(
         int, typer.Option("--linger", min=0, metavar="MS", help="Wait to fill a batch.")
     ] = 5,
     acks: Annotated[Acks, typer.Option("--acks", help="all is idempotent, too.")] = Acks.ALL,
-    compression: Annotated[
-        str,
-        typer.Option(
-            "--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."
-        ),
-    ] = "none",
+    compression: Compression = "none",
     durability: Annotated[
         Durability, typer.Option("--durability", help="Of the temporary broker.")
     ] = Durability.FSYNC,

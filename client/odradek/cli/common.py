@@ -31,7 +31,10 @@ __all__ = [
     "Bootstrap",
     "Client",
     "ClientSettings",
+    "Compression",
+    "Execute",
     "Progress",
+    "ValidateOnly",
     "assignments",
     "cell",
     "client_settings",
@@ -76,6 +79,14 @@ ClientSettings = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON Lines instead of text.")]
+Compression = Annotated[
+    str,
+    typer.Option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
+]
+Execute = Annotated[
+    bool, typer.Option("--execute", help="Do it; without this the plan is shown only.")
+]
+ValidateOnly = Annotated[bool, typer.Option("--validate-only", help="Check, and change nothing.")]
 
 
 class Client(Protocol):

@@ -15,6 +15,7 @@ from odradek.cli.common import (
     AsJson,
     Bootstrap,
     ClientSettings,
+    ValidateOnly,
     assignments,
     cell,
     open_admin,
@@ -126,9 +127,7 @@ def set_(
         list[str], typer.Argument(metavar="KEY=VALUE", help="Settings and their values.")
     ],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Check, and change nothing.")
-    ] = False,
+    validate_only: ValidateOnly = False,
     setting: ClientSettings = None,
 ) -> None:
     """Change settings, while everything runs.

@@ -526,74 +526,83 @@ async def _note_positions(consumer: Consumer, reading: Reading) -> None:
             reading.finished.add(partition)
 
 
+Topics = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TOPIC|REGEX",
+        help="Topics to read, or regular expressions for whole names; new topics that match come in.",
+        autocompletion=topic_names,
+    ),
+]
+Offsets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--offset",
+        "-o",
+        metavar="OFFSET",
+        help="beginning (default), end, stored, N, -N (before the end), 2024-05-01T12:00:00Z or "
+        "another time of ISO 8601, s@TIME (also in ms since 1970), e@TIME (stop there).",
+    ),
+]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", metavar="N", min=0, help="Only these; repeatable."),
+]
+ExitAtEnd = Annotated[bool, typer.Option("--exit", "-e", help="Stop at what is the end now.")]
+Count = Annotated[
+    int | None,
+    typer.Option("--count", "-c", metavar="N", min=1, help="Stop after so many records."),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="FORMAT",
+        help="%s value, %k key, %t topic, %p partition, %o offset, %T timestamp, %h headers, "
+        r"%S %K lengths; \n, \t, \xHH.",
+    ),
+]
+KeyDelimiter = Annotated[
+    str | None,
+    typer.Option(
+        "--key-delimiter", "-K", metavar="TEXT", help="Print the key and this before the value."
+    ),
+]
+Delimiter = Annotated[
+    str,
+    typer.Option("--delimiter", "-D", metavar="TEXT", help="What is printed behind a record."),
+]
+NullText = Annotated[bool, typer.Option("--null", "-Z", help="Print null keys and values as NULL.")]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        "-g",
+        metavar="GROUP",
+        help="Read as a member of this consumer group.",
+        autocompletion=group_names,
+    ),
+]
+ReadCommitted = Annotated[
+    bool, typer.Option("--read-committed", help="Leave out what is not committed.")
+]
+
+
 def consume(
-    topics: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TOPIC|REGEX",
-            help="Topics to read, or regular expressions for whole names; new topics that match come in.",
-            autocompletion=topic_names,
-        ),
-    ],
+    topics: Topics,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    offset: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--offset",
-            "-o",
-            metavar="OFFSET",
-            help="beginning (default), end, stored, N, -N (before the end), 2024-05-01T12:00:00Z or "
-            "another time of ISO 8601, s@TIME (also in ms since 1970), e@TIME (stop there).",
-        ),
-    ] = None,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", metavar="N", min=0, help="Only these; repeatable."),
-    ] = None,
-    exit_at_end: Annotated[
-        bool, typer.Option("--exit", "-e", help="Stop at what is the end now.")
-    ] = False,
-    count: Annotated[
-        int | None,
-        typer.Option("--count", "-c", metavar="N", min=1, help="Stop after so many records."),
-    ] = None,
-    format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            "-f",
-            metavar="FORMAT",
-            help="%s value, %k key, %t topic, %p partition, %o offset, %T timestamp, %h headers, "
-            r"%S %K lengths; \n, \t, \xHH.",
-        ),
-    ] = None,
-    key_delimiter: Annotated[
-        str | None,
-        typer.Option(
-            "--key-delimiter", "-K", metavar="TEXT", help="Print the key and this before the value."
-        ),
-    ] = None,
-    delimiter: Annotated[
-        str,
-        typer.Option("--delimiter", "-D", metavar="TEXT", help="What is printed behind a record."),
-    ] = r"\n",
-    null_text: Annotated[
-        bool, typer.Option("--null", "-Z", help="Print null keys and values as NULL.")
-    ] = False,
+    offset: Offsets = None,
+    partition: Partitions = None,
+    exit_at_end: ExitAtEnd = False,
+    count: Count = None,
+    format_: Format = None,
+    key_delimiter: KeyDelimiter = None,
+    delimiter: Delimiter = r"\n",
+    null_text: NullText = False,
     as_json: AsJson = False,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            metavar="GROUP",
-            help="Read as a member of this consumer group.",
-            autocompletion=group_names,
-        ),
-    ] = None,
-    read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="Leave out what is not committed.")
-    ] = False,
+    group: Group = None,
+    read_committed: ReadCommitted = False,
     setting: ClientSettings = None,
 ) -> None:
     """Print records of topics until Ctrl+C, --exit, --count or e@TIME.

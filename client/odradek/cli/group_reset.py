@@ -20,6 +20,7 @@ from odradek.cli.common import (
     AsJson,
     Bootstrap,
     ClientSettings,
+    Execute,
     cell,
     open_admin,
     print_table,
@@ -59,6 +60,31 @@ TopicSpecs = Annotated[
 AllTopics = Annotated[bool, typer.Option("--all-topics", help="Wherever the group has a position.")]
 
 
+ToDatetime = Annotated[
+    str | None,
+    typer.Option(
+        "--to-datetime",
+        metavar="TIME",
+        help="The first record at TIME or later: ms since 1970, or 2024-05-01T12:30 (local "
+        "time unless a zone is given).",
+    ),
+]
+ByDuration = Annotated[
+    str | None,
+    typer.Option(
+        "--by-duration", metavar="TIME", help="The records of the last 90m, 12h, 7d, PT1H30M."
+    ),
+]
+ShiftBy = Annotated[
+    int | None,
+    typer.Option("--shift-by", metavar="N", help="N records on; back if it is negative."),
+]
+FromFile = Annotated[
+    Path | None,
+    typer.Option("--from-file", metavar="CSV", help="What --export wrote; - for standard input."),
+]
+
+
 def reset_offsets(
     groups: Groups,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -72,34 +98,11 @@ def reset_offsets(
     to_offset: Annotated[
         int | None, typer.Option("--to-offset", metavar="N", min=0, help="This offset.")
     ] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option(
-            "--to-datetime",
-            metavar="TIME",
-            help="The first record at TIME or later: ms since 1970, or 2024-05-01T12:30 (local "
-            "time unless a zone is given).",
-        ),
-    ] = None,
-    by_duration: Annotated[
-        str | None,
-        typer.Option(
-            "--by-duration", metavar="TIME", help="The records of the last 90m, 12h, 7d, PT1H30M."
-        ),
-    ] = None,
-    shift_by: Annotated[
-        int | None,
-        typer.Option("--shift-by", metavar="N", help="N records on; back if it is negative."),
-    ] = None,
-    from_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--from-file", metavar="CSV", help="What --export wrote; - for standard input."
-        ),
-    ] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Do it; without this the plan is shown only.")
-    ] = False,
+    to_datetime: ToDatetime = None,
+    by_duration: ByDuration = None,
+    shift_by: ShiftBy = None,
+    from_file: FromFile = None,
+    execute: Execute = False,
     export: Annotated[
         bool, typer.Option("--export", help="CSV for --from-file instead of a table.")
     ] = False,

@@ -20,7 +20,7 @@ import typer
 from odradek.cli.commands import fail
 from odradek.cli.common import AsJson, cell, tell
 from odradek.cli.layout import fits, wrap
-from odradek.cli.log_paths import data_directories
+from odradek.cli.log_paths import ConfigFile, data_directories
 
 if TYPE_CHECKING:
     from odradek_broker.tools.dump import Row, Selection
@@ -222,32 +222,33 @@ def _kinds(only: list[str] | None) -> set[str]:
     return set(only or known)
 
 
+Paths = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="PATH...",
+        exists=True,
+        help="Files of a log, directories of partitions, or data directories.",
+    ),
+]
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        metavar="KIND",
+        help="Of directories only these files: log, index, timeindex, txnindex, snapshot, "
+        "metadata-snapshot, leader-epochs, offsets, partition-metadata, meta-properties, "
+        "clean-shutdown, quorum-state; repeatable.",
+    ),
+]
+
+
 def dump(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="PATH...",
-            exists=True,
-            help="Files of a log, directories of partitions, or data directories.",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", help="Instead: the settings file of the broker, with log.dirs."),
-    ] = None,
+    paths: Paths = None,
+    config: ConfigFile = None,
     records: Annotated[
         bool, typer.Option("--records", "-r", help="The records of every batch as well.")
     ] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="KIND",
-            help="Of directories only these files: log, index, timeindex, txnindex, snapshot, "
-            "metadata-snapshot, leader-epochs, offsets, partition-metadata, meta-properties, "
-            "clean-shutdown, quorum-state; repeatable.",
-        ),
-    ] = None,
+    only: Kinds = None,
     offset: Annotated[
         int,
         typer.Option(

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from odradek.cli.commands import fail
 from odradek.cli.serving import EXIT_BAD_CONFIG, configure
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="Instead: the settings file of the broker, with log.dirs."),
+]
 
 
 def data_directories(given: list[Path] | None, config: Path | None) -> list[Path]:

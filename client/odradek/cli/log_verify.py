@@ -15,7 +15,7 @@ import typer
 
 from odradek.cli.commands import fail
 from odradek.cli.common import AsJson, progress, tell
-from odradek.cli.log_paths import data_directories
+from odradek.cli.log_paths import ConfigFile, data_directories
 
 if TYPE_CHECKING:
     from odradek_broker.platform.seams import Files
@@ -38,10 +38,7 @@ def verify(
             help="The data directories of a broker, or the directory of one partition.",
         ),
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", help="Instead: the settings file of the broker, with log.dirs."),
-    ] = None,
+    config: ConfigFile = None,
     running: Annotated[
         bool,
         typer.Option(

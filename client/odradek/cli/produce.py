@@ -22,6 +22,7 @@ from odradek.cli.common import (
     AsJson,
     Bootstrap,
     ClientSettings,
+    Compression,
     Progress,
     client_settings,
     connected,
@@ -463,60 +464,67 @@ def _parse_headers(texts: list[str]) -> list[tuple[str, bytes | None]]:
     return headers
 
 
+Topic = Annotated[
+    str,
+    typer.Argument(metavar="TOPIC", help="The topic to write to.", autocompletion=topic_names),
+]
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="FILE", help="Files to read; standard input without any."),
+]
+KeyDelimiter = Annotated[
+    str | None,
+    typer.Option(
+        "--key-delimiter",
+        "-K",
+        metavar="TEXT",
+        help="What stands between key and value in a line.",
+    ),
+]
+Delimiter = Annotated[
+    str, typer.Option("--delimiter", "-D", metavar="TEXT", help="What stands between records.")
+]
+Key = Annotated[
+    str | None, typer.Option("--key", "-k", metavar="KEY", help="One key for all records.")
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="For all records; repeatable."),
+]
+EmptyIsNull = Annotated[
+    bool, typer.Option("--null", "-Z", help="Empty keys and values are null (tombstones).")
+]
+IntoPartition = Annotated[
+    int | None,
+    typer.Option("--partition", "-p", metavar="N", min=0, help="All records go here."),
+]
+TransactionalId = Annotated[
+    str | None,
+    typer.Option(
+        "--transactional-id",
+        metavar="ID",
+        help="All records in one transaction: consumers of committed records see all or none.",
+    ),
+]
+KeepPartition = Annotated[
+    bool, typer.Option("--keep-partition", help="With --json: to the partition of the line.")
+]
+
+
 def produce(
-    topic: Annotated[
-        str,
-        typer.Argument(metavar="TOPIC", help="The topic to write to.", autocompletion=topic_names),
-    ],
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="FILE", help="Files to read; standard input without any."),
-    ] = None,
+    topic: Topic,
+    files: Files = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    key_delimiter: Annotated[
-        str | None,
-        typer.Option(
-            "--key-delimiter",
-            "-K",
-            metavar="TEXT",
-            help="What stands between key and value in a line.",
-        ),
-    ] = None,
-    delimiter: Annotated[
-        str, typer.Option("--delimiter", "-D", metavar="TEXT", help="What stands between records.")
-    ] = r"\n",
-    key: Annotated[
-        str | None, typer.Option("--key", "-k", metavar="KEY", help="One key for all records.")
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="For all records; repeatable."),
-    ] = None,
-    empty_is_null: Annotated[
-        bool, typer.Option("--null", "-Z", help="Empty keys and values are null (tombstones).")
-    ] = False,
-    compression: Annotated[
-        str,
-        typer.Option(
-            "--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."
-        ),
-    ] = "none",
-    partition: Annotated[
-        int | None,
-        typer.Option("--partition", "-p", metavar="N", min=0, help="All records go here."),
-    ] = None,
-    transactional_id: Annotated[
-        str | None,
-        typer.Option(
-            "--transactional-id",
-            metavar="ID",
-            help="All records in one transaction: consumers of committed records see all or none.",
-        ),
-    ] = None,
+    key_delimiter: KeyDelimiter = None,
+    delimiter: Delimiter = r"\n",
+    key: Key = None,
+    header: Headers = None,
+    empty_is_null: EmptyIsNull = False,
+    compression: Compression = "none",
+    partition: IntoPartition = None,
+    transactional_id: TransactionalId = None,
     as_json: AsJson = False,
-    keep_partition: Annotated[
-        bool, typer.Option("--keep-partition", help="With --json: to the partition of the line.")
-    ] = False,
+    keep_partition: KeepPartition = False,
     setting: ClientSettings = None,
 ) -> None:
     """Write records to a topic: a line each, or with --json what `odradek consume --json` prints.

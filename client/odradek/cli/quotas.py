@@ -13,6 +13,7 @@ from odradek.cli.common import (
     AsJson,
     Bootstrap,
     ClientSettings,
+    ValidateOnly,
     assignments,
     open_admin,
     print_table,
@@ -114,9 +115,7 @@ def set_(
     client_defaults: ClientDefaults = False,
     ip: Ip = None,
     ip_defaults: IpDefaults = False,
-    validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Check, and change nothing.")
-    ] = False,
+    validate_only: ValidateOnly = False,
     setting: ClientSettings = None,
 ) -> None:
     """Set quotas; they hold at once.

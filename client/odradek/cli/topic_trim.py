@@ -15,6 +15,7 @@ from odradek.cli.common import (
     AsJson,
     Bootstrap,
     ClientSettings,
+    Execute,
     cell,
     offset_of,
     open_admin,
@@ -60,9 +61,7 @@ def trim(
     everything: Annotated[
         bool, typer.Option("--all", help="Everything goes; the topic stays.")
     ] = False,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Do it; without this the plan is shown only.")
-    ] = False,
+    execute: Execute = False,
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
