@@ -1,8 +1,8 @@
-"""All benchmarks, one after the other, as the tables of docs/operate/performance.md.
+"""The benchmarks of `ALL`, one after the other, as tables of docs/operate/performance.md.
 
     python -m benchmarks [--json] > tables.md
 
-Takes about ten minutes, and wants the machine for itself.
+Takes about twenty minutes, and wants the machine for itself.
 """
 
 from __future__ import annotations

@@ -2,21 +2,24 @@
 
 ApiVersions and SaslHandshake, then tokens: bare frames behind SaslHandshake 0, SaslAuthenticate
 behind 1. The states are a table (N-25); what a failure costs its peer is decided in
-`sasl_listener.py`.
+`sasl_listeners.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.request import AuthenticationAnswer, CloseConnection, EncodedReply
 from odradek_broker.security.sasl import Authenticated, Challenge, Exchange, Refused, Step
 from odradek_broker.server.dispatch import Peer
-from odradek_broker.server.sasl_listener import SaslListener
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
+
+if TYPE_CHECKING:
+    from odradek_broker.server.sasl_listeners import SaslListener
 
 #: A client may not begin again within so long of the last time, as in Kafka (KIP-368).
 _AGAIN_MS = 1_000

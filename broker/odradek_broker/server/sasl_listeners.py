@@ -1,8 +1,16 @@
-"""The listeners with SASL: the mechanisms of each and their users, from the settings and from files
-(A-43, A-44)."""
+"""The listeners with SASL: mechanisms and users of each, and the limits of clients that have not
+authenticated.
+
+Mechanisms and users come from the settings and from files (A-43, A-44). All listeners share the
+limits of an address (N-27): `UnauthenticatedConnections` counts connections without a user by
+address, and the failed authentications of an address: after some failures each answer is delayed
+longer. The failures of other clients at the same address do not delay a client that authenticates.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -28,7 +36,6 @@ from odradek_broker.security.scram import Credentials, ScramUsers
 from odradek_broker.server.host import StartError
 from odradek_broker.server.jwks import JwksKeys
 from odradek_broker.server.peer_log import PeerLog
-from odradek_broker.server.sasl_listener import SaslListener, UnauthenticatedConnections
 from odradek_protocol.sasl.scram import ScramMechanism
 from odradek_protocol.tls import files
 from odradek_protocol.tls.settings import TlsError
@@ -41,6 +48,152 @@ log = structlog.get_logger("odradek.sasl")
 
 _SECRET_BYTES = 32
 _NONCE_BYTES = 18
+#: Failures of an address that cost it nothing more, and within which time they count.
+_FREE_FAILURES = 5
+_FAILURES_MS = 60_000
+#: What the next one waits longer, and the longest such wait; it doubles.
+_LONGER_MS = 200
+_LONGEST_MS = 10_000
+#: Addresses whose failures are remembered.
+_ADDRESSES_MAX = 10_000
+
+#: Closes a connection.
+Close = Callable[[], None]
+
+
+class UnauthenticatedConnections:
+    """The connections and failures of addresses whose clients have not authenticated. `now_ms`: a
+    monotonic clock."""
+
+    def __init__(self, most_per_address: int, most: int, now_ms: Callable[[], int]) -> None:
+        self._most_per_address = most_per_address
+        self._most = most
+        self._now_ms = now_ms
+        #: What closes each connection without a user, and its address; the oldest first.
+        self._there: dict[Close, str] = {}
+        self._by_address: Counter[str] = Counter()
+        #: By address: how many failures, and when the last one was.
+        self._failures: dict[str, tuple[int, int]] = {}
+
+    def begin(self, host: str, close: Close) -> bool:
+        """Count a connection without a user; False if its address has too many. `ended` is told of
+        the others. If there are too many of all addresses, the oldest is closed."""
+        if self._by_address[host] >= self._most_per_address:
+            return False
+        if len(self._there) >= self._most:
+            oldest = next(iter(self._there))
+            self.ended(oldest)
+            oldest()
+        self._there[close] = host
+        self._by_address[host] += 1
+        return True
+
+    def ended(self, close: Close) -> None:
+        """Count the end of a connection without a user: it has one, or is closed."""
+        host = self._there.pop(close, None)
+        if host is None:
+            return
+        self._by_address[host] -= 1
+        if self._by_address[host] <= 0:
+            del self._by_address[host]
+
+    def failed(self, host: str, delay_ms: int) -> int:
+        """Count a failure; how long its answer has to wait."""
+        now_ms = self._now_ms()
+        times, last_ms = self._failures.pop(host, (0, now_ms))
+        times = times + 1 if now_ms - last_ms < _FAILURES_MS else 1
+        while len(self._failures) >= _ADDRESSES_MAX:
+            del self._failures[next(iter(self._failures))]
+        self._failures[host] = times, now_ms
+        if times <= _FREE_FAILURES:
+            return delay_ms
+        longer_ms = _LONGER_MS << min(times - _FREE_FAILURES - 1, 10)
+        return delay_ms + min(longer_ms, _LONGEST_MS)
+
+
+class SaslListener:
+    """A listener with SASL: its mechanisms by name, in the order of the setting."""
+
+    def __init__(
+        self,
+        settings: SaslListenerSettings,
+        mechanisms: Mapping[str, Mechanism],
+        config: BrokerConfig,
+        unauthenticated: UnauthenticatedConnections,
+        clock: Clock,
+        peer_log: PeerLog,
+        metrics: BrokerMetrics,
+    ) -> None:
+        self.name = settings.name
+        #: What clients need as their security.protocol.
+        self.protocol = next(
+            each.protocol for each in config.broker_listeners if each.name == self.name
+        )
+        self.mechanisms = mechanisms
+        self._unauthenticated = unauthenticated
+        #: The largest frame before a client is known.
+        self.receive_bytes_max = config.sasl_server_max_receive_size
+        #: How long that may take.
+        self.timeout_s = config.sasl_authentication_timeout_ms / 1000
+        self._max_reauth_ms = settings.max_reauth_ms
+        self._delay_ms = config.connection_failed_authentication_delay_ms
+        self._clock = clock
+        self._peer_log = peer_log
+        self._metrics = metrics
+
+    def now_ms(self) -> int:
+        """By the steady clock."""
+        return int(self._clock.monotonic_ms())
+
+    def session_lifetime_ms(self, mechanism: str, expires_at_ms: int | None) -> int | None:
+        """The duration of a session that begins now, in ms; None for ever (N-28). `expires_at_ms`:
+        the wall time at which its credentials expire, if they do."""
+        most_ms = self._max_reauth_ms[mechanism]
+        found = [most_ms] if most_ms > 0 else []
+        if expires_at_ms is not None:
+            found.append(max(expires_at_ms - self._clock.wall_ms(), 0))
+        return min(found, default=None)
+
+    def succeeded(self, mechanism: str, *, again: bool) -> None:
+        """Count an authentication."""
+        self._metrics.authenticated(self.name, mechanism, again=again)
+
+    def failed(self, host: str, mechanism: str, reason: str, *, again: bool) -> int:
+        """Count and tell one that failed; how long its answer has to wait, in ms."""
+        self._metrics.authentication_failed(self.name, mechanism, again=again)
+        self._peer_log.warn("refused an authentication", host, reason, listener=self.name)
+        return self._unauthenticated.failed(host, self._delay_ms)
+
+    def begin(self, host: str, close: Close) -> bool:
+        """Count a connection without a user; False if its address has too many. `close` closes the
+        connection if there are too many later; call `ended` when it has a user or is gone."""
+        if self._unauthenticated.begin(host, close):
+            return True
+        self._peer_log.warn(
+            "refused a connection",
+            host,
+            "its address has too many that have not authenticated (max.sasl.authentications.per.ip)",
+            listener=self.name,
+        )
+        return False
+
+    def ended(self, close: Close) -> None:
+        """Count the end of a connection that had begun: it has a user, or is closed."""
+        self._unauthenticated.ended(close)
+
+    def late(self, host: str) -> None:
+        """A client took too long."""
+        self._metrics.authentication_failed(self.name, "", again=False)
+        self._peer_log.tell(
+            "closed a connection",
+            host,
+            f"it did not authenticate within {self.timeout_s:g} s (sasl.authentication.timeout.ms)",
+            listener=self.name,
+        )
+
+    def expired(self) -> None:
+        """Count a connection whose session was over."""
+        self._metrics.sessions_expired_total += 1
 
 
 def random_bytes(randomness: Randomness, count: int) -> bytes:

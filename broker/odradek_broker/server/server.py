@@ -55,8 +55,7 @@ from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
 if TYPE_CHECKING:
     from odradek_broker.faults.rules import Rules
     from odradek_broker.server.fault_control import FaultControl
-    from odradek_broker.server.sasl_listener import SaslListener
-    from odradek_broker.server.sasl_listeners import SaslListeners
+    from odradek_broker.server.sasl_listeners import SaslListener, SaslListeners
 
 log = structlog.get_logger("odradek.server")
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import structlog
 
@@ -28,10 +28,12 @@ from odradek_broker.request import CloseConnection, EncodedReply, UnservedKey
 from odradek_broker.server.authentication import Authentication, AuthenticationFailed
 from odradek_broker.server.dispatch import Dispatcher, Peer
 from odradek_broker.server.peer_log import PeerLog
-from odradek_broker.server.sasl_listener import SaslListener
 from odradek_broker.server.session_limits import ARRIVAL_S, SessionLimits
 from odradek_protocol.codec import Buffer, gather
 from odradek_protocol.connection import FrameReceiver, FrameTooLarge, TlsBytes
+
+if TYPE_CHECKING:
+    from odradek_broker.server.sasl_listeners import SaslListener
 
 log = structlog.get_logger("odradek.session")
 

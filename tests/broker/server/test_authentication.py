@@ -14,10 +14,10 @@ import golden
 from broker_in_loop import RunningBroker, StartBroker
 from odradek_broker.metadata.scram import credential_record
 from odradek_broker.security.sasl import OTHER_USER
-from odradek_broker.server import sasl_listener
+from odradek_broker.server import sasl_listeners
 from odradek_broker.server.authentication import TRANSITIONS, Event, State
 from odradek_broker.server.host import StartError
-from odradek_broker.server.sasl_listener import UnauthenticatedConnections
+from odradek_broker.server.sasl_listeners import UnauthenticatedConnections
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.sasl.scram import ScramMechanism, new_credential
@@ -479,7 +479,7 @@ async def test_a20_n25_no_api_is_served_to_whom_nobody_knows(
 ) -> None:
     """It has no answer and does nothing: neither topics nor groups nor users nor anything else is
     there."""
-    monkeypatch.setattr(sasl_listener, "_FREE_FAILURES", 1_000)
+    monkeypatch.setattr(sasl_listeners, "_FREE_FAILURES", 1_000)
     broker = await start_broker(
         keys=LISTENER
         | USERS

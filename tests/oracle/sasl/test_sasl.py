@@ -11,7 +11,7 @@ from tests.oracle.sasl.cases import CASES, PLAINTEXT, SASL, SETTINGS, SHORT
 from tests.oracle.sasl.play import CLOSED, play, set_credentials
 
 from odradek_broker.config.broker import parse_config
-from odradek_broker.server import sasl_listener
+from odradek_broker.server import sasl_listeners
 from odradek_broker.server.server import Server
 
 RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text("utf-8"))
@@ -53,7 +53,7 @@ async def test_n13_n25_n26_n28_we_authenticate_as_kafka_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The failures of so many cases would make this address wait.
-    monkeypatch.setattr(sasl_listener, "_FREE_FAILURES", 1000)
+    monkeypatch.setattr(sasl_listeners, "_FREE_FAILURES", 1000)
     listeners = (PLAINTEXT, SASL, SHORT)
     config, _ = parse_config(
         {
