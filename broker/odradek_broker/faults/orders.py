@@ -193,28 +193,20 @@ def _ms(fields: _Fields) -> int:
     return value
 
 
-def _fail(fields: _Fields, now_ms: int) -> Order:
-    return _rule(fields, now_ms, Action.FAIL, code=fields.code(), **_matched(fields))
+def _any_rule(fields: _Fields, now_ms: int) -> Order:
+    action = Action(fields.fault)
+    return _rule(fields, now_ms, action, **_FIELDS[action](fields))
 
 
-def _delay(fields: _Fields, now_ms: int) -> Order:
-    return _rule(fields, now_ms, Action.DELAY, delay_ms=_ms(fields), **_matched(fields))
-
-
-def _drop_reply(fields: _Fields, now_ms: int) -> Order:
-    return _rule(fields, now_ms, Action.DROP_REPLY, **_matched(fields))
-
-
-def _cut(fields: _Fields, now_ms: int) -> Order:
-    return _rule(fields, now_ms, Action.CUT, handled=fields.flag("handled"), **_matched(fields))
-
-
-def _slow_disk(fields: _Fields, now_ms: int) -> Order:
-    return _rule(fields, now_ms, Action.SLOW_DISK, delay_ms=_ms(fields))
-
-
-def _full_disk(fields: _Fields, now_ms: int) -> Order:
-    return _rule(fields, now_ms, Action.FULL_DISK)
+#: The fields of an order for each action, beside those that all rules have.
+_FIELDS: dict[Action, Callable[[_Fields], dict[str, Any]]] = {
+    Action.FAIL: lambda fields: {"code": fields.code(), **_matched(fields)},
+    Action.DELAY: lambda fields: {"delay_ms": _ms(fields), **_matched(fields)},
+    Action.DROP_REPLY: _matched,
+    Action.CUT: lambda fields: {"handled": fields.flag("handled"), **_matched(fields)},
+    Action.SLOW_DISK: lambda fields: {"delay_ms": _ms(fields)},
+    Action.FULL_DISK: lambda fields: {},
+}
 
 
 def _lose_leader(fields: _Fields, now_ms: int) -> Order:
@@ -253,12 +245,7 @@ def _abort_transaction(fields: _Fields, now_ms: int) -> Order:
 
 
 _FAULTS: dict[str, Callable[[_Fields, int], Order]] = {
-    "fail": _fail,
-    "delay": _delay,
-    "drop_reply": _drop_reply,
-    "cut": _cut,
-    "slow_disk": _slow_disk,
-    "full_disk": _full_disk,
+    **{action.value: _any_rule for action in Action},
     "lose_leader": _lose_leader,
     "move_coordinator": _move_coordinator,
     "expire_session": _expire_session,

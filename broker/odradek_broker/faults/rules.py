@@ -19,14 +19,20 @@ RULES_MAX = 100
 
 
 class Action(Enum):
-    """The effect of a fault on a request, or on the disk."""
+    """The effect of a fault on a request, or on the disk, by the name that orders have for it."""
 
-    FAIL = "an error is answered, and the request is not handled"
-    DELAY = "the request is handled, and answered later"
-    DROP_REPLY = "the request is handled, and never answered"
-    CUT = "the connection is closed instead of an answer"
-    SLOW_DISK = "every sync takes longer"
-    FULL_DISK = "every write fails: no space left"
+    #: An error is answered, and the request is not handled.
+    FAIL = "fail"
+    #: The request is handled, and answered later.
+    DELAY = "delay"
+    #: The request is handled, and never answered.
+    DROP_REPLY = "drop_reply"
+    #: The connection is closed instead of an answer.
+    CUT = "cut"
+    #: Every sync takes longer.
+    SLOW_DISK = "slow_disk"
+    #: Every write fails: no space left.
+    FULL_DISK = "full_disk"
 
     @property
     def of_disk(self) -> bool:
