@@ -6,9 +6,9 @@ releases answers when everything that they may show is durable. After a restart 
 runs over the whole partition.
 
 The runtime distinguishes two kinds of refusal. A refused append has written nothing: nothing is
-replayed, the answers carry the error, and `Outcome.settled` lets the core step back. An append that
-was written but could not be made durable took the partition offline (D5): the runtime stops, and
-every later request gets the error.
+replayed, the answers carry the error, and `Outcome.settled` lets the core undo its decision. An
+append that was written but could not be made durable took the partition offline (D5): the runtime
+stops, and every later request gets the error.
 
 `TransactionalRuntime` also takes records of transactions (O-17, O-18), which are replayed as
 pending. The leader of the partition writes the marker that ends a producer's transaction, and
@@ -34,10 +34,11 @@ A = TypeVar("A")
 
 Record = tuple[bytes, bytes | None]
 
-#: An answer that waits this long for the disk is given as if the append had timed out (O-03).
+#: The longest time an answer waits for the disk; after it the answer is COORDINATOR_NOT_AVAILABLE,
+#: as if the append had timed out (O-03).
 APPEND_TIMEOUT_MS = 5_000
 
-#: How many records a load replays before it looks up.
+#: The number of records that a load replays between two looks at the queue of events.
 LOAD_SLICE_RECORDS = 10_000
 
 _E = ErrorCode
@@ -57,7 +58,8 @@ GROUP_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 
 
 class Instant(NamedTuple):
-    """Now, on both clocks: deadlines use the monotonic one, stored timestamps the wall's."""
+    """The current time of both clocks: deadlines use the monotonic one, stored timestamps the wall
+    clock."""
 
     monotonic_ms: int
     wall_ms: int
@@ -65,7 +67,8 @@ class Instant(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[A]):
-    """An answer on its way. `refused` makes the one to give if the records cannot be kept."""
+    """An answer and its `Deferred`. `refused` makes the answer that is given if the records cannot
+    be stored."""
 
     deferred: Deferred[A]
     response: A
@@ -105,7 +108,8 @@ class InternalPartition(Protocol):
     def append_internal(
         self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
     ) -> Deferred[ErrorCode]:
-        """Append now, resolve when durable: NONE or the storage error. `now_ms` is wall time."""
+        """Append at once; resolves when the records are durable, with NONE or the storage error.
+        `now_ms` is wall time."""
         ...
 
     def read_all(self) -> Iterator[tuple[int, bytes | None, bytes | None]]:
@@ -123,15 +127,16 @@ class Core(Protocol):
         ...
 
     def loaded(self, now: Instant) -> Outcome:
-        """Everything is replayed: build what is not durable, set timers."""
+        """All records are replayed: build the state that is not durable, and set timers."""
         ...
 
     def on_timer(self, name: Any, now: Instant) -> Outcome:
-        """A deadline of `timers` came."""
+        """A deadline of `timers` has passed."""
         ...
 
     def closed(self, error: ErrorCode) -> Outcome:
-        """This broker coordinates no more: answer whatever is parked with `error`. No records."""
+        """This broker coordinates the partition no longer: answer every parked request with
+        `error`. Writes no records."""
         ...
 
 
@@ -145,18 +150,19 @@ class RuntimeState(Enum):
 
 
 class RuntimeStep(RuntimeError):
-    """A runtime was asked for something that its state does not have."""
+    """An operation that the state of the runtime does not allow."""
 
 
 C = TypeVar("C", bound=Core)
 
 
 class Runtime(Generic[C]):
-    """A core over one partition. Its only state is the answers that wait for appends.
+    """A core over one partition. The runtime itself keeps nothing but the answers that wait for
+    appends.
 
     `clock` gives the time at which an append turned out durable. `follow_up` is called after every
-    decision, including those made when an append ended: the core may have requested effects, and
-    deadlines may have changed.
+    decision, including those made when an append ended: a decision may request effects and change
+    deadlines.
     """
 
     def __init__(
@@ -185,13 +191,13 @@ class Runtime(Generic[C]):
 
     @property
     def held_answers(self) -> int:
-        """Answers that wait for the disk."""
+        """The number of answers that wait for the disk."""
         return sum(len(replies) for replies in self._held.values())
 
     # --- Loading (G-90, O-18) ---
 
     def load(self, records_max: int = LOAD_SLICE_RECORDS) -> bool:
-        """Replay up to so many records; True when the core is up to date and active.
+        """Replay up to this number of records; True when the core is up to date and active.
 
         DecodeError or StorageError if a record cannot be read: the coordinator must not run on half
         its state.
@@ -215,7 +221,7 @@ class Runtime(Generic[C]):
         return True
 
     def _replay_all(self) -> Iterator[object]:
-        """Replay the whole partition, one record a step."""
+        """Replay the whole partition, one record at a time."""
         for _, key, value in self._partition.read_all():
             if key is not None:
                 self.core.replay(key, value)
@@ -224,14 +230,15 @@ class Runtime(Generic[C]):
     # --- In service ---
 
     def run(self, decide: Callable[[Instant], Outcome]) -> None:
-        """Take one decision. The caller has seen that `error` is NONE."""
+        """Carry out one decision. The caller has checked that `error` is NONE."""
         if self.state is not RuntimeState.ACTIVE:
             raise RuntimeStep(f"a decision in state {self.state.value}")
         self._process(decide(self._clock()))
         self._follow_up()
 
     def run_due(self, now: Instant) -> None:
-        """Act on every deadline that has passed. The caller follows up, once for all runtimes."""
+        """Act on every deadline that has passed. The caller calls `follow_up` itself, once for all
+        runtimes."""
         while (held := self._held_timers.pop_due(now.monotonic_ms)) is not None:
             self._release(self._held.pop(held), _E.COORDINATOR_NOT_AVAILABLE)
         while self.state is RuntimeState.ACTIVE:
@@ -241,7 +248,7 @@ class Runtime(Generic[C]):
             self._process(self.core.on_timer(name, now))
 
     def next_deadline_ms(self) -> int | None:
-        """When `run_due` has something to do; None for never."""
+        """The time at which `run_due` has something to do; None for never."""
         held_ms = self._held_timers.next_deadline()
         if self.state is not RuntimeState.ACTIVE:
             return held_ms
@@ -251,9 +258,9 @@ class Runtime(Generic[C]):
         return min(held_ms, core_ms)
 
     def appended(self, replay: Callable[[C], None], written: Deferred[ErrorCode]) -> None:
-        """Replay records that another part of the broker appended to the partition, and hold
-        answers until `written` says that they are durable. During a load, which will find the
-        records, nothing needs to be done."""
+        """Replay records that another part of the broker appended to the partition. Answers wait
+        until `written` says that the records are durable. During a load nothing is done, because
+        the load will read the records."""
         if self.state is not RuntimeState.ACTIVE:
             return
         replay(self.core)
@@ -266,7 +273,8 @@ class Runtime(Generic[C]):
         written.then(settled)
 
     def close(self) -> None:
-        """Stop: parked requests learn that they must look for another coordinator (N-15)."""
+        """Stop. Parked requests are answered, so that their clients look for another coordinator
+        (N-15)."""
         if self.state in (RuntimeState.LOADING, RuntimeState.ACTIVE):
             self._stop(RuntimeState.CLOSED, _E.NOT_COORDINATOR)
 
@@ -284,7 +292,8 @@ class Runtime(Generic[C]):
         if not written.done:
             self._hold(outcome, written)
             return
-        # Durable at once, or nothing to wait for: the usual way with a page cache.
+        # The append is durable at once, or has no answer that waits: the usual case with page-cache
+        # durability.
         self._settle(outcome, _E.NONE)
         self._release(outcome.replies, _E.NONE)
 
@@ -301,7 +310,7 @@ class Runtime(Generic[C]):
         self._release(outcome.replies, refusal)
 
     def _hold(self, outcome: Outcome, written: Deferred[ErrorCode]) -> None:
-        """Wait for the disk, but not for ever."""
+        """Let the answers wait for the disk, for a limited time."""
         number = self._next_held
         self._next_held += 1
         if outcome.replies:
@@ -331,8 +340,8 @@ class Runtime(Generic[C]):
             reply.deferred.resolve(reply.response if error is _E.NONE else reply.refused(error))
 
     def _fail(self, error: ErrorCode) -> None:
-        """Records that were replayed are not on disk: nothing here may be shown to anyone any
-        more."""
+        """Stop: records that were replayed are not on disk, so that no answer may show the state
+        any more."""
         if self.state is RuntimeState.ACTIVE:
             self._stop(RuntimeState.FAILED, error)
 
@@ -344,11 +353,11 @@ class Runtime(Generic[C]):
 
 
 class StoredRecord(Protocol):
-    """A record in the log. `producer_id` is -1 outside of transactions."""
+    """A record in the log. `producer_id` is -1 for a record outside of transactions."""
 
     @property
     def key(self) -> bytes | None:
-        """Of a control record: what kind it is."""
+        """The key; of a control record, its type."""
         ...
 
     @property
@@ -363,7 +372,7 @@ class StoredRecord(Protocol):
 
     @property
     def is_control(self) -> bool:
-        """Is it a marker, and no record of the core's?"""
+        """True for a marker of a transaction, which is no record of the core."""
         ...
 
 
@@ -386,14 +395,14 @@ class TransactionalPartition(InternalPartition, Protocol):
 
 
 class TransactionalCore(Core, Protocol):
-    """A core with records that count only once their transaction is committed."""
+    """A core with records that take effect when their transaction is committed."""
 
     def replay_pending(self, producer_id: int, key: bytes, value: bytes | None) -> None:
         """Take a record of an open transaction."""
         ...
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
-        """The producer's transaction is over: take its pending records for true, or drop them."""
+        """Apply or drop the pending records of the producer, whose transaction is over."""
         ...
 
 

@@ -42,7 +42,8 @@ def partition_for(key: str, partitions: int) -> int:
 
 
 class DeadlineTimer:
-    """Calls `on_due` with the monotonic time in milliseconds, once each time it is set.
+    """A timer that calls `on_due` with the monotonic time in milliseconds, once each time the timer
+    is set.
 
     `on_due` acts on what is due and sets the timer again.
     """
@@ -58,7 +59,7 @@ class DeadlineTimer:
         self._closed = False
 
     def set(self, at_ms: int | None) -> None:
-        """Fire then and not before; never for None."""
+        """Fire at this time and at no other; never for None."""
         if at_ms != self._at_ms and not self._closed:
             self._cancel()
             if at_ms is not None:
@@ -67,12 +68,12 @@ class DeadlineTimer:
                 self._timer = self._scheduler.call_later(delay_ms, self._fired)
 
     def bring_forward(self, at_ms: int | None) -> None:
-        """Fire at this time if that is earlier than the present one: a deadline has changed."""
+        """Fire at this time if the timer would fire later."""
         if at_ms is not None and (self._at_ms is None or at_ms < self._at_ms):
             self.set(at_ms)
 
     def close(self) -> None:
-        """Make sure that the timer never fires again, even if it is set again."""
+        """Close the timer, which then never fires again, even if it is set again."""
         self._cancel()
         self._closed = True
 
@@ -92,7 +93,7 @@ C = TypeVar("C", bound=Core)
 T = TypeVar("T")
 
 
-#: After a load that failed, until the next: the first pause, and the longest.
+#: The first and the longest pause between two attempts to load a partition.
 RELOAD_MS = 1_000
 RELOAD_MS_MAX = 60_000
 
@@ -108,7 +109,7 @@ class PartitionCounts(Protocol):
     """The numbers of partitions in the cluster metadata."""
 
     def partition_count(self, name: str, /) -> int:
-        """0 if there is no such topic."""
+        """The number of partitions of the topic; 0 if there is no such topic."""
         ...
 
 
@@ -117,10 +118,10 @@ class Shards(Generic[C]):
     the core of a partition.
 
     `internal_partition` finds a partition by topic and index if it exists and this broker leads it.
-    `carry_out` carries out the effects that a core has requested. `check_key`: the error of a key
-    that no shard accepts. `is_stale` tells if the partition was taken over since its core was made
-    (T-57). `on_loaded` is called when everything is replayed, and again when a partition is
-    replayed that could not be loaded before.
+    `carry_out` carries out the effects that a core has requested. `check_key`: the error for a key
+    that no shard accepts. `is_stale`: true if the leader epoch of the partition has changed since
+    its core was made (T-57). `on_loaded` is called when every partition is replayed, and again for
+    a partition whose first load failed.
     """
 
     def __init__(
@@ -151,29 +152,30 @@ class Shards(Generic[C]):
         self._is_stale = is_stale
         self._on_loaded = on_loaded
         self._runtimes: dict[int, Runtime[C]] = {}
-        #: Of partitions that could not be loaded (G-92).
+        #: The partitions that could not be loaded (G-92).
         self._reloads: dict[int, _Reload] = {}
         self._timer = DeadlineTimer(clock, scheduler, self.run_due)
-        #: Why nothing can be asked at all; NONE once the load has begun.
+        #: The error for every key; NONE once the load has begun.
         self._error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def get(self, index: int) -> Runtime[C] | None:
-        """The runtime of a partition, if this broker leads that."""
+        """The runtime of a partition; None if this broker does not lead the partition."""
         return self._runtimes.get(index)
 
     def __iter__(self) -> Iterator[Runtime[C]]:
-        """All runtimes; what is done with one may make others."""
+        """All runtimes, as a copy: work on one may add others."""
         return iter(list(self._runtimes.values()))
 
     @property
     def cores(self) -> list[C]:
-        """All cores, to look at: they may be loading, or show what is not durable yet."""
+        """The cores of all partitions, to read. A core may be loading, or have state that is not
+        durable yet."""
         return [runtime.core for runtime in self]
 
     # --- Start and end ---
 
     def load(self) -> None:
-        """Replay every partition of the topic that this broker leads, and go on."""
+        """Replay every partition of the topic that this broker leads."""
         self.begin_load()
         while not self.load_some():
             pass
@@ -190,7 +192,8 @@ class Shards(Generic[C]):
                 self._runtimes[index] = self._new_runtime(index, partition)
 
     def load_some(self) -> bool:
-        """Replay a slice; True when all is loaded. For a shell that has other things to do."""
+        """Replay some records; True when everything is loaded. For a caller that has other work
+        between."""
         if self._is_closed:
             return True
         for index, runtime in list(self._runtimes.items()):
@@ -202,14 +205,13 @@ class Shards(Generic[C]):
         return True
 
     def give_up(self, index: int) -> None:
-        """This broker does not lead a partition any more: answer what is parked there."""
+        """Close the runtime of a partition that this broker does not lead any more."""
         runtime = self._runtimes.pop(index, None)
         if runtime is not None:
             runtime.close()
 
     def close(self) -> None:
-        """Answer everything that is parked: the clients must look for another coordinator
-        (N-15)."""
+        """Close all runtimes: their clients must look for another coordinator (N-15)."""
         self._error = ErrorCode.NOT_COORDINATOR
         self._reloads.clear()
         for runtime in self:
@@ -229,13 +231,13 @@ class Shards(Generic[C]):
         self._timer.set(self.next_deadline_ms())
 
     def next_deadline_ms(self) -> int | None:
-        """When `run_due` has something to do; None for never."""
+        """The time at which `run_due` has something to do; None for never."""
         deadlines = [runtime.next_deadline_ms() for runtime in self]
         deadlines += [reload.at_ms for reload in self._reloads.values()]
         return min((at_ms for at_ms in deadlines if at_ms is not None), default=None)
 
     def _follow_up(self, runtime: Runtime[C]) -> None:
-        """After every decision of this runtime."""
+        """Carry out the effects of the runtime's decision, and set the timer."""
         self._carry_out(runtime)
         self._timer.bring_forward(runtime.next_deadline_ms())
 
@@ -247,9 +249,9 @@ class Shards(Generic[C]):
         decide: Callable[[C, Deferred[A], Instant], Outcome],
         refuse: Callable[[ErrorCode], A],
     ) -> Deferred[A]:
-        """Have the key's core decide a request, which gives the answer or parks it.
+        """Let the core of the key decide a request; the core gives the answer or parks it.
 
-        `refuse` makes the answer where the core cannot be asked.
+        `refuse` makes the answer if the core is not available.
         """
         deferred: Deferred[A] = Deferred()
         runtime, error = self.find(key)
@@ -262,8 +264,8 @@ class Shards(Generic[C]):
     def read(
         self, key: str, select: Callable[[C], A], refuse: Callable[[ErrorCode], A]
     ) -> Deferred[A]:
-        """The answer that `select` makes of the key's core, given when all that it shows is
-        durable."""
+        """The result of `select` for the core of the key, given when the state that `select` reads
+        is durable."""
         return self.ask(
             key,
             lambda core, deferred, _: Outcome(replies=[Reply(deferred, select(core), refuse)]),
@@ -271,8 +273,8 @@ class Shards(Generic[C]):
         )
 
     def read_all(self, select: Callable[[C], Iterable[T]]) -> Deferred[tuple[ErrorCode, list[T]]]:
-        """The values that `select` takes out of all cores, given when they are durable; or the
-        error that keeps them from being asked."""
+        """The results of `select` for all cores, given when they are durable; or the error of a
+        core that is not available."""
         errors = [runtime.error for runtime in self if runtime.error is not ErrorCode.NONE]
         error = errors[0] if errors else self._error
         if error is not ErrorCode.NONE:
@@ -289,12 +291,13 @@ class Shards(Generic[C]):
         return deferred
 
     def partition_of(self, key: str) -> int | None:
-        """The partition of the topic that has the key; None if there is none yet."""
+        """The partition of the topic to which the key belongs; None if the topic does not exist
+        yet."""
         count = self._metadata.partition_count(self._topic)
         return partition_for(key, count) if count else None
 
     def find(self, key: str) -> tuple[Runtime[C] | None, ErrorCode]:
-        """The runtime of a key, and why it cannot be asked, if so (G-20, T-58, D8)."""
+        """The runtime of a key, and the error if it is not available (G-20, T-58, D8)."""
         error = self._error or self._check_key(key)
         if error is not ErrorCode.NONE:
             return None, error
@@ -306,7 +309,7 @@ class Shards(Generic[C]):
             partition = self._internal_partition(self._topic, index)
             if partition is None:
                 return None, ErrorCode.NOT_COORDINATOR
-            # The topic was made while we were running.
+            # The topic was created after the start.
             runtime = self._runtimes[index] = self._new_runtime(index, partition)
             while runtime.state is RuntimeState.LOADING:
                 self._load_slice(index, runtime)
@@ -333,7 +336,7 @@ class Shards(Generic[C]):
         try:
             runtime.load()
         except (WireError, StorageError) as error:
-            # Half a state would give out what is wrong; none makes the clients wait.
+            # Half of the state would lead to wrong answers; without a core the clients wait.
             before = self._reloads.get(index)
             pause_ms = RELOAD_MS if before is None else min(before.pause_ms * 2, RELOAD_MS_MAX)
             at_ms = self._clock.monotonic_ms() + pause_ms
@@ -357,7 +360,7 @@ class Shards(Generic[C]):
                 return
             runtime = self._runtimes[index] = self._new_runtime(index, partition)
         if runtime.state is RuntimeState.LOADING:
-            # The next slice in the loop's next round, should this one not be the last.
+            # The next slice of the load, if there is one, comes in the next turn of the loop.
             self._reloads[index] = self._reloads[index]._replace(at_ms=now.monotonic_ms)
             self._load_slice(index, runtime)
         if runtime.state is RuntimeState.ACTIVE:
@@ -370,7 +373,7 @@ class Shards(Generic[C]):
 
 
 def _together(answers: list[tuple[ErrorCode, list[T]]]) -> tuple[ErrorCode, list[T]]:
-    """All answers in one, or the first error."""
+    """The answers of all cores as one, or the first error."""
     failed = next((error for error, _ in answers if error is not ErrorCode.NONE), None)
     if failed is not None:
         return failed, []

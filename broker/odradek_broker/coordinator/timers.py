@@ -1,8 +1,8 @@
 """Named deadlines as data.
 
-Nothing here knows what time it is: the owner asks what is due at a moment it names. Setting a name
-again moves its deadline. Moving one to a later moment, which every heartbeat does, costs a
-dictionary write: the heap entry stays where it is and is corrected when it comes up.
+The timers read no clock: the owner asks what is due at a given time. Setting a name again moves its
+deadline. Moving one to a later moment, which every heartbeat does, costs a dictionary write: the
+heap entry stays, and is corrected when it is at the top of the heap.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Generic, TypeVar
 
 Name = TypeVar("Name", bound=Hashable)
 
-#: A heap may hold this many stale entries, and as many as there are deadlines, before it is
-#: rebuilt.
+#: A heap may have this many stale entries besides the number of deadlines before it is rebuilt.
 _STALE_MAX = 64
 
 
@@ -38,12 +37,12 @@ class Timers(Generic[Name]):
         return name in self._deadlines
 
     def deadline(self, name: Name) -> int | None:
-        """When a name is due; None if it is not set."""
+        """The deadline of a name; None if it is not set."""
         found = self._deadlines.get(name)
         return None if found is None else found[0]
 
     def set(self, name: Name, at_ms: int) -> None:
-        """Let `name` be due at `at_ms`, and at no other time."""
+        """Set the deadline of `name` to `at_ms`, in place of an earlier one."""
         held = self._deadlines.get(name)
         self._sequence += 1
         self._deadlines[name] = (at_ms, self._sequence)
@@ -52,13 +51,14 @@ class Timers(Generic[Name]):
             self._tidy()
 
     def cancel(self, name: Name) -> None:
-        """Forget a deadline; nothing happens if it is not set."""
+        """Cancel a deadline; nothing happens if it is not set."""
         self._deadlines.pop(name, None)
 
     def pop_due(self, now_ms: int) -> Name | None:
-        """The earliest name that is due at `now_ms`, now forgotten; None if there is none.
+        """Remove and return the name with the earliest deadline that is due at `now_ms`; None if
+        there is none.
 
-        One at a time, so that what the first one causes may cancel the second.
+        One name at a time, so that the action for the first may cancel the second.
         """
         self._settle()
         if not self._heap or self._heap[0][0] > now_ms:
@@ -68,7 +68,7 @@ class Timers(Generic[Name]):
         return name
 
     def due(self, now_ms: int) -> list[Name]:
-        """All names that are due at `now_ms`, earliest first, now forgotten."""
+        """Remove and return all names that are due at `now_ms`, the earliest first."""
         names = []
         while (name := self.pop_due(now_ms)) is not None:
             names.append(name)
@@ -80,7 +80,7 @@ class Timers(Generic[Name]):
         return self._heap[0][0] if self._heap else None
 
     def _settle(self) -> None:
-        """Make the top of the heap a deadline that holds."""
+        """Remove stale entries from the top of the heap."""
         heap = self._heap
         while heap:
             at_ms, sequence, name = heap[0]
@@ -88,7 +88,8 @@ class Timers(Generic[Name]):
             if held == (at_ms, sequence):
                 return
             if held is None or held[0] < at_ms:
-                # Cancelled, or moved forward: then the true entry was pushed and is elsewhere.
+                # The deadline was cancelled, or set to an earlier time, which has an entry of its
+                # own.
                 heapq.heappop(heap)
             else:
                 heapq.heapreplace(heap, (*held, name))

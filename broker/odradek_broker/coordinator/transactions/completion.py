@@ -1,9 +1,10 @@
 """The way from a durable decision to the end of a transaction: its markers, then its Complete
 record (T-33, T-40, T-43).
 
-A decision is never taken back, so this goes on until every partition has its marker. What a shard
-wants of the rest of the broker, a new producer id or markers, is an effect in its outbox; `Effects`
-carries it out after the decision that it comes from, and its result is the shard's next decision.
+A decision is never undone: markers are requested until every partition has its marker. A request of
+a shard to the rest of the broker, for a new producer id or for markers, is an effect in its outbox.
+`Effects` carries out the effect after the decision that it comes from, and the result leads to the
+shard's next decision.
 """
 
 from __future__ import annotations
@@ -65,13 +66,14 @@ class TimerName(NamedTuple):
 
 log = structlog.get_logger("odradek.transactions")
 
-#: Transactions whose markers are on their way at the same time; the others wait their turn.
+#: The most transactions of a shard whose markers are being written; further ones wait.
 MARKERS_IN_FLIGHT_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
 class SendMarkers:
-    """Markers for the partitions' leaders to write; the codes are given to `markers_answered`."""
+    """A request for markers of the partitions' leaders; the codes are given to
+    `markers_answered`."""
 
     transactional_id: str
     request: MarkerRequest
@@ -79,7 +81,8 @@ class SendMarkers:
 
 @dataclass(frozen=True, slots=True)
 class TakeProducerId:
-    """A producer id is needed. `decide` goes on with it, or with None if there is none."""
+    """A request for a producer id. `decide` is called with the id, or with None if there is
+    none."""
 
     transactional_id: str
     decide: Callable[[int | None, Instant], Outcome]
@@ -88,7 +91,7 @@ class TakeProducerId:
 
 @dataclass(frozen=True, slots=True)
 class DecideAgain:
-    """A call that was parked may go on."""
+    """A parked call that may be decided."""
 
     decide: Callable[[Instant], Outcome]
 
@@ -97,7 +100,7 @@ Effect = SendMarkers | TakeProducerId | DecideAgain
 
 
 class EffectsCore(Core, Protocol):
-    """A core with effects."""
+    """A core that requests effects."""
 
     outbox: deque[Effect]
 
@@ -126,10 +129,10 @@ class Effects(Generic[C]):
         self._markers_in_flight = 0
 
     def carry_out(self, runtime: Runtime[C]) -> None:
-        """Do what the shard wants done, until it wants nothing more.
+        """Carry out the effects of the shard, until its outbox is empty.
 
-        Answers that are there at once come back in here; the outer call does their work too, so
-        that nothing nests deeper and deeper.
+        An effect that completes at once calls this method again; the outer call carries out the
+        further effects too, so that calls do not nest without end.
         """
         if runtime in self._at_work:
             return
@@ -200,9 +203,9 @@ class Completion:
     """Ends the decided transactions of one shard; `transactions`, `timers` and `outbox` are the
     shard's.
 
-    `coordinator_epoch`: the partition's leader epoch, in every marker (T-57). `exists`: is there
-    such a partition? Markers for deleted topics are not needed (T-43). `on_complete`: an id may
-    begin its next transaction.
+    `coordinator_epoch`: the partition's leader epoch, in every marker (T-57). `exists`: true for an
+    existing partition; deleted topics need no markers (T-43). `on_complete` is called with an id
+    that may begin its next transaction.
     """
 
     def __init__(
@@ -227,11 +230,11 @@ class Completion:
         self._under_way: dict[str, MarkerProgress] = {}
 
     def is_under_way(self, name: str) -> bool:
-        """Is the id's transaction decided, and its Complete record not durable?"""
+        """True if the transaction of the id is decided and its Complete record is not durable."""
         return name in self._under_way
 
     def begin(self, name: str, now: Instant) -> Outcome:
-        """The decision is durable: write the markers, then that they are written."""
+        """Begin to write the markers of a transaction whose decision is durable."""
         held = self._transactions.get(name)
         if held is None or not held.state.is_prepared:
             return Outcome()
@@ -276,7 +279,7 @@ class Completion:
         return self._complete(name, now)
 
     def clear(self) -> None:
-        """This broker coordinates these ids no more."""
+        """Drop everything: this broker does not coordinate the ids any more."""
         self._under_way.clear()
 
     # --- Inside ---
@@ -286,8 +289,8 @@ class Completion:
         self._timers.set(timer, now.monotonic_ms + progress.backoff_ms())
 
     def _complete(self, name: str, now: Instant) -> Outcome:
-        """Write the Complete record (T-33). Later requests build on it at once; their records
-        follow it."""
+        """Write the Complete record (T-33). Later requests use the new state at once; their records
+        follow the Complete record."""
         before = self._transactions[name]
         after = complete_transaction(before, now.wall_ms)
         check_step(name, before.state, after.state)

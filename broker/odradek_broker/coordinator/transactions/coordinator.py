@@ -1,8 +1,8 @@
-"""The transaction coordinator of this broker: which shard has an id, and is it ready?
+"""The transaction coordinator of this broker: finds the shard of a transactional id.
 
 Transactional ids are spread over the partitions of `__transaction_state` (T-01); this broker
 coordinates those whose partition it leads. Each partition has a `TransactionShard` that decides and
-a `Runtime` that writes; here is what the shards ask of the rest of the broker.
+a `Runtime` that writes; this module carries out what the shards request of the rest of the broker.
 """
 
 from __future__ import annotations
@@ -67,9 +67,10 @@ class Metadata(PartitionCounts, Protocol):
 
 
 class TransactionCoordinator:
-    """Every call gives a `Deferred`; it holds an error at once where the shard cannot be asked.
+    """The transaction coordinator. Requests return a `Deferred`, which has an error at once if the
+    shard is not available.
 
-    `next_producer_id` gives an id that was never given out (P-29), or None if that failed;
+    `next_producer_id` gives a producer id that was never used (P-29), or None after an error;
     `write_marker` is `MarkerWriter.write`. `observer` is told of all that happens to transactional
     ids.
     """
@@ -93,8 +94,8 @@ class TransactionCoordinator:
         self._observer = observer
         self._is_full = False
         effects: Effects[TransactionShard] = Effects(next_producer_id, write_marker)
-        #: Partitions' leader epochs are those of this start, and durable when the load begins:
-        #: markers carry them (T-57, T-58).
+        #: Each core has the partition's leader epoch of this start, which is durable when the load
+        #: begins: markers have it (T-57, T-58).
         self.shards: Shards[TransactionShard] = Shards(
             TRANSACTIONS_TOPIC,
             "transactions",
@@ -124,7 +125,7 @@ class TransactionCoordinator:
         return self._leader_epoch(index) != shard.coordinator_epoch
 
     def _has_room(self) -> bool:
-        """May there be another id? (D11)"""
+        """True if there is room for another id (D11)."""
         most = self._settings.max_transactional_ids
         held = sum(len(shard.transactions) for shard in self.shards.cores)
         if held >= most and not self._is_full:
@@ -160,7 +161,7 @@ class TransactionCoordinator:
     # --- Requests ---
 
     def init_producer_id(self, call: InitCall) -> Deferred[InitAnswer]:
-        """T-10 from the timeout on, T-11 to T-16."""
+        """InitProducerId (T-10 from the check of the timeout on, T-11 to T-16)."""
         if not call.enable_two_phase_commit and not (
             0 < call.timeout_ms <= self._settings.transaction_max_timeout_ms
         ):
@@ -172,7 +173,7 @@ class TransactionCoordinator:
         )
 
     def add_partitions(self, call: AddCall) -> Deferred[ErrorCode]:
-        """T-20: all of them or none."""
+        """Add partitions, all of them or none (T-20)."""
         return self._add(call, PARK_CLIENT_MS).map(
             lambda codes: next(iter(codes.values()), ErrorCode.NONE)
         )
@@ -201,8 +202,9 @@ class TransactionCoordinator:
         *,
         add: bool,
     ) -> Deferred[Mapping[TopicPartition, ErrorCode]]:
-        """T-61, T-62: see `interfaces.TransactionVerifier`. Adding waits for the markers of the
-        producer's last transaction for a while, rather than answering 51 at once (T-68)."""
+        """Verify that partitions belong to the transaction, or add them (T-61, T-62); see
+        `TransactionVerifier`. An addition waits a while for the markers of the producer's last
+        transaction before it is answered CONCURRENT_TRANSACTIONS (T-68)."""
         call = AddCall(
             transactional_id, producer_id, producer_epoch, frozenset(partitions), VERSION_2
         )
@@ -215,7 +217,7 @@ class TransactionCoordinator:
         )
 
     def describe(self, transactional_id: str) -> Deferred[tuple[ErrorCode, Transaction | None]]:
-        """The state of an id; TRANSACTIONAL_ID_NOT_FOUND if nothing is known of it."""
+        """The state of an id; TRANSACTIONAL_ID_NOT_FOUND for an unknown id."""
 
         def select(shard: TransactionShard) -> tuple[ErrorCode, Transaction | None]:
             held = shard.transactions.get(transactional_id)
@@ -225,7 +227,7 @@ class TransactionCoordinator:
         return self.shards.read(transactional_id, select, lambda error: (error, None))
 
     def list_all(self) -> Deferred[tuple[ErrorCode, list[Transaction]]]:
-        """Every id that is coordinated here, or why they cannot be told."""
+        """Every id that this broker coordinates, or the error of a core that is not available."""
         return self.shards.read_all(lambda shard: shard.transactions.values())
 
     def abort_open(self, transactional_id: str) -> bool:
@@ -245,7 +247,7 @@ class TransactionCoordinator:
     # --- For metrics and tools ---
 
     def transactions(self) -> Iterator[Transaction]:
-        """All ids that are loaded, as they are now."""
+        """All ids that are loaded, in their current state."""
         for shard in self.shards.cores:
             yield from shard.transactions.values()
 

@@ -41,9 +41,10 @@ VERSION_2 = 2
 
 
 class InitCall(NamedTuple):
-    """An InitProducerId with a transactional id. -1 and -1 for a producer that knows none yet.
+    """An InitProducerId with a transactional id. Producer id and epoch are -1 if the producer has
+    none yet.
 
-    `client`, here and below, is who asks, for people; empty where it is the broker itself.
+    `client`, here and below: the client that asks, for people; empty if the broker itself asks.
     """
 
     transactional_id: str
@@ -67,8 +68,8 @@ class EndCall(NamedTuple):
 
 
 class AddCall(NamedTuple):
-    """Partitions for a transaction. `version` as in `EndCall`. `group`: the group whose offsets the
-    partition has."""
+    """Partitions for a transaction. `version` as in `EndCall`. `group`: the group whose offsets are
+    committed, if the partition is one of `__consumer_offsets`."""
 
     transactional_id: str
     producer_id: int
@@ -93,7 +94,7 @@ class InitAnswer(NamedTuple):
 
 
 class EndAnswer(NamedTuple):
-    """The answer to EndTxn: the identity to go on with."""
+    """The answer to EndTxn, with the producer id and epoch to use from then on."""
 
     error: ErrorCode
     producer_id: int = -1
@@ -102,8 +103,8 @@ class EndAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision. `after` is what to record, if anything, and `producer_id` and `epoch` the
-    identity to answer; `ongoing_*` that of a transaction that was kept (KIP-939)."""
+    """A decision. `after`: the state to record, if any. `producer_id` and `epoch`: the identity to
+    answer. `ongoing_*`: the identity of a transaction that was kept (KIP-939)."""
 
     error: ErrorCode = _E.NONE
     after: Transaction | None = None
@@ -122,8 +123,9 @@ def fence_producer(
 ) -> Decision:
     """Abort an open transaction under an epoch that its producer does not have.
 
-    One raise: the markers carry it, and the next identity that is given out is another one. It is
-    made from what is stored, so that one that could not be recorded is not made twice (T-14).
+    The epoch is raised once: the markers have the raised epoch, and the next identity that is given
+    to a client is a later one. The new epoch is computed from the stored state, so that a fence
+    that could not be recorded does not raise it twice (T-14).
     """
     epoch = min(held.epoch + 1, EPOCH_MAX)
     next_id, next_epoch = held.next_producer_id, held.next_epoch
@@ -133,7 +135,8 @@ def fence_producer(
         rotates = is_exhausted(next_epoch)
         next_epoch += 1
     if rotates:
-        # A retried EndTxn is answered the stored identity: it must be one to use (T-66).
+        # The stored identity answers a retried EndTxn, so it must be one that a producer can use
+        # (T-66).
         if fresh_id is None:
             return NEEDS_PRODUCER_ID
         previous_id = held.identity[0]
@@ -154,8 +157,8 @@ def fence_producer(
 def decide_init_producer_id(
     held: Transaction | None, call: InitCall, fresh_id: int | None, wall_ms: int
 ) -> Decision:
-    """The effect of an InitProducerId (T-12). The caller has seen that no step of the id is on its
-    way."""
+    """The effect of an InitProducerId (T-12). The caller has checked that no transition of the id
+    is pending."""
     timeout_ms = NO_TIMEOUT_MS if call.enable_two_phase_commit else call.timeout_ms
     if held is None:
         return _first_identity(call.transactional_id, timeout_ms, fresh_id, wall_ms)
@@ -166,7 +169,7 @@ def decide_init_producer_id(
         return Decision(_E.PRODUCER_FENCED)
     if held.state is _S.ONGOING:
         if given and (call.producer_id, call.epoch) != held.identity:
-            # Whoever was fenced must not abort what its successor has begun.
+            # A fenced producer must not abort the transaction of its successor.
             return Decision(_E.PRODUCER_FENCED)
         if call.keep_prepared:
             return _keep(held, timeout_ms, fresh_id, wall_ms)
@@ -180,7 +183,7 @@ def decide_init_producer_id(
         last_update_ms=wall_ms,
     )
     if given and call.epoch == held.last_epoch:
-        # The raise was made and its answer lost.
+        # The epoch was raised already, and the answer was lost.
         return _answered(fresh)
     if given and (call.producer_id, call.epoch) != (held.producer_id, held.epoch):
         return Decision(_E.PRODUCER_FENCED)
@@ -259,8 +262,8 @@ def _keep(held: Transaction, timeout_ms: int, fresh_id: int | None, wall_ms: int
 def decide_add_partitions(
     held: Transaction | None, call: AddCall, pending: bool, wall_ms: int
 ) -> Decision:
-    """The effect of an AddPartitionsToTxn (T-20). `pending`: another step is on its way, which
-    counts before identity (KAFKA-18660)."""
+    """The effect of an AddPartitionsToTxn (T-20). `pending`: another transition is not durable yet,
+    which is checked before the identity (KAFKA-18660)."""
     if held is None:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
     if pending or held.state.is_prepared:
@@ -270,7 +273,7 @@ def decide_add_partitions(
     if held.epoch != call.epoch:
         return Decision(_E.PRODUCER_FENCED)
     if held.next_epoch != NO_PRODUCER_EPOCH:
-        # A kept transaction waits for its end and takes nothing more (T-73).
+        # A kept transaction waits to be ended and accepts no more partitions (T-73).
         return Decision(_E.PRODUCER_FENCED)
     ongoing = held.state is _S.ONGOING
     if ongoing and held.partitions.issuperset(call.partitions):
@@ -287,8 +290,8 @@ def decide_add_partitions(
 
 
 def verify_partitions(held: Transaction | None, call: AddCall) -> dict[TopicPartition, ErrorCode]:
-    """A code for each partition, NONE if it was added (T-22). A step on its way does not matter:
-    the log checks again."""
+    """A code for each partition, NONE if it was added (T-22). A pending transition does not matter,
+    because the log checks again."""
     error = _E.NONE
     if held is None or held.producer_id != call.producer_id:
         error = _E.INVALID_PRODUCER_ID_MAPPING
@@ -315,8 +318,8 @@ def decide_end(
     pending = pending or held.state.is_prepared
     if call.version >= VERSION_2:
         if pending:
-            # Before any look at the identity: a producer that has gone on to the next transaction
-            # shows one that is not stored yet, and must not be fenced for it.
+            # Checked before the identity: a producer that has begun its next transaction has an
+            # identity that is not stored yet, and must not be fenced for it.
             return Decision(_E.CONCURRENT_TRANSACTIONS)
         return _end_v2(held, call, fresh_id, wall_ms)
     producer_id, epoch = held.identity
@@ -350,7 +353,8 @@ def _end_v2(held: Transaction, call: EndCall, fresh_id: int | None, wall_ms: int
     )
     if call.producer_id != stored_id and not after_overflow:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
-    # What ended in version 1 did not raise the epoch: there, an older one is a fenced instance's.
+    # The end of a transaction of version 1 does not raise the epoch: then an older epoch is a
+    # fenced producer's.
     raised = held.client_version >= VERSION_2 and call.epoch + 1 == stored_epoch
     retry = after_overflow or raised
     if not retry and call.epoch != stored_epoch:
@@ -364,7 +368,8 @@ def _end_v2(held: Transaction, call: EndCall, fresh_id: int | None, wall_ms: int
 
 
 def _prepare_v2(held: Transaction, call: EndCall, fresh_id: int | None, wall_ms: int) -> Decision:
-    """Decide under a new epoch, and answer the identity to go on with (T-63, T-64)."""
+    """Record the decision under a new epoch, and answer the identity to use from then on (T-63,
+    T-64)."""
     kept = held.next_epoch != NO_PRODUCER_EPOCH
     client_id, client_epoch = held.identity
     after = replace(
@@ -374,7 +379,7 @@ def _prepare_v2(held: Transaction, call: EndCall, fresh_id: int | None, wall_ms:
         last_epoch=client_epoch,
         client_version=VERSION_2,
         last_update_ms=wall_ms,
-        # An abort of nothing has no beginning of its own.
+        # An abort without a transaction has no start time of its own.
         start_ms=held.start_ms if held.state is _S.ONGOING else wall_ms,
     )
     if is_exhausted(client_epoch):

@@ -1,6 +1,6 @@
 """The events of transactional ids: an observer is given one at the moment of each decision.
 
-The words are in `odradek_broker.explain.transactions`.
+`odradek_broker.explain.transactions` puts them into words.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StepDecided(NamedTuple):
 
 
 class StepNotRecorded(NamedTuple):
-    """The record of a step was refused. `call`: None where the coordinator took the step."""
+    """The record of a step was refused. `call`: None for a step of the coordinator itself."""
 
     transactional_id: str
     cause: Cause

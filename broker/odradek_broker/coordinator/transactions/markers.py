@@ -1,9 +1,8 @@
-"""The markers that end transactions: which are left, and writing them (rules T-40 to T-45).
+"""The markers that end transactions: their progress, and writing them (rules T-40 to T-45).
 
 `MarkerProgress` keeps, for a transaction that is being ended, the partitions without a marker. The
 transaction coordinator of this broker and WriteTxnMarkers from the network both write through
-`MarkerWriter`, at each partition's leader, so that a marker means the same whoever asked for it
-(D8).
+`MarkerWriter`, at each partition's leader, so that a marker has the same effect in both cases (D8).
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ PartitionCodes = Mapping[TopicPartition, ErrorCode]
 class MarkerRequest:
     """End one producer's transaction in these partitions (T-40).
 
-    `commit` False aborts. `transaction_version`: 2 where the epoch was raised for this marker, so
-    that it must be above the data's (T-41).
+    `commit` False aborts. `transaction_version`: 2 if the epoch was raised for this marker, and so
+    must be higher than that of the data (T-41).
     """
 
     producer_id: int
@@ -50,7 +49,7 @@ WriteMarker = Callable[[MarkerRequest], Deferred[MarkerResults]]
 
 _E = ErrorCode
 
-#: Between two attempts: the first and the longest pause.
+#: The first and the longest pause between two attempts.
 BACKOFF_MS = 100
 BACKOFF_MAX_MS = 10_000
 
@@ -84,7 +83,7 @@ ANSWERS: dict[ErrorCode, MarkerAnswer] = {
 
 
 class MarkerProgress:
-    """The markers of one prepared transaction. Soft state: after a restart all are written
+    """The markers of one prepared transaction. Not stored: after a restart all markers are written
     again."""
 
     __slots__ = ("attempts", "coordinator_epoch", "in_flight", "remaining", "transaction")
@@ -97,7 +96,7 @@ class MarkerProgress:
         self.in_flight = False
 
     def request(self) -> MarkerRequest:
-        """Markers for what is left (T-40)."""
+        """The request for the markers that are missing (T-40)."""
         transaction = self.transaction
         return MarkerRequest(
             producer_id=transaction.producer_id,
@@ -119,9 +118,10 @@ class MarkerProgress:
         codes: Mapping[TopicPartition, ErrorCode],
         exists: Callable[[TopicPartition], bool],
     ) -> dict[MarkerAnswer, list[TopicPartition]]:
-        """Take one round of answers; what they mean, by meaning.
+        """Take the answers to one request; the partitions by the meaning of their answer.
 
-        A partition without an answer is asked again; one whose topic is gone needs no marker.
+        A partition without an answer is asked again; a partition whose topic is deleted needs no
+        marker.
         """
         self.in_flight = False
         self.attempts += 1
@@ -140,14 +140,14 @@ class Leadership(Protocol):
     """The leaders in the cluster metadata."""
 
     def leader_of(self, name: str, partition: int, /) -> int | None:
-        """The node that leads; None if there is no such partition."""
+        """The node id of the leader; None if there is no such partition."""
         ...
 
 
 class MarkerWriter:
     """Writes markers into the partitions that this broker leads.
 
-    `partition` finds such a partition; `offsets_marker_written` is told of the markers on
+    `partition` finds a partition; `offsets_marker_written` is called with the markers in
     `__consumer_offsets` (O-17; see `GroupCoordinator.marker_written`).
     """
 
@@ -168,9 +168,8 @@ class MarkerWriter:
     def write(self, marker: MarkerRequest) -> Deferred[MarkerResults]:
         """Write a producer's markers; resolves when all of them are durable or refused.
 
-        Codes (T-43): NONE; 3 where there is no such partition and 6 where another broker leads it;
-        47 and 52 where a newer producer or coordinator wrote before (T-41); 56 after an error of
-        the disk.
+        Codes (T-43): NONE; 3 if there is no such partition, 6 if another broker leads it; 47 and 52
+        if a newer producer or coordinator has written (T-41); 56 after an error of the disk.
         """
         partitions = list(dict.fromkeys(marker.partitions))
         return gather([self._write_to(partition, marker) for partition in partitions]).map(

@@ -1,14 +1,13 @@
 """The transactional ids of one partition of `__transaction_state`: the core that a runtime runs.
 
-Records are replayed when they are appended, and answers wait until they are durable; so the outside
-sees what T-03 asks for. Between the two a step is pending (`PendingTransitions`), and what would
-build on it is answered CONCURRENT_TRANSACTIONS, but for more partitions in an open transaction:
-those are simply added. Partitions for the next transaction wait while the last one is being ended
-(`Parking`, T-68): markers usually take less time than the pause that clients make after
-CONCURRENT_TRANSACTIONS.
+Records are replayed when they are appended, and answers wait until the records are durable (T-03).
+In between a transition is pending (`PendingTransitions`), and requests that depend on it are
+answered CONCURRENT_TRANSACTIONS, except for further partitions of an open transaction, which are
+added. Partitions for the next transaction wait while the last one is being ended (`Parking`, T-68):
+markers usually take less time than the pause that clients make after CONCURRENT_TRANSACTIONS.
 
-What cannot be decided here (producer ids, markers) goes into `outbox`; whoever runs the shard takes
-it from there and comes back with the answers.
+Requests to the rest of the broker (for producer ids and markers) go into `outbox`; `Effects`
+carries them out and calls back with the answers.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ from odradek_protocol.stored import transaction_log
 
 
 class TransactionSettings(Protocol):
-    """The broker's settings, as the coordinator reads them."""
+    """The settings of the broker that the coordinator reads."""
 
     @property
     def transaction_max_timeout_ms(self) -> int: ...
@@ -91,8 +90,8 @@ class TransactionSettings(Protocol):
 _E = ErrorCode
 _S = TransactionState
 
-#: Where a broker under test may die once a record is durable: by its state, or else by what wrote
-#: it.
+#: The points at which a broker under test may die once a record is durable: by the state that is
+#: recorded, or by the cause of the record.
 _DECISION_DURABLE = {
     _S.PREPARE_COMMIT: FaultPoint.PREPARE_COMMIT_DURABLE,
     _S.PREPARE_ABORT: FaultPoint.PREPARE_ABORT_DURABLE,
@@ -123,12 +122,13 @@ class PendingTransitions:
         self._targets: dict[str, _Target] = {}
 
     def target(self, name: str) -> TransactionState | None:
-        """The state of the transition that is under way; None if there is none."""
+        """The state to which a pending transition leads; None if there is none."""
         pending = self._targets.get(name)
         return None if pending is None else pending.state
 
     def is_busy(self, name: str) -> bool:
-        """True while a transition is not durable, or a decision's Complete record is not."""
+        """True while a transition is not durable, or a decided transaction has no durable Complete
+        record."""
         return name in self._targets or self._completion.is_under_way(name)
 
     def record(
@@ -141,8 +141,8 @@ class PendingTransitions:
         *,
         fences: bool = False,
     ) -> Outcome:
-        """Decide on a transition. `fences`: it goes through PrepareEpochFence, on the coordinator's
-        own account."""
+        """Decide on a transition. `fences`: the transition goes through PrepareEpochFence, because
+        the coordinator itself fences the producer."""
         name = after.transactional_id
         before = self._transactions.get(name)
         state = before.state if before is not None else _S.EMPTY
@@ -151,7 +151,7 @@ class PendingTransitions:
             state = _S.PREPARE_EPOCH_FENCE
         check_step(name, state, after.state)
         pending = self._targets[name] = _Target(state if fences else after.state)
-        # Told now: what is refused because of it comes after it.
+        # The observer is called at once, before the refusals that the pending transition causes.
         if call is not None:
             self._observer(StepDecided(name, cause, call, before, after))
         elif before is not None:
@@ -181,8 +181,8 @@ class PendingTransitions:
         now: Instant,
         partitions: Sequence[TopicPartition] = (),
     ) -> Outcome:
-        """Answer a refusal. It has no records, but waits until the state that it shows is
-        durable."""
+        """Answer a refusal. The answer has no records, but waits until the state that it depends on
+        is durable."""
         if error is not _E.NONE:
             name = call.transactional_id
             held, state = self._transactions.get(name), self.target(name)
@@ -195,7 +195,7 @@ class PendingTransitions:
         decide: Callable[[int | None, Instant], Outcome],
         refuse: Callable[[ErrorCode], None],
     ) -> Outcome:
-        """Ask for a producer id; until it is there, whoever needs it has a transition pending."""
+        """Request a producer id; until it arrives, the id has a pending transition."""
         pending = self._targets[name] = _Target(_S.EMPTY)
 
         def go_on(given: int | None, now: Instant) -> Outcome:
@@ -210,7 +210,7 @@ class PendingTransitions:
         return Outcome()
 
     def remove(self, expired: Sequence[Transaction]) -> Outcome:
-        """Forget ids that nobody uses (T-06)."""
+        """Remove unused ids (T-06)."""
         if not expired:
             return Outcome()
         for held in expired:
@@ -221,7 +221,7 @@ class PendingTransitions:
             for held in expired:
                 name = held.transactional_id
                 self._targets.pop(name, None)
-                # After an error the next scan finds it again.
+                # After an error the next scan finds the id again.
                 if error is _E.NONE:
                     self._observer(IdExpired(name, held, then.wall_ms))
             return Outcome()
@@ -231,7 +231,7 @@ class PendingTransitions:
 
 
 class _Target:
-    """The state that an id is on its way to; each transition has its own object."""
+    """The state that a transition leads to; each transition has its own object."""
 
     __slots__ = ("state",)
 
@@ -239,14 +239,14 @@ class _Target:
         self.state = state
 
 
-#: How long the partitions of a batch wait (T-68).
+#: How long a request to add the partitions of a batch waits (T-68).
 PARK_MS = 2_000
 
-#: How long a client's AddPartitionsToTxn does, which has an answer for it (T-20): shorter than the
-#: pause that clients make after CONCURRENT_TRANSACTIONS, longer than markers usually take.
+#: How long a client's AddPartitionsToTxn waits (T-20): shorter than the pause that clients make
+#: after CONCURRENT_TRANSACTIONS, longer than markers usually take.
 PARK_CLIENT_MS = 50
 
-#: How many calls of one id may wait.
+#: The most parked calls of one id.
 PARKED_MAX = 100
 
 
@@ -258,14 +258,14 @@ class ParkedCall(NamedTuple):
     until_ms: int
 
     def answer(self, error: ErrorCode) -> Reply[PartitionCodes]:
-        """The same code for every partition, whatever becomes of the records before it."""
+        """Answer every partition with the same code, also if the records before it are refused."""
         codes = dict.fromkeys(self.call.partitions, error)
         return Reply(self.deferred, codes, lambda _: codes)
 
 
 class Parking:
-    """The parked calls of one shard. Each has a deadline in the shard's timers, which is its
-    name."""
+    """The parked calls of one shard. The name of its deadline in the shard's timers identifies a
+    parked call."""
 
     def __init__(self, timers: Timers[TimerName]) -> None:
         self._timers = timers
@@ -274,7 +274,7 @@ class Parking:
         self._next_number = 0
 
     def park(self, call: AddCall, deferred: Deferred[PartitionCodes], until_ms: int) -> bool:
-        """Wait until then; False if too many calls of the id do."""
+        """Park the call until then; False if too many calls of the id are parked."""
         name = call.transactional_id
         if len(self._of_id.get(name, ())) >= PARKED_MAX:
             return False
@@ -286,11 +286,11 @@ class Parking:
         return True
 
     def of_id(self, transactional_id: str) -> list[TimerName]:
-        """The calls of an id that wait, the first one first."""
+        """The parked calls of an id, the first one first."""
         return list(self._of_id.get(transactional_id, ()))
 
     def take(self, timer: TimerName) -> ParkedCall | None:
-        """A call that waits no more; None if it was taken before."""
+        """Remove and return a parked call; None if it was removed before."""
         parked = self._calls.pop(timer, None)
         if parked is not None:
             self._timers.cancel(timer)
@@ -301,19 +301,20 @@ class Parking:
         return parked
 
     def clear(self) -> list[ParkedCall]:
-        """All calls, which wait no more."""
+        """Remove and return all parked calls."""
         return [parked for timer in list(self._calls) if (parked := self.take(timer)) is not None]
 
 
-#: Tombstones in one batch. What is left over is written by the next check for expired ids.
+#: The most tombstones in one batch. The next check for expired ids writes the others.
 TOMBSTONES_MAX = 1_000
 _EXPIRY_PAUSE_MS = 1_000
 
 
 class TransactionShard:
-    """Decides for its ids; see `runtime.Core` for who calls what.
+    """The core of one partition of `__transaction_state`; see `runtime.Core`.
 
-    `coordinator_epoch` and `exists`: see `Completion`. `has_room`: may there be another id (D11)?
+    `coordinator_epoch` and `exists`: see `Completion`. `has_room`: true if there is room for
+    another id (D11).
     """
 
     def __init__(
@@ -332,8 +333,8 @@ class TransactionShard:
         self._settings = settings
         self._observer = observer
         self._has_room = has_room
-        #: Ids with an open transaction, in the order in which they were opened, and since when by
-        #: the monotonic clock: what the timeout scan looks at.
+        #: Ids with an open transaction and its start by the monotonic clock, in the order of their
+        #: start: the scan for timeouts reads them.
         self._ongoing: dict[str, int] = {}
         self._added_at_ms = 0
         self._parking = Parking(self.timers)
@@ -354,7 +355,7 @@ class TransactionShard:
     # --- Replay: the only place where durable state changes ---
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """Take one record; keys of versions that we do not know are skipped.
+        """Apply one record; keys of unknown versions are skipped.
 
         DecodeError for a record that cannot be read.
         """
@@ -373,23 +374,24 @@ class TransactionShard:
             self._ongoing.pop(name, None)
 
     def loaded(self, now: Instant) -> Outcome:
-        """T-50e to T-50g: end what was decided; T-55, T-06: begin to look at the clock."""
+        """Resume the ends of decided transactions (T-50e to T-50g), and begin the scans for
+        timeouts (T-55) and expired ids (T-06)."""
         self._set_scan(now)
         self._set_expiry(now, self._expiry_interval_ms)
         for name in self._ongoing:
-            # How long they were open before this start only the wall clock can say.
+            # Only the wall clock can tell how long transactions were open before this start.
             open_ms = max(now.wall_ms - self.transactions[name].start_ms, 0)
             self._ongoing[name] = now.monotonic_ms - open_ms
         for name, held in self.transactions.items():
             if held.state.is_prepared:
                 partitions = sorted(held.partitions)
                 self._observer(CompletionResumed(name, held, partitions))
-                # One at a time: each may write a record.
+                # One transaction at a time: each may write a record.
                 self.outbox.append(DecideAgain(partial(self._completion.begin, name)))
         return Outcome()
 
     def closed(self, error: ErrorCode) -> Outcome:
-        """This broker coordinates these ids no more."""
+        """This broker does not coordinate the ids any more."""
         out = Outcome(replies=[parked.answer(error) for parked in self._parking.clear()])
         self._completion.clear()
         effects = list(self.outbox)
@@ -421,7 +423,8 @@ class TransactionShard:
         now: Instant,
         fresh_id: int | None = None,
     ) -> Outcome:
-        """T-11, T-12. The call itself was found valid (T-10)."""
+        """Decide an InitProducerId (T-11, T-12). The caller has checked the request itself
+        (T-10)."""
         name = call.transactional_id
         if self._pending.is_busy(name):
             answer = InitAnswer(_E.CONCURRENT_TRANSACTIONS)
@@ -458,7 +461,7 @@ class TransactionShard:
     def add(
         self, call: AddCall, deferred: Deferred[PartitionCodes], now: Instant, until_ms: int
     ) -> Outcome:
-        """T-20: all of the partitions, or none; one code for all of them.
+        """Add all partitions or none, with one code for all of them (T-20).
 
         Until `until_ms` of the monotonic clock the call waits for the end of the producer's last
         transaction before it is answered CONCURRENT_TRANSACTIONS.
@@ -480,7 +483,7 @@ class TransactionShard:
         return self._pending.record(Cause.ADD, decision.after, [reply], now, call)
 
     def verify(self, call: AddCall, deferred: Deferred[PartitionCodes], now: Instant) -> Outcome:
-        """T-22, T-62: are they in?"""
+        """Verify that the partitions are in the transaction (T-22, T-62)."""
         codes = verify_partitions(self.transactions.get(call.transactional_id), call)
         reply = Reply(deferred, codes, lambda error: dict.fromkeys(call.partitions, error))
         refused = [part for part, code in codes.items() if code is not _E.NONE]
@@ -502,7 +505,8 @@ class TransactionShard:
         now: Instant,
         fresh_id: int | None = None,
     ) -> Outcome:
-        """T-30, T-65. The answer goes when the decision is durable, before any marker (T-31)."""
+        """Decide an EndTxn (T-30, T-65). The answer is sent when the decision is durable, before
+        any marker (T-31)."""
         name = call.transactional_id
         cause = Cause.COMMIT if call.commit else Cause.ABORT
         decision = decide_end(
@@ -525,7 +529,7 @@ class TransactionShard:
     def markers_answered(
         self, sent: SendMarkers, codes: Mapping[TopicPartition, ErrorCode], now: Instant
     ) -> Outcome:
-        """See `EffectsCore`."""
+        """Take the answers to a request for markers; see `EffectsCore`."""
         return self._completion.answered(sent, codes, now)
 
     # --- Waiting for the end of the last transaction (T-68) ---
@@ -533,7 +537,7 @@ class TransactionShard:
     def _park(
         self, call: AddCall, deferred: Deferred[PartitionCodes], now: Instant, until_ms: int
     ) -> bool:
-        """Wait, if waiting can help: a decided transaction is being ended, and by us."""
+        """Park the call if its producer's last transaction is being ended."""
         held = self.transactions.get(call.transactional_id)
         if held is None or not held.state.is_prepared or until_ms <= now.monotonic_ms:
             return False
@@ -573,12 +577,12 @@ class TransactionShard:
         )
 
     def is_open(self, name: str, now: Instant) -> bool:
-        """True if the id has an ongoing transaction that nobody has begun to end."""
+        """True if the id has an ongoing transaction whose end has not begun."""
         held = self.transactions.get(name)
         return held is not None and held.state is _S.ONGOING and self._pending.target(name) is None
 
     def abort_timed_out(self, name: str, now: Instant) -> Outcome:
-        """Fence the producer and abort, if its time is still over."""
+        """Fence the producer and abort the transaction, if it still exceeds its timeout."""
         return self._abort_if(self._timed_out, name, now)
 
     def abort_open(self, name: str, now: Instant) -> Outcome:
@@ -599,7 +603,7 @@ class TransactionShard:
             return self._pending.take_producer_id(
                 name,
                 lambda given, then: self._abort_if(still, name, then, given),
-                lambda error: None,  # The next scan finds it again.
+                lambda error: None,  # The next scan finds the id again.
             )
         assert decision.after is not None
         return self._pending.record(Cause.TIMEOUT, decision.after, [], now, fences=True)

@@ -45,12 +45,12 @@ class TransactionState(IntEnum):
 
     @property
     def is_prepared(self) -> bool:
-        """Is the transaction decided, and are its markers on their way (T-32)?"""
+        """True if the transaction is decided and its markers are being written (T-32)."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
     def is_idle(self) -> bool:
-        """Is no transaction open, so that the id may expire (T-06)?"""
+        """True if no transaction is open, so that the id may expire (T-06)."""
         return self in _IDLE
 
 
@@ -71,13 +71,13 @@ STATE_OF_LABEL = {label: state for state, label in _LABELS.items()}
 
 _IDLE = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 
-#: A state to those it may be entered from.
+#: The states from which each state may be entered.
 ENTERED_FROM: dict[TransactionState, frozenset[TransactionState]] = {
     _S.EMPTY: _IDLE,
     _S.ONGOING: _IDLE | {_S.ONGOING},
     _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
-    # From an idle state only in transactions of version 2, whose client may not know whether
-    # anything was added (T-65).
+    # Only transactions of version 2 are entered from an idle state: their client may not know
+    # whether a partition was added (T-65).
     _S.PREPARE_ABORT: _IDLE | {_S.ONGOING, _S.PREPARE_EPOCH_FENCE},
     _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
     _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
@@ -85,10 +85,10 @@ ENTERED_FROM: dict[TransactionState, frozenset[TransactionState]] = {
     _S.PREPARE_EPOCH_FENCE: frozenset({_S.ONGOING}),
 }
 
-#: What may be in the log.
+#: The states that records may have.
 STORED_STATES = frozenset(_S) - {_S.DEAD, _S.PREPARE_EPOCH_FENCE}
 
-#: What a prepared transaction becomes when all of its markers are written.
+#: The state that follows a prepared one when all markers are written.
 COMPLETED: dict[TransactionState, TransactionState] = {
     _S.PREPARE_COMMIT: _S.COMPLETE_COMMIT,
     _S.PREPARE_ABORT: _S.COMPLETE_ABORT,
@@ -96,11 +96,12 @@ COMPLETED: dict[TransactionState, TransactionState] = {
 
 
 class IllegalTransition(RuntimeError):
-    """A transition that the table does not have: a bug, never a client's doing."""
+    """A transition that the table does not have: a bug of this program, not an error of a
+    client."""
 
 
 def check_step(transactional_id: str, before: TransactionState, after: TransactionState) -> None:
-    """IllegalTransition unless the table has this step."""
+    """Raise IllegalTransition unless the table has this step."""
     if before not in ENTERED_FROM[after]:
         raise IllegalTransition(
             f"transactional id {transactional_id!r} cannot go from {before.label} to {after.label}"
@@ -119,8 +120,8 @@ class End(Enum):
 
 Ending = End | ErrorCode
 
-#: Transactions of version 1 (EndTxn 0 to 4), by (state, commit) (T-30). A decided one never comes
-#: here: until its Complete record is durable a step is on its way.
+#: Transactions of version 1 (EndTxn 0 to 4), by (state, commit) (T-30). Decided transactions are
+#: refused before: a transition is pending until their Complete record is durable.
 END_V1: dict[tuple[TransactionState, bool], Ending] = {
     (_S.EMPTY, True): _E.INVALID_TXN_STATE,
     (_S.EMPTY, False): _E.INVALID_TXN_STATE,
@@ -132,8 +133,8 @@ END_V1: dict[tuple[TransactionState, bool], Ending] = {
     (_S.COMPLETE_ABORT, False): End.DONE,
 }
 
-#: Transactions of version 2 (EndTxn 5), by (state, commit, retry). A retry carries the epoch that
-#: the first attempt has raised; other epochs, and decided transactions, never come here (T-65).
+#: Transactions of version 2 (EndTxn 5), by (state, commit, retry). A retry has the epoch that the
+#: first attempt has raised; other epochs, and decided transactions, are refused before (T-65).
 END_V2: dict[tuple[TransactionState, bool, bool], Ending] = {
     (_S.EMPTY, False, True): _E.PRODUCER_FENCED,
     (_S.EMPTY, False, False): End.PREPARE,
@@ -156,8 +157,8 @@ END_V2: dict[tuple[TransactionState, bool, bool], Ending] = {
 
 EPOCH_MAX = 32_767
 
-#: An epoch from which on none may be given out any more: the last one exists so that the
-#: coordinator can always fence (T-13).
+#: From this epoch on no epoch is given to clients: the last one is left for the coordinator to
+#: fence with (T-13).
 EPOCH_EXHAUSTED = EPOCH_MAX - 1
 
 #: The timeout of a producer with two-phase commit: none (KIP-939).
@@ -179,7 +180,7 @@ NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 
 def is_exhausted(epoch: int) -> bool:
-    """May no epoch follow this one but the one that fences? (T-13)"""
+    """True if only the epoch that fences may follow this one (T-13)."""
     return epoch >= EPOCH_EXHAUSTED
 
 
@@ -208,12 +209,13 @@ class Transaction:
 
     @property
     def has_timeout(self) -> bool:
-        """Prepared transactions wait for their decision for as long as it takes (KIP-939)."""
+        """False for a producer with two-phase commit: its transaction waits for its decision
+        without limit (KIP-939)."""
         return self.timeout_ms != NO_TIMEOUT_MS
 
     @property
     def identity(self) -> tuple[int, int]:
-        """(producer id, epoch) that the client must show: the next one's, where one waits."""
+        """(producer id, epoch) that the client must use: the next identity, if there is one."""
         if self.next_epoch != NO_PRODUCER_EPOCH:
             return self.next_producer_id, self.next_epoch
         return self.producer_id, self.epoch
@@ -243,12 +245,12 @@ def encode(transaction: Transaction) -> Record:
 
 
 def tombstone(transactional_id: str) -> Record:
-    """The record that forgets a transactional id (T-06)."""
+    """The tombstone of a transactional id (T-06)."""
     return transaction_log.encode_key(transactional_id), None
 
 
 def decode(transactional_id: str, data: bytes) -> Transaction:
-    """The state in the value of a record. DecodeError if it cannot be."""
+    """The state in the value of a record. DecodeError if the value is not valid."""
     value = transaction_log.decode_value(data)
     status = value.transaction_status
     if status not in {int(state) for state in STORED_STATES}:
@@ -260,7 +262,7 @@ def decode(transactional_id: str, data: bytes) -> Transaction:
     )
     next_epoch = transaction_log.tagged_epoch(value, NEXT_EPOCH_TAG)
     if value.next_producer_id != NO_PRODUCER_ID and next_epoch == NO_PRODUCER_EPOCH:
-        # As Kafka writes it: a new producer id begins at epoch 0 (T-64).
+        # Kafka writes no epoch with a new producer id, which begins at epoch 0 (T-64).
         next_epoch = 0
     return Transaction(
         transactional_id=transactional_id,

@@ -1,13 +1,13 @@
-"""Where transactional batches wait until the coordinator knows of their partition (T-61, T-62,
-T-68).
+"""The verification of transactional batches: they wait until the coordinator knows of their
+partition (T-61, T-62, T-68).
 
-A partition in which the producer already has a transaction open lets its batches through at once:
-that is nearly all of them. The first one of a transaction asks the coordinator, with what comes
-behind it from the same producer kept in a queue, however long the answer takes (N-03, P-15).
+A batch is appended at once if its producer has a transaction open in the partition already: nearly
+all batches are. For the first batch of a transaction the coordinator is asked, and later batches of
+the same producer wait in a queue until the answer arrives (N-03, P-15).
 
-The coordinator may still be busy with the producer's last transaction (51): its markers are on
-their way. Asking again a moment later is cheaper than sending the client away, whose backoff is
-long.
+The coordinator may still be writing the markers of the producer's last transaction
+(CONCURRENT_TRANSACTIONS). Asking again a moment later is cheaper than answering so to the client,
+whose backoff is long.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class TransactionVerifier(Protocol):
         *,
         add: bool,
     ) -> Deferred[Mapping[TopicPartition, ErrorCode]]:
-        """Are these partitions part of the producer's open transaction?
+        """Verify that the partitions are part of the producer's open transaction.
 
-        `add` puts in what is missing, durably (T-61, as T-20); otherwise what is missing gets
+        With `add`, missing partitions are added durably (T-61, as T-20); otherwise they get
         TRANSACTION_ABORTABLE (T-62). The codes are the coordinator's own: the leader maps them.
         """
         ...
@@ -50,12 +50,12 @@ class TransactionVerifier(Protocol):
 _E = ErrorCode
 Answer = Deferred[Mapping[TopicPartition, ErrorCode]]
 
-#: How long to wait before the coordinator is asked again: at first, at most, and in all.
+#: The first, the longest and the total of the pauses before the coordinator is asked again.
 RETRY_FIRST_MS = 1
 RETRY_LONGEST_MS = 20
 RETRY_TOTAL_MS = 500
 
-#: Passes by itself: the coordinator is loading, moving or busy.
+#: Errors that pass by themselves: the coordinator is loading, moving or busy.
 TRANSIENT_ERRORS = frozenset(
     {
         _E.CONCURRENT_TRANSACTIONS,
@@ -71,9 +71,9 @@ TRANSIENT_ERRORS = frozenset(
 class UnverifiedAppend:
     """An append in a transaction that is not known to be open yet.
 
-    `base_sequence` is -1 for offsets. `add`: the producer speaks transactions v2, so that a missing
-    partition is added (T-61). `done` is called once, with NONE when it may be appended, and must
-    then append before it returns; or with the coordinator's own code.
+    `base_sequence` is -1 for offsets. `add`: the producer uses transactions of version 2, so that a
+    missing partition is added (T-61). `done` is called once: with NONE when the batch may be
+    appended, and then appends it before it returns; or with the code of the coordinator.
     """
 
     partition: Partition
@@ -96,8 +96,8 @@ class _Question(NamedTuple):
 
 
 class TransactionVerification:
-    """The appends of the broker that wait for the transaction coordinator's word. The queues are
-    bounded by the requests that connections may have in flight (N-14).
+    """The verification of this broker's transactional appends. The queues are bounded by the
+    requests that connections may have in flight (N-14).
 
     `verifies`: the present value of `transaction.partition.verification.enable`. While it is false,
     producers of version 1 are trusted to have added their partitions; those of version 2 never add
@@ -122,7 +122,7 @@ class TransactionVerification:
 
     @contextmanager
     def one_request(self) -> Iterator[None]:
-        """All partitions verified in here are one question to the coordinator."""
+        """Ask the coordinator once for all partitions that are verified within this context."""
         self._nesting += 1
         try:
             yield
@@ -134,8 +134,8 @@ class TransactionVerification:
                     self._verify_or_add(question, partitions).then(answer.resolve)
 
     def _ask_coordinator(self, append: UnverifiedAppend) -> Answer:
-        """Ask if the partition is in the producer's transaction; the answer may be about others
-        too."""
+        """Ask if the partition is in the producer's transaction; the answer may have other
+        partitions too."""
         question = _Question(
             append.transactional_id,
             append.producer_id,
@@ -159,19 +159,19 @@ class TransactionVerification:
 
     @property
     def waiting(self) -> int:
-        """The number of appends that wait."""
+        """The number of appends that wait for verification."""
         return sum(len(queue.waiting) for queue in self._queues.values())
 
     def may_append(
         self, partition: Partition, where: TopicPartition, producer_id: int, epoch: int
     ) -> bool:
-        """May a batch of this producer be appended without any further question?"""
+        """True if a batch of this producer may be appended without verification."""
         return (where, producer_id) not in self._queues and (
             partition.log.producers.has_open_transaction(producer_id, epoch)
         )
 
     def verify(self, append: UnverifiedAppend) -> None:
-        """Let it be appended now, or when the coordinator has said that it belongs there."""
+        """Let the batch be appended at once, or when the coordinator has verified its partition."""
         key = (append.where, append.producer_id)
         queue = self._queues.get(key)
         if queue is None:
@@ -225,13 +225,13 @@ class _ProducerQueue:
         self._begin_next()
 
     def _begin_next(self) -> None:
-        """The next append has all the time again."""
+        """Begin the verification of the next append, with a new time limit."""
         self._since_ms = self._clock.monotonic_ms()
         self._delay_ms = RETRY_FIRST_MS
 
     def proceed(self) -> None:
-        """Work off the queue until its first append must wait. Called again when the answer to that
-        is there."""
+        """Append until the first append has to wait. Called again when the answer for that append
+        arrives."""
         if self._at_work or self._paused:
             return
         self._at_work = True
@@ -261,7 +261,7 @@ class _ProducerQueue:
         self._answer = None
         code = answer.result().get(first.where, _E.UNKNOWN_SERVER_ERROR)
         if code is _E.NONE and not self._is_still_verified(first):
-            # A marker came in between: that was about the transaction before (T-68).
+            # A marker was written in between, which ended the transaction before (T-68).
             code = _E.CONCURRENT_TRANSACTIONS
         if code is _E.CONCURRENT_TRANSACTIONS and self._pause():
             return None
@@ -287,7 +287,7 @@ class _ProducerQueue:
         return _producers(first).is_verified(first.producer_id, self._guard)
 
     def _pause(self) -> bool:
-        """Ask again a little later; False if it has taken too long already."""
+        """Ask again a little later; False if the time limit has passed."""
         waited_ms = self._clock.monotonic_ms() - self._since_ms
         if waited_ms >= RETRY_TOTAL_MS:
             return False
@@ -306,9 +306,10 @@ def _producers(append: UnverifiedAppend) -> ProducerStateManager:
 
 
 def _has_open_transaction(append: UnverifiedAppend) -> bool:
-    """T-62, with the epoch: another one's transaction is another transaction (T-68)."""
+    """True if the transaction is open under this producer epoch (T-62); an older epoch belongs to
+    another transaction (T-68)."""
     try:
         producers = _producers(append)
     except StorageError:
-        return True  # The append will say what is wrong with the partition.
+        return True  # The append itself will report the error of the partition.
     return producers.has_open_transaction(append.producer_id, append.producer_epoch)
