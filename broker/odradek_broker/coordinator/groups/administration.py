@@ -1,6 +1,7 @@
 """The administration of groups: list, describe, delete, delete offsets (O-14).
 
-Nothing here changes anything: answers and records are returned."""
+The functions change nothing: they return answers and records.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ _CONSUMER_MEMBER = 1
 def consumer_described(
     group: ConsumerGroup, config: ConsumerGroupSettings, topics: Topics
 ) -> DescribedConsumerGroup:
-    """The group and its members, as ConsumerGroupDescribe answers."""
+    """The group and its members, in the form of ConsumerGroupDescribe."""
     return DescribedConsumerGroup(
         error_code=ErrorCode.NONE,
         group_id=group.group_id,
@@ -95,11 +96,12 @@ def consumer_not_described(
     )
 
 
-#: The kind of group that DescribeGroups knows, as ListGroups calls it (KIP-848).
+#: The only type of group that DescribeGroups knows, by its name in ListGroups (KIP-848).
 CLASSIC_TYPE = "classic"
 CONSUMER_TYPE = "consumer"
 
-#: How much goes into one batch. The bytes are well below the smallest sensible max.message.bytes.
+#: The most records of one batch. Their bytes are well below the smallest sensible
+#: max.message.bytes.
 BATCH_RECORDS_MAX = 1_000
 BATCH_BYTES_MAX = 256 * 1024
 
@@ -124,7 +126,7 @@ class DeletedOffsets:
 
 
 def summary(group: ClassicGroup | ConsumerGroup) -> GroupSummary:
-    """The group in ListGroups."""
+    """The entry of the group in ListGroups."""
     if isinstance(group, ConsumerGroup):
         return GroupSummary(group.group_id, PROTOCOL_TYPE, group.state.value, CONSUMER_TYPE)
     return GroupSummary(group.group_id, group.protocol_type, group.state.value)
@@ -134,8 +136,8 @@ def summary(group: ClassicGroup | ConsumerGroup) -> GroupSummary:
 
 
 def described(group: ClassicGroup) -> DescribedGroup:
-    """The group as it is now. As in Kafka only a stable one shows its protocol and what its members
-    want; what they have is shown until they have something else."""
+    """The group in its current state. As in Kafka, only a stable group shows its protocol and the
+    metadata of its members; the last assignments are shown until there are new ones."""
     stable = group.state is GroupState.STABLE
     return DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -159,7 +161,7 @@ def _described_member(group: ClassicGroup, member: Member, stable: bool) -> Desc
 
 
 def not_described(group_id: str, error: ErrorCode, message: str | None = None) -> DescribedGroup:
-    """A group that cannot be shown; one that does not exist is Dead (KIP-1043)."""
+    """The answer for a group that is not shown; a group that does not exist is Dead (KIP-1043)."""
     missing = error is ErrorCode.GROUP_ID_NOT_FOUND
     return DescribedGroup(
         error_code=error,
@@ -175,7 +177,8 @@ def not_described(group_id: str, error: ErrorCode, message: str | None = None) -
 
 
 def deletion_error(group: ClassicGroup | ConsumerGroup | None) -> ErrorCode:
-    """May the group be deleted? Only one that exists and has no members (O-14)."""
+    """The error that forbids the deletion of the group: it must exist and have no members (O-14);
+    NONE if it may be deleted."""
     if isinstance(group, ConsumerGroup):
         return ErrorCode.NON_EMPTY_GROUP if group.members else ErrorCode.NONE
     if group is None or group.state is GroupState.DEAD:
@@ -184,8 +187,9 @@ def deletion_error(group: ClassicGroup | ConsumerGroup | None) -> ErrorCode:
 
 
 def offset_deletion_error(group: ClassicGroup | ConsumerGroup | None) -> ErrorCode:
-    """May offsets of the group be deleted at all? While it has members, only a consumer group's:
-    of others nobody can tell which ones are in use (O-14)."""
+    """The error that forbids any deletion of offsets of the group. While a group has members, only
+    a consumer group's offsets may be deleted: for other groups nobody knows which topics are in use
+    (O-14)."""
     error = deletion_error(group)
     if isinstance(group, ConsumerGroup):
         return ErrorCode.NONE
@@ -195,8 +199,8 @@ def offset_deletion_error(group: ClassicGroup | ConsumerGroup | None) -> ErrorCo
 
 
 def is_subscribed(group: ClassicGroup | ConsumerGroup, topic: str) -> bool:
-    """True if a member uses the topic. A classic group whose subscriptions cannot be read may use
-    any topic."""
+    """True if a member uses the topic. A classic group with an unreadable subscription may use any
+    topic."""
     if isinstance(group, ConsumerGroup):
         return topic in group.subscribed_names
     if group.protocol_type != PROTOCOL_TYPE:
@@ -206,7 +210,7 @@ def is_subscribed(group: ClassicGroup | ConsumerGroup, topic: str) -> bool:
 
 
 def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """The records in their order, in pieces that fit into a batch each."""
+    """The records in their order, divided into batches."""
     batch: list[Record] = []
     held_bytes = 0
     for key, value in records:
@@ -224,7 +228,7 @@ def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 class GroupAdministration:
-    """The requests of administrators to one shard, about its groups and offsets."""
+    """The requests of administrators about the groups and offsets of one shard."""
 
     def __init__(
         self,
@@ -248,7 +252,8 @@ class GroupAdministration:
         return classic + [summary(group) for group in self._consumers.values()]
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """A classic group; GROUP_ID_NOT_FOUND with a message if it is none."""
+        """A classic group; GROUP_ID_NOT_FOUND with a message if there is no classic group of this
+        id."""
         group = self._groups.get(group_id)
         if group is None:
             message = f"Group {group_id} not found."
@@ -258,7 +263,8 @@ class GroupAdministration:
         return described(group)
 
     def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
-        """A consumer group; GROUP_ID_NOT_FOUND with a message if it is none."""
+        """A consumer group; GROUP_ID_NOT_FOUND with a message if there is no consumer group of this
+        id."""
         group = self._consumers.get(group_id)
         if group is None:
             message = f"Group {group_id} not found."
@@ -268,8 +274,8 @@ class GroupAdministration:
         return consumer_described(group, self._config, self._topics)
 
     def deletion(self, group_id: str) -> tuple[ErrorCode, list[Record]]:
-        """The error that forbids the deletion of a group, or the tombstones of everything that it
-        has. The group's own tombstone is the last, so that a deletion cut short by a crash can be
+        """The error that forbids the deletion of a group, or the tombstones of all its records. The
+        group's own tombstone comes last, so that a deletion that a crash has interrupted can be
         requested again."""
         group = self._any(group_id)
         error = deletion_error(group)
@@ -286,8 +292,8 @@ class GroupAdministration:
     def offset_deletion(
         self, group_id: str, partitions: list[TopicPartition]
     ) -> tuple[DeletedOffsets, list[Record]]:
-        """A code for each partition, and the tombstones. Where nothing is committed, nothing is
-        amiss; an offset of an open transaction is deleted with the others."""
+        """A code for each partition, and the tombstones. A partition without a committed offset is
+        no error; an offset of an open transaction is deleted too."""
         group = self._any(group_id)
         error = offset_deletion_error(group)
         if group is None or error is not ErrorCode.NONE:

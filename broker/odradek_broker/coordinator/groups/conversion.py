@@ -1,9 +1,10 @@
 """Conversion of groups: a shard's classic groups become consumer groups and consumer groups become
-classic ones, where that is asked for and allowed, while the members go on (rules G-150 to G-156).
+classic ones, if that is requested and allowed, while the members keep working (rules G-150 to
+G-156).
 
-What a group becomes is computed first, as records: whoever owned a partition before owns it
-afterwards, and what a member may still hold without having it assigned is to be given back first.
-Records and answers are returned; the caller adds them to its own.
+The converted group is computed as records. A member that owned a partition before owns it
+afterwards; partitions that a member may still own without an assignment have to be given back
+first. Records and answers are returned, and the caller adds them to its own.
 """
 
 from __future__ import annotations
@@ -65,25 +66,26 @@ from odradek_protocol.stored.subscription import (
 
 
 def from_names(parts: list[tuple[str, list[int]]], topics: Topics) -> Partitions:
-    """By topic id; topics that do not exist are left out."""
+    """The partitions by topic id; topics that do not exist are left out."""
     return partitions_of(
         (topics.topic_id(name), indexes) for name, indexes in parts if topics.partition_count(name)
     )
 
 
 def owned_by_subscription(subscription: ConsumerSubscription, topics: Topics) -> Partitions:
-    """The partitions that a classic member says it holds. Eager ones have given up everything when
-    they join, and say nothing."""
+    """The partitions that a classic member reports as owned. Eager members give up everything
+    before they join, and report nothing."""
     parts = [(held.topic, held.partitions) for held in subscription.owned_partitions]
     return from_names(parts, topics)
 
 
 def assignment_bytes(partitions: Partitions, metadata: bytes, topics: Topics) -> bytes:
-    """The assignment of a classic member for SyncGroup, in the version of its own `metadata`."""
+    """The assignment of a classic member for SyncGroup, in the version of the member's
+    `metadata`."""
     try:
         version = read_version(metadata)
     except DecodeError:
-        # It is another of its protocols that it was understood by.
+        # The metadata is that of another protocol of the member, which could be read.
         version = 0
     return encode_assignment(
         ConsumerAssignment(
@@ -96,7 +98,7 @@ def assignment_bytes(partitions: Partitions, metadata: bytes, topics: Topics) ->
     )
 
 
-#: Values of group.consumer.migration.policy that allow it.
+#: The values of group.consumer.migration.policy that allow it.
 UPGRADES = frozenset({"bidirectional", "upgrade"})
 
 
@@ -104,10 +106,11 @@ def upgraded(
     classic: ClassicGroup, config: ConsumerGroupSettings, topics: Topics
 ) -> tuple[ConsumerGroup, list[Record]] | None:
     """The consumer group that a classic one with members becomes, and its records (G-150, G-151);
-    the end of the classic group is not among them.
+    the tombstone of the classic group is not among them.
 
-    None if it may not become one: the policy, another protocol type, too many members, or members
-    whose words cannot be read. Members that do not know their ids yet are left out.
+    None if the group may not become one because of the policy, another protocol type, too many
+    members, or members with unreadable metadata. Members that do not know their ids yet are left
+    out.
     """
     members = [member for member in classic.members.values() if not member.is_new]
     if (
@@ -139,9 +142,9 @@ def upgraded(
     wanted = partitions_of((topic.topic_id, range(topic.partitions)) for topic in metadata.values())
     assigned = partitions_of(pair for after in made for pair in after.assigned.items())
     if not is_subset(wanted, assigned):
-        # Partitions that were on their way from one member to another are nobody's. As if no topic
-        # had been seen yet, whoever comes first has them assigned, though nothing else may have
-        # changed.
+        # Partitions that were moving from one member to another have no owner. The group is made as
+        # if no topic had been resolved yet, so that the next heartbeat assigns them, even if
+        # nothing else has changed.
         metadata = {}
     records.append(make.topics_record(group.group_id, metadata))
     records.append(make.group_record(group.group_id, epoch))
@@ -154,8 +157,8 @@ def upgraded(
 
 
 def _without_double_claims(members: list[ConsumerMember]) -> list[ConsumerMember]:
-    """The members without partitions that another one has: an assignment counts before a claim, and
-    among equals the first."""
+    """The members without partitions that another member has: an assignment counts before a
+    reported partition, and otherwise the first member."""
     taken: Partitions = NO_PARTITIONS
     assigned = []
     for member in members:
@@ -171,8 +174,8 @@ def _without_double_claims(members: list[ConsumerMember]) -> list[ConsumerMember
 
 
 def _member(classic: ClassicGroup, member: Member, topics: Topics) -> ConsumerMember:
-    """The member as a consumer group has it. DecodeError if its subscription or assignment cannot
-    be read."""
+    """The member in the form of a consumer group. DecodeError if its subscription or assignment is
+    not readable."""
     metadata = member.metadata(classic.protocol) or member.protocols[0][1]
     subscription = decode_subscription(metadata)
     claimed = owned_by_subscription(subscription, topics)
@@ -199,16 +202,17 @@ def _member(classic: ClassicGroup, member: Member, topics: Topics) -> ConsumerMe
 
 
 def _has_assignment(classic: ClassicGroup, member: Member) -> bool:
-    """Was the member given what the last record says? Not while its answer is still to come."""
+    """True if the member received the assignment of the last record. False while the answer is
+    still to come."""
     if classic.stored is None or classic.stored.leader is None:
         return False
     if classic.state is GroupState.PREPARING_REBALANCE:
-        # Who has joined again said then what it holds.
+        # A member that has joined again reported its partitions then.
         return member.parked_join is None
     return classic.state is GroupState.STABLE
 
 
-#: Values of group.consumer.migration.policy that allow it.
+#: The values of group.consumer.migration.policy that allow it.
 DOWNGRADES = frozenset({"bidirectional", "downgrade"})
 
 
@@ -226,11 +230,10 @@ def may_downgrade(group: ConsumerGroup, gone: set[str], config: ConsumerGroupSet
 def downgraded(
     group: ConsumerGroup, gone: set[str], topics: Topics, wall_ms: int
 ) -> tuple[GroupMetadataValue, list[Record]]:
-    """The classic group that is left without the members `gone`: its record, and all that is
-    written.
+    """The classic group without the members `gone`: its record, and all records to write.
 
-    The generation is the group epoch: a member that has caught up is in it, and is told to join
-    again; one that has not is not, and joins again as well.
+    The generation is the group epoch: a member with this epoch is in the generation, and is told to
+    join again; a member with an older epoch is not in it, and joins again as well.
     """
     left = [member for member in group.members.values() if member.member_id not in gone]
     sides = [member.classic for member in left if member.classic is not None]
@@ -260,7 +263,8 @@ def downgraded(
 
 
 def emptied(group: ConsumerGroup, wall_ms: int) -> tuple[GroupMetadataValue, list[Record]]:
-    """A consumer group without members becomes an empty classic one; numbers go on (G-156)."""
+    """The empty classic group that a consumer group without members becomes; its generation
+    continues from the epoch (G-156)."""
     value = GroupMetadataValue(
         protocol_type=PROTOCOL_TYPE,
         generation=group.epoch,
@@ -273,17 +277,17 @@ def emptied(group: ConsumerGroup, wall_ms: int) -> tuple[GroupMetadataValue, lis
 
 
 def _records(group: ConsumerGroup, value: GroupMetadataValue) -> list[Record]:
-    """The end of the consumer group, and the record of the classic one."""
+    """The tombstones of the consumer group, and the record of the classic one."""
     key = group_metadata.encode_key(group.group_id)
     return [*make.group_tombstones(group), (key, group_metadata.encode_value(value))]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedGroup:
-    """The consumer group that a member speaks to.
+    """The consumer group to which a member sends its heartbeat.
 
-    Where it was a classic one, `records` make it out of that, `ending` ends that, and `replies` go
-    to those who were parked in it (G-150, G-156).
+    If it was a classic group, `records` create the consumer group, `ending` removes the classic
+    one, and `replies` answer its parked requests (G-150, G-156).
     """
 
     group: ConsumerGroup
@@ -293,7 +297,7 @@ class OpenedGroup:
 
 
 class GroupConversion:
-    """`groups` and `consumers` are the shard's."""
+    """The conversions of a shard. `groups` and `consumers` are the shard's."""
 
     def __init__(
         self,
@@ -318,8 +322,8 @@ class GroupConversion:
     # --- To a consumer group ---
 
     def open(self, group_id: str, now: Instant, *, joins: bool) -> OpenedGroup | None:
-        """The group that a member of the consumer protocol speaks to; None if there is none, or one
-        of another kind that cannot become one."""
+        """The group to which a member of the consumer protocol sends its heartbeat; None if there
+        is none, or a classic one that cannot become a consumer group."""
         held = self._consumers.get(group_id)
         if held is not None:
             return OpenedGroup(held, [], [], [])
@@ -333,7 +337,7 @@ class GroupConversion:
             ending.append((group_metadata.encode_key(group_id), None))
         if classic.state is GroupState.EMPTY:
             self._observer(GroupConverted(group_id, "consumer", ConversionReason.GROUP_EMPTY))
-            # Epochs go on from where generations ended: neither ever goes back.
+            # Epochs continue from the last generation: neither ever decreases.
             epoch = max(FIRST_EPOCH, classic.generation)
             return OpenedGroup(ConsumerGroup(group_id, epoch=epoch), [], ending, [])
         made = upgraded(classic, self._config, self._topics)
@@ -359,10 +363,10 @@ class GroupConversion:
     # --- To a classic group ---
 
     def downgrade(self, group: ConsumerGroup, gone: set[str], now: Instant) -> Outcome | None:
-        """G-155: without its last members that speak the consumer protocol, a classic group again;
-        None if it stays what it is.
+        """Make a classic group of a consumer group whose last members of the consumer protocol
+        leave (G-155); None if the group stays a consumer group.
 
-        Its members are as they were in the record; they are told to join again.
+        The members stay as they are in the record, and are told to join again.
         """
         if not may_downgrade(group, gone, self._config):
             return None
@@ -385,8 +389,8 @@ class GroupConversion:
     def join_empty(
         self, group: ConsumerGroup, join: Callable[[], Outcome], now: Instant
     ) -> Outcome:
-        """G-156: nobody speaks the consumer protocol here; the first to come decides. `join` joins
-        the classic group that this one becomes."""
+        """Let a classic member join a group without members of the consumer protocol (G-156): the
+        group becomes a classic one, and `join` joins it."""
         self._observer(GroupConverted(group.group_id, "classic", ConversionReason.GROUP_EMPTY))
         value, records = emptied(group, now.wall_ms)
         classic = self._revive(group.group_id, value, now)
@@ -396,7 +400,7 @@ class GroupConversion:
         return out
 
     def _revive(self, group_id: str, value: GroupMetadataValue, now: Instant) -> ClassicGroup:
-        """The classic group as the record `value`, which is being written, describes it."""
+        """The classic group of the record `value`, which is being written."""
         classic = ClassicGroup(group_id, state_since_ms=now.wall_ms, observer=self._state_observer)
         self._groups[group_id] = classic
         classic.replay(value)
@@ -404,7 +408,8 @@ class GroupConversion:
         return classic
 
     def _undo_if_refused(self, classic: ClassicGroup, group: ConsumerGroup, out: Outcome) -> None:
-        """The classic group is there before its records are: if they are refused, it never was."""
+        """Remove the classic group again if its records are refused: it exists before they are
+        written."""
         before = out.settled
 
         def settled(error: ErrorCode, then: Instant) -> Outcome:

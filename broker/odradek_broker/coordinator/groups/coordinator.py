@@ -1,4 +1,4 @@
-"""The group coordinator of this broker: which shard has a group, and is it ready?
+"""The group coordinator of this broker: finds the shard of a group.
 
 Groups are spread over the partitions of `__consumer_offsets` (G-06); this broker coordinates those
 whose partition it leads. Each partition has a `GroupShard` that decides and a `Runtime` that
@@ -70,8 +70,8 @@ from odradek_protocol.stored.subscription import PROTOCOL_TYPE
 
 log = structlog.get_logger("odradek.groups")
 
-#: Longer ones are invalid: in UTF-8 they must fit into the keys of records, whose strings have 16
-#: bits for their length.
+#: The longest group id: in UTF-8 it must fit into the keys of records, whose strings have 16 bits
+#: for their length.
 GROUP_ID_MAX_CHARS = 8_000
 
 A = TypeVar("A")
@@ -79,7 +79,8 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """An entry of the list of groups, for metrics. `generation`: a consumer group's epoch."""
+    """An entry of the list of groups, for metrics. `generation`: for a consumer group, its
+    epoch."""
 
     group_id: str
     state: GroupState | ConsumerGroupState
@@ -101,10 +102,11 @@ def _log_transition(group: ClassicGroup, before: GroupState, after: GroupState) 
 
 
 class GroupCoordinator:
-    """Every call gives a `Deferred`; it holds an error at once where the shard cannot be asked.
+    """The group coordinator. Requests return a `Deferred`, which has an error at once if the shard
+    is not available.
 
-    `observer` is told of all that happens to groups, and `state_observer` of every state that a
-    classic one enters, by default the log.
+    `observer` is called with every event of groups, `state_observer` with every state that a
+    classic group enters; by default the state goes into the log.
     """
 
     def __init__(
@@ -146,20 +148,21 @@ class GroupCoordinator:
     # --- Topics that go ---
 
     def topic_deleted(self, name: str) -> Deferred[None]:
-        """Delete the offsets of a removed topic (O-15). Call it when the removal is durable, since
-        a crash may undo it before; resolves when the deletion is durable."""
+        """Delete the offsets of a deleted topic (O-15). To be called when the deletion of the topic
+        is durable, since a crash before that would undo it; resolves when the offsets are deleted
+        durably."""
         return self._drop_offsets(lambda topic: topic == name, OffsetDeletion.TOPIC_DELETED)
 
     def _drop_offsets_of_missing_topics(self) -> None:
-        """Delete offsets that a crash left between the removal of a topic and that of its offsets
-        (O-15)."""
+        """Delete the offsets of topics that were deleted before a crash, which prevented the
+        deletion of their offsets (O-15)."""
         exists = self._metadata.partition_count
         self._drop_offsets(lambda topic: not exists(topic), OffsetDeletion.TOPIC_MISSING)
 
     def _drop_offsets(
         self, chosen: Callable[[str], bool], reason: OffsetDeletion
     ) -> Deferred[None]:
-        """Delete what is committed for topics of such names, as far as the disk allows."""
+        """Delete the offsets of the topics with such names, as far as the disk allows."""
         written: list[Deferred[ErrorCode]] = []
         for runtime in self.shards:
             tombstones = runtime.core.remove_offsets_of_topics(chosen, reason)
@@ -229,7 +232,7 @@ class GroupCoordinator:
     ) -> Deferred[list[ErrorCode]]:
         """Commit offsets; the answer has one code for each part of the call, in its order.
 
-        With a producer, the offsets become visible when its transaction is committed (O-17).
+        Offsets of a producer become visible when its transaction is committed (O-17).
         """
         return self.shards.ask(
             call.group_id,
@@ -244,15 +247,16 @@ class GroupCoordinator:
         return self.commit_offsets(call, ProducerIdentity(producer_id, producer_epoch))
 
     def offsets_partition(self, group_id: str) -> int | None:
-        """The partition of `__consumer_offsets` that has the group; None if there is none yet."""
+        """The partition of `__consumer_offsets` to which the group belongs; None if the topic does
+        not exist yet."""
         return self.shards.partition_of(group_id)
 
     def marker_written(
         self, index: int, producer_id: int, commit: bool, written: Deferred[ErrorCode]
     ) -> None:
-        """A marker was appended to that partition of `__consumer_offsets` (O-17).
+        """Apply a marker that was appended to the partition of `__consumer_offsets` (O-17).
 
-        `written` resolves when it is durable: until then nothing that it decided is told.
+        `written` resolves when the marker is durable: until then no answer shows its effect.
         """
         runtime = self.shards.get(index)
         if runtime is not None:
@@ -265,9 +269,10 @@ class GroupCoordinator:
         require_stable: bool,
         member: FetchingMember = NOT_A_MEMBER,
     ) -> Deferred[FetchedOffsets]:
-        """`partitions` None: everything that the group has committed (O-08).
+        """Fetch committed offsets; `partitions` None: all offsets of the group (O-08).
 
-        A member of a consumer group says who it is, and is refused if it is no more (O-21).
+        A member of a consumer group gives its id and epoch, and is refused if they are not valid
+        any more (O-21).
         """
         return self.shards.read(
             group_id,
@@ -278,7 +283,8 @@ class GroupCoordinator:
     # --- Administration (O-14) ---
 
     def list_groups(self) -> Deferred[tuple[ErrorCode, list[GroupSummary]]]:
-        """Every group that is coordinated here, or the error that keeps them from being listed."""
+        """Every group that this broker coordinates, or the error of a shard that is not
+        available."""
         return self.shards.read_all(lambda shard: shard.administration.summaries())
 
     def describe_group(self, group_id: str) -> Deferred[DescribedGroup]:
@@ -290,7 +296,8 @@ class GroupCoordinator:
         )
 
     def describe_consumer_group(self, group_id: str) -> Deferred[DescribedConsumerGroup]:
-        """The consumer group with its members; GROUP_ID_NOT_FOUND with a message if it is none."""
+        """The consumer group with its members; GROUP_ID_NOT_FOUND with a message if there is no
+        consumer group of this id."""
         return self.shards.read(
             group_id,
             lambda shard: shard.administration.describe_consumer(group_id),
@@ -310,7 +317,7 @@ class GroupCoordinator:
     def delete_offsets(
         self, group_id: str, partitions: list[TopicPartition]
     ) -> Deferred[DeletedOffsets]:
-        """Delete what a group has committed for these partitions."""
+        """Delete the committed offsets of a group for these partitions."""
 
         def refused(error: ErrorCode) -> DeletedOffsets:
             return DeletedOffsets(error, [])
@@ -330,8 +337,8 @@ class GroupCoordinator:
         answer: A,
         refused: Callable[[ErrorCode], A],
     ) -> Deferred[A]:
-        """Write records in as many batches as they need, with nothing in between; gives the answer
-        when all of them are durable, or `refused` with the first error."""
+        """Write records in as many batches as they need, with no other records in between; gives
+        the answer when all of them are durable, or `refused` with the first error."""
         deferred: Deferred[A] = Deferred()
         errors: list[ErrorCode] = []
 
@@ -353,9 +360,9 @@ class GroupCoordinator:
         return deferred
 
     def expire_sessions(self, group_id: str, member: str | None = None) -> list[str]:
-        """End the sessions of a group's members now, as if they had not been heard of.
+        """End the sessions of a group's members at once, as if they had sent no heartbeat.
 
-        `member`: a member id or a client id; all members for None. Gives the member ids.
+        `member`: a member id or a client id; all members for None. Returns the member ids.
         """
         runtime, _ = self.shards.find(group_id)
         if runtime is None or runtime.state is not RuntimeState.ACTIVE:
@@ -390,22 +397,22 @@ class GroupCoordinator:
                 )
 
     def readiness(self, group_id: str) -> ErrorCode:
-        """Why this group cannot be asked; NONE if it can (G-20)."""
+        """The error of a group whose shard is not available; NONE if it is (G-20)."""
         return self.shards.find(group_id)[1]
 
     def group(self, group_id: str) -> ClassicGroup | None:
-        """The classic group, to read and not to change; None if this broker does not have it."""
+        """The classic group, for reading only; None if this broker does not have it."""
         runtime, _ = self.shards.find(group_id)
         return None if runtime is None else runtime.core.groups.get(group_id)
 
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
-        """The group of the next-generation protocol, to read and not to change; None if this broker
-        does not have it."""
+        """The group of the consumer protocol, for reading only; None if this broker does not have
+        it."""
         runtime, _ = self.shards.find(group_id)
         return None if runtime is None else runtime.core.consumers.get(group_id)
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
-        """The committed offsets of a group; none if it is not here."""
+        """The committed offsets of a group; empty if this broker does not have them."""
         runtime, _ = self.shards.find(group_id)
         if runtime is None:
             return {}

@@ -1,4 +1,4 @@
-"""The deadlines of groups, and the timers of both kinds. All of it is soft state."""
+"""The deadlines of groups, and the timers of both protocols. None of it is stored."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class TimerName(NamedTuple):
     member_id: str = ""
 
 
-#: How long a member is kept whose first join is parked: it cannot heartbeat yet (G-27).
+#: How long a member stays whose first JoinGroup is parked: it cannot heartbeat yet (G-27).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
 def classic_session_timeout_ms(member: Member) -> int:
-    """The longest silence of a member, in ms."""
+    """The longest silence of a member, in ms: that of its session, or of its first join."""
     return NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
 
 
@@ -58,7 +58,7 @@ class ClassicTimers:
         self._timers = timers
 
     def restart_session(self, group: ClassicGroup, member: Member, now: Instant) -> None:
-        """The member was heard of, or was answered (G-65)."""
+        """Restart the session of the member, which has sent a request or got an answer (G-65)."""
         name = TimerName(Deadline.SESSION, group.group_id, member.member_id)
         self._timers.set(name, now.monotonic_ms + classic_session_timeout_ms(member))
 
@@ -68,14 +68,14 @@ class ClassicTimers:
     # --- The phases of a rebalance ---
 
     def set_join(self, group: ClassicGroup, delay_ms: int, now: Instant) -> None:
-        """The join phase, or this step of its initial delay, ends then."""
+        """Set the deadline of the join phase, or of a step of its initial delay."""
         self._timers.set(TimerName(Deadline.JOIN, group.group_id), now.monotonic_ms + delay_ms)
 
     def cancel_join(self, group: ClassicGroup) -> None:
         self._timers.cancel(TimerName(Deadline.JOIN, group.group_id))
 
     def set_sync(self, group: ClassicGroup, now: Instant) -> None:
-        """Every member must have sent its SyncGroup within the rebalance timeout (G-46)."""
+        """Set the deadline for the SyncGroup of every member: the rebalance timeout (G-46)."""
         deadline_ms = now.monotonic_ms + group.max_rebalance_timeout_ms
         self._timers.set(TimerName(Deadline.SYNC, group.group_id), deadline_ms)
 
@@ -87,18 +87,18 @@ class ClassicTimers:
     def add_pending(
         self, group: ClassicGroup, member_id: str, session_timeout_ms: int, now: Instant
     ) -> None:
-        """Hand out an id; its owner is expected to join with it (G-25)."""
+        """Add a pending member id, with the deadline for its JoinGroup (G-25)."""
         group.pending[member_id] = None
         name = TimerName(Deadline.PENDING, group.group_id, member_id)
         self._timers.set(name, now.monotonic_ms + session_timeout_ms)
 
     def take_pending(self, group: ClassicGroup, member_id: str) -> None:
-        """An id is no longer pending: its owner joins, or leaves."""
+        """Remove a pending id: its owner joins, or leaves."""
         del group.pending[member_id]
         self._timers.cancel(TimerName(Deadline.PENDING, group.group_id, member_id))
 
     def forget_pending(self, group: ClassicGroup) -> None:
-        """Forget all pending ids: their owners must ask for others."""
+        """Remove all pending ids: their owners must request new ones."""
         self._cancel_pending(group)
         group.pending.clear()
 
@@ -107,7 +107,7 @@ class ClassicTimers:
             self._timers.cancel(TimerName(Deadline.PENDING, group.group_id, member_id))
 
     def forget(self, group: ClassicGroup) -> None:
-        """Cancel all timers of a group that is gone."""
+        """Cancel all timers of a group that was removed."""
         self.cancel_join(group)
         self.cancel_sync(group)
         for member in group.members.values():
@@ -115,7 +115,7 @@ class ClassicTimers:
         self._cancel_pending(group)
 
 
-#: All that a member of a consumer group may be waited for with.
+#: The deadlines that a member of a consumer group may have.
 MEMBER_DEADLINES = (
     Deadline.MEMBER_SESSION,
     Deadline.MEMBER_REVOCATION,
@@ -135,7 +135,7 @@ class ConsumerDeadlines:
         self._timers = timers
 
     def restart_session(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
-        """Begin the member's session anew: it was heard of."""
+        """Restart the member's session."""
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         else:
@@ -143,10 +143,9 @@ class ConsumerDeadlines:
         self.set(group, member, Deadline.MEMBER_SESSION, timeout_ms, now)
 
     def update_revocation(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
-        """Set the revocation timer of a member that must give partitions back; cancel it for
-        others.
+        """Set the revocation timer of a member that must give partitions back; cancel it otherwise.
 
-        Who speaks the classic protocol has its deadlines for rejoining and syncing instead.
+        A member that uses the classic protocol has the deadlines for rejoining and syncing instead.
         """
         if member.classic is None:
             self.cancel(group, member.member_id, Deadline.MEMBER_REJOIN)
@@ -177,17 +176,17 @@ class ConsumerDeadlines:
         self._timers.cancel(TimerName(kind, group.group_id, member_id))
 
     def forget(self, group: ConsumerGroup, member_id: str) -> None:
-        """Cancel all timers of a member that is gone."""
+        """Cancel all timers of a member that was removed."""
         for kind in MEMBER_DEADLINES:
             self.cancel(group, member_id, kind)
 
     def forget_all(self, group: ConsumerGroup) -> None:
-        """Cancel all timers of a group that is gone."""
+        """Cancel all timers of a group that was removed."""
         for member_id in group.members:
             self.forget(group, member_id)
 
     def restored(self, group: ConsumerGroup, now: Instant) -> None:
-        """Begin the sessions of all members: the group was loaded."""
+        """Begin the sessions of all members of a group that was loaded."""
         for member in group.members.values():
             self.restart_session(group, member, now)
             self.update_revocation(group, member, now)

@@ -1,7 +1,7 @@
 """The events of groups: an observer is given one at the moment of each decision.
 
-Why something happened is a value as well. The words are in `odradek_broker.explain.groups`. An
-observer reads what it needs at once: groups and members change.
+The reason is a value as well; `odradek_broker.explain.groups` puts events into words. An observer
+must read groups and members at once, because they change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek_protocol.stored.consumer_group import RecordType
 
 
 class RemovalReason(Enum):
-    """Why a member was removed. LEFT: it asked for it by LeaveGroup; LEFT_BY_HEARTBEAT: by a
+    """The reason for the removal of a member. LEFT: by its LeaveGroup; LEFT_BY_HEARTBEAT: by a
     ConsumerGroupHeartbeat with epoch -1, which has no field for the reason."""
 
     LEFT = auto()
@@ -42,10 +42,9 @@ class RemovalReason(Enum):
 
 
 class Removal(NamedTuple):
-    """The reason why a member was removed, and the time after which, if known.
+    """The reason for the removal of a member, and the time that has passed, if known.
 
-    `stated`: the reason that the client itself gave (LeaveGroup version 5, KIP-800), in its own
-    words.
+    `stated`: the reason that the client itself gave (LeaveGroup version 5, KIP-800).
     """
 
     reason: RemovalReason
@@ -54,7 +53,7 @@ class Removal(NamedTuple):
 
 
 class RebalanceReason(Enum):
-    """Why a classic group rebalances."""
+    """The reason for a rebalance of a classic group."""
 
     MEMBER_ADDED = auto()
     MEMBER_CHANGED = auto()
@@ -71,9 +70,9 @@ class RebalanceReason(Enum):
 
 
 class RebalanceCause(NamedTuple):
-    """Why a classic group rebalances: because of these members, or because of an append's error.
+    """The cause of a rebalance of a classic group: these members, or the error of an append.
 
-    `generation`: the one that was not completed.
+    `generation`: the generation that was not completed.
     """
 
     reason: RebalanceReason
@@ -84,7 +83,7 @@ class RebalanceCause(NamedTuple):
 
 
 class ConversionReason(Enum):
-    """Why a group has another protocol."""
+    """The reason for the conversion of a group."""
 
     GROUP_EMPTY = auto()
     MEMBER_JOINED = auto()
@@ -92,7 +91,7 @@ class ConversionReason(Enum):
 
 
 class OffsetDeletion(Enum):
-    """Why committed offsets were deleted."""
+    """The reason for the deletion of committed offsets."""
 
     TOPIC_DELETED = auto()
     TOPIC_MISSING = auto()
@@ -119,7 +118,7 @@ class MemberIdGiven(NamedTuple):
 
 
 class MemberIdExpired(NamedTuple):
-    """Nobody joined with an id in time (G-26)."""
+    """A member id was not used in time (G-26)."""
 
     group_id: str
     member_id: str
@@ -141,7 +140,7 @@ class MemberRejoined(NamedTuple):
 
 
 class MemberReplaced(NamedTuple):
-    """A static member joined under another id; the one that it had is fenced (G-28)."""
+    """A static member joined under a new id; its old id is fenced (G-28)."""
 
     group_id: str
     member: Member
@@ -162,7 +161,8 @@ class RebalanceStarted(NamedTuple):
 class GenerationStarted(NamedTuple):
     """The join phase is complete, after `waited_ms`.
 
-    `last_to_join`: if it kept others waiting, its id, and when it joined after the beginning.
+    `last_to_join`: the id of a member for which others waited, and the time from the beginning to
+    its join.
     """
 
     group: ClassicGroup
@@ -182,7 +182,7 @@ class GroupStabilized(NamedTuple):
 
 
 class GroupEmptied(NamedTuple):
-    """The last member is gone."""
+    """The last member was removed."""
 
     group: ClassicGroup
     before: GroupState
@@ -193,7 +193,7 @@ class GroupEmptied(NamedTuple):
 
 
 class RecordReplayed(NamedTuple):
-    """A record changed a consumer group in service. `before`, `after`: the member it is about."""
+    """A record changed a loaded consumer group. `before`, `after`: the member of the record."""
 
     kind: RecordType
     group: ConsumerGroup
@@ -215,8 +215,8 @@ class MemberRemoved(NamedTuple):
 class RequestRefused(NamedTuple):
     """A request was answered with an error. `group`: the classic group, if there is one.
 
-    `join`: the JoinGroup that it was. `client`: (client id, host) where they are known. `message`:
-    the answer's own; without one the reason follows from the rest.
+    `join`: the JoinGroup, if it was one. `client`: (client id, host) if they are known. `message`:
+    the message of the answer; without it the reason follows from the other fields.
     """
 
     group_id: str
@@ -248,7 +248,7 @@ class OffsetsDeleted(NamedTuple):
 
 
 class GroupRemoved(NamedTuple):
-    """A group was forgotten: it has neither members nor offsets."""
+    """A group was removed: it has neither members nor offsets."""
 
     group_id: str
 

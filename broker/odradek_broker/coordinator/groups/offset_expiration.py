@@ -1,5 +1,5 @@
-"""Committed offsets that go: nobody needs them any more, or their removal was asked for (rules O-11
-to O-15, O-23). Nothing here changes anything: records are returned."""
+"""The removal of committed offsets: they have expired, or their removal was requested (rules O-11
+to O-15, O-23). The functions change nothing: they return records."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from odradek_protocol.stored import group_metadata, offset_commit
 from odradek_protocol.stored.offset_commit import OffsetCommitValue
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_subscription
 
-#: Tombstones in one batch. What is left over is written by the next check for expired offsets.
+#: The most tombstones in one batch. The next check for expired offsets writes the others.
 TOMBSTONES_MAX = 1_000
 
-#: When that is, if there is something left over.
+#: The pause before the next check if offsets are left over.
 EXPIRY_PAUSE_MS = 1_000
 
 
@@ -34,8 +34,8 @@ EXPIRY_PAUSE_MS = 1_000
 def remove_offsets(
     offsets: Iterable[tuple[str, TopicPartition]], reason: OffsetDeletion, observer: Observer
 ) -> list[Record]:
-    """The tombstones of committed offsets, (group, partition) each; tells the observer why they
-    go."""
+    """The tombstones of committed offsets, given by (group, partition); tells the observer the
+    reason of the removal."""
     by_group: dict[str, list[TopicPartition]] = {}
     records: list[Record] = []
     for group_id, partition in offsets:
@@ -63,8 +63,8 @@ def expire(
     wall_ms: int,
     observer: Observer,
 ) -> list[Record]:
-    """The tombstones of what a group has and nobody has needed for long enough, at most
-    TOMBSTONES_MAX offsets; with the last offset a group goes that nobody is in."""
+    """The tombstones of the expired offsets of a group, at most TOMBSTONES_MAX; with the last
+    offset, a group without members is removed too."""
     group_id = group.group_id
     held = offsets.of_group(group_id)
     if isinstance(group, ConsumerGroup):
@@ -85,12 +85,12 @@ def _is_unused(group: ClassicGroup | ConsumerGroup) -> bool:
     """True if the group has records of its own, but no members."""
     if isinstance(group, ConsumerGroup):
         return not group.members
-    # Somebody may have been given an id a moment ago, and be about to join with it.
+    # A member may have been given an id a moment ago, and be about to join with it.
     return group.state is GroupState.EMPTY and group.stored is not None and not group.pending
 
 
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """The topics of a consumer group's members; None if that cannot be known (O-12)."""
+    """The topics of a consumer group's members; None if they are not known (O-12)."""
     if group.protocol_type != PROTOCOL_TYPE:
         return None
     topics: set[str] = set()
@@ -109,8 +109,7 @@ def expired_partitions(
     retention_ms: int,
     wall_ms: int,
 ) -> list[TopicPartition]:
-    """The expired offsets of a classic group: nobody has needed them for long enough (O-11,
-    O-13)."""
+    """The expired offsets of a classic group (O-11, O-13)."""
     if group.is_simple:
         since_ms, kept = None, frozenset[str]()
     elif group.state is GroupState.EMPTY:

@@ -1,7 +1,7 @@
-"""Committed offsets: kept, checked, fetched (rules O-01 to O-10, O-17, O-18).
+"""Committed offsets: stored, checked, fetched (rules O-01 to O-10, O-17, O-18).
 
-`OffsetStore` is durable state: only `replay` and `end_transaction`, which the log drives, change
-it. Decisions are returned as records.
+The state of `OffsetStore` is durable: only `replay` and `end_transaction`, which the log drives,
+change it. Decisions are returned as records.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.offset_commit import CONSUMER_GROUPS_SINCE
 from odradek_protocol.stored.offset_commit import OffsetCommitValue, encode_key, encode_value
 
-#: Whatever the setting says: in UTF-8 it must fit into a record, which has 16 bits for its length.
+#: The longest metadata, whatever the setting: in UTF-8 it must fit into a record, which has 16 bits
+#: for its length.
 METADATA_MAX_CHARS = 8_000
 
-#: A storage error behind a commit, and the client's error for it; others go out as they are (O-03).
+#: The client's error for a storage error of a commit; other errors are answered unchanged (O-03).
 OFFSET_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -59,7 +60,8 @@ class CommitPart:
 
 @dataclass(frozen=True, slots=True)
 class CommitCall:
-    """An OffsetCommit. Not a member's: generation -1, no ids. `retention_ms` -1: the broker's."""
+    """An OffsetCommit. Generation -1 and no ids: not from a member. `retention_ms` -1: the broker's
+    setting."""
 
     group_id: str
     generation: int
@@ -82,7 +84,7 @@ NOT_A_MEMBER = FetchingMember()
 
 @dataclass(frozen=True, slots=True)
 class FetchedPart:
-    """A position as OffsetFetch answers it; offset -1 where nothing is committed (O-08)."""
+    """An offset in the answer to OffsetFetch; -1 if none is committed (O-08)."""
 
     topic: str
     partition: int
@@ -94,7 +96,7 @@ class FetchedPart:
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffsets:
-    """The answer to an OffsetFetch of one group; `error` speaks for all of it."""
+    """The answer to an OffsetFetch of one group; `error` is that of the whole group."""
 
     error: ErrorCode
     parts: list[FetchedPart]
@@ -102,7 +104,8 @@ class FetchedOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A stored position. `position`: how many records of the partition had been replayed (O-17)."""
+    """A stored offset. `position`: the number of records of the partition that were replayed before
+    it (O-17)."""
 
     value: OffsetCommitValue
     position: int
@@ -113,7 +116,7 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, Committed]] = {}
-        #: producer id -> group -> partition; undecided until the producer's marker comes.
+        #: producer id -> group -> partition; pending until the marker of the producer is replayed.
         self._pending: dict[int, dict[str, dict[TopicPartition, Committed]]] = {}
         self._position = 0
 
@@ -126,7 +129,7 @@ class OffsetStore:
         value: OffsetCommitValue | None,
         producer_id: int = NO_PRODUCER_ID,
     ) -> None:
-        """Take one record, None being a tombstone. With a producer id it is pending (O-18)."""
+        """Apply one record, None being a tombstone. With a producer id it is pending (O-18)."""
         self._position += 1
         if value is None:
             self._remove(group_id, partition)
@@ -151,7 +154,7 @@ class OffsetStore:
                     stored[partition] = candidate
 
     def _remove(self, group_id: str, partition: TopicPartition) -> None:
-        """Remove an offset, and its pending values, which would otherwise bring it back."""
+        """Remove an offset and its pending values, which would restore it otherwise."""
         stored = self._committed.get(group_id)
         if stored is not None and stored.pop(partition, None) is not None and not stored:
             del self._committed[group_id]
@@ -168,34 +171,34 @@ class OffsetStore:
         return sum(map(len, self._committed.values()))
 
     def of_group(self, group_id: str) -> dict[TopicPartition, OffsetCommitValue]:
-        """Everything that a group has committed."""
+        """All committed offsets of a group."""
         return {
             partition: held.value for partition, held in self._committed.get(group_id, {}).items()
         }
 
     def has(self, group_id: str) -> bool:
-        """Is anything committed, or about to be?"""
+        """True if the group has an offset, committed or pending."""
         return group_id in self._committed or self.in_transaction(group_id)
 
     def count(self, group_id: str) -> int:
         return len(self._committed.get(group_id, ()))
 
     def in_transaction(self, group_id: str) -> bool:
-        """Does an open transaction hold offsets of the group?"""
+        """True if an open transaction has offsets of the group."""
         return any(group_id in groups for groups in self._pending.values())
 
     def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Does an open transaction hold an offset for this partition?"""
+        """True if an open transaction has an offset for this partition."""
         return any(partition in groups.get(group_id, ()) for groups in self._pending.values())
 
     def holds(self, group_id: str, partition: TopicPartition) -> bool:
-        """Is there an offset for this partition, committed or about to be?"""
+        """True if the partition has an offset, committed or pending."""
         return partition in self._committed.get(group_id, ()) or self.is_pending(
             group_id, partition
         )
 
     def partitions_of_group(self, group_id: str) -> list[TopicPartition]:
-        """Where the group has an offset, committed or about to be."""
+        """The partitions for which the group has an offset, committed or pending."""
         partitions = dict.fromkeys(self._committed.get(group_id, ()))
         for groups in self._pending.values():
             partitions.update(dict.fromkeys(groups.get(group_id, ())))
@@ -204,7 +207,7 @@ class OffsetStore:
     def partitions_of_topics(
         self, chosen: Callable[[str], bool]
     ) -> list[tuple[str, TopicPartition]]:
-        """(group, partition) of every offset in topics of such names, committed or about to be."""
+        """(group, partition) of every offset, committed or pending, in topics with such names."""
         return list(
             dict.fromkeys(
                 (group_id, partition)
@@ -218,7 +221,7 @@ class OffsetStore:
     def fetch(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool
     ) -> Iterator[FetchedPart]:
-        """O-08, O-09: every partition asked for, or all that have an offset."""
+        """The offsets of the given partitions, or of all that have one (O-08, O-09)."""
         stored = self._committed.get(group_id, {})
         for partition in stored if partitions is None else partitions:
             held = stored.get(partition)
@@ -234,9 +237,9 @@ class OffsetStore:
 def check_commit(
     group: ClassicGroup | None, call: CommitCall, transactional: bool = False
 ) -> ErrorCode:
-    """May this caller commit? (O-04; with `transactional` O-05)
+    """The error that forbids a commit, or NONE (O-04; with `transactional` O-05).
 
-    A simple group need not exist: NONE for a group that is None means that it is to be created.
+    A simple group need not exist: NONE without a group means that the group is to be created.
     """
     if group is None:
         if call.generation < 0:
@@ -263,7 +266,7 @@ def check_commit(
 def commit_records(
     call: CommitCall, metadata_max: int, wall_ms: int
 ) -> tuple[list[Record], list[ErrorCode]]:
-    """The records of the parts that are fit to be stored, and what to say of each part (O-06)."""
+    """The records of the parts that can be stored, and the error of each part (O-06)."""
     expire_ms = NO_EXPIRY if call.retention_ms < 0 else wall_ms + call.retention_ms
     records: list[Record] = []
     errors = []
@@ -287,9 +290,10 @@ _E = ErrorCode
 
 
 def check_consumer_commit(group: ConsumerGroup, call: CommitCall, transactional: bool) -> ErrorCode:
-    """Why a caller may not commit; NONE if it may (O-20; with `transactional` O-22)."""
+    """The error that forbids a commit in a consumer group, or NONE (O-20; with `transactional`
+    O-22)."""
     if call.generation < 0 and not group.members:
-        # Positions set from outside, while nobody reads.
+        # Offsets that are set from outside while the group has no members.
         return _E.NONE
     anonymous = call.generation < 0 and not call.member_id and call.instance_id is None
     if transactional and anonymous:
@@ -301,7 +305,7 @@ def check_consumer_commit(group: ConsumerGroup, call: CommitCall, transactional:
         return _E.UNSUPPORTED_VERSION
     error = check_epoch_for_offsets(member, call.generation)
     if transactional and error is _E.STALE_MEMBER_EPOCH:
-        # TxnOffsetCommit has no word for it.
+        # TxnOffsetCommit has no such error.
         return _E.ILLEGAL_GENERATION
     return error
 
@@ -321,7 +325,7 @@ def expired_partitions(
     retention_ms: int,
     wall_ms: int,
 ) -> list[TopicPartition]:
-    """The partitions that nobody subscribes to and nobody has committed for `retention_ms`
+    """The partitions that no member subscribes to and no member has committed for `retention_ms`
     (O-23)."""
     subscribed = group.subscribed_names
     found = []

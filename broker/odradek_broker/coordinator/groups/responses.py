@@ -30,7 +30,7 @@ def join_error(error: ErrorCode, member_id: str) -> JoinGroupResponse:
 def join_refused(
     deferred: Deferred[JoinGroupResponse], error: ErrorCode, member_id: str
 ) -> Reply[JoinGroupResponse]:
-    """An error is the same whatever becomes of the records."""
+    """The answer with an error, which is the same if its records cannot be appended."""
     return Reply(deferred, join_error(error, member_id), lambda other: join_error(other, member_id))
 
 
@@ -77,7 +77,7 @@ def sync_error(error: ErrorCode) -> SyncGroupResponse:
 def sync_refused(
     deferred: Deferred[SyncGroupResponse], error: ErrorCode
 ) -> Reply[SyncGroupResponse]:
-    """An error is the same whatever becomes of the records."""
+    """The answer with an error, which is the same if its records cannot be appended."""
     return Reply(deferred, sync_error(error), sync_error)
 
 
@@ -108,7 +108,7 @@ def heartbeat_reply(
 def leave_refused(
     deferred: Deferred[LeaveGroupResponse], error: ErrorCode
 ) -> Reply[LeaveGroupResponse]:
-    """The request as a whole has failed."""
+    """The answer with an error for the whole request."""
     return Reply(
         deferred,
         LeaveGroupResponse(error_code=error),
@@ -124,8 +124,8 @@ def leaving_members(request: LeaveGroupRequest, api_version: int) -> list[Member
 
 
 def removal_of(identity: MemberIdentity) -> Removal:
-    """Why the member is removed that a LeaveGroup names. An instance id without a member id is an
-    administrator's request (G-80)."""
+    """The reason for the removal of a member in a LeaveGroup. An instance id without a member id is
+    an administrator's request (G-80)."""
     by_admin = not identity.member_id and identity.group_instance_id is not None
     reason = RemovalReason.REMOVED_BY_ADMIN if by_admin else RemovalReason.LEFT
     return Removal(reason, stated=identity.reason or None)

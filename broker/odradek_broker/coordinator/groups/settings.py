@@ -1,4 +1,4 @@
-"""The settings and the views of topics that groups depend on."""
+"""The settings and the views of topics that groups need."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ConsumerGroupSettings(Protocol):
     def group_max_size(self) -> int: ...
 
 
-#: The topics among some that a member may know of (A-67).
+#: The topics among the given ones that the user of a member may see (A-67).
 Visible = Callable[[frozenset[str]], frozenset[str]]
 
 
 def every_topic(names: frozenset[str]) -> frozenset[str]:
-    """All of them."""
+    """All topics are visible."""
     return names
 
 
@@ -39,15 +39,15 @@ class Topics(Protocol):
 
     @property
     def topics_version(self) -> int:
-        """The version of the topics: another number after every change."""
+        """The version of the topics: a new number after every change."""
         ...
 
     def topic_names(self) -> Iterable[str]:
-        """The names of all topics, the broker's own as well."""
+        """The names of all topics, including the broker's own."""
         ...
 
     def partition_count(self, name: str) -> int:
-        """The number of partitions of a topic; 0 for one that does not exist."""
+        """The number of partitions of a topic; 0 if it does not exist."""
         ...
 
     def topic_id(self, name: str) -> bytes: ...
@@ -55,7 +55,7 @@ class Topics(Protocol):
     def topic_name(self, topic_id: bytes) -> str | None: ...
 
     def group_setting_ms(self, group_id: str, name: str) -> int | None:
-        """A group's own value of a setting in milliseconds; None without one."""
+        """A group's own value of a setting in milliseconds; None if it has none."""
         ...
 
 
@@ -72,7 +72,7 @@ def heartbeat_interval_ms(config: ConsumerGroupSettings, topics: Topics, group_i
 
 
 class Refusal(Exception):
-    """A request is answered with an error; nothing has happened. `message` is for people."""
+    """A request is answered with an error and changes nothing. `message` is for people."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)

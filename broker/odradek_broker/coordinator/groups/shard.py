@@ -74,18 +74,19 @@ from odradek_protocol.stored.consumer_group import RecordType, decode_key, decod
 
 _MINUTE_MS = 60_000
 
-#: Groups without any record: ids were handed out, or the first join phase has not ended. Beyond it
-#: newcomers are asked to come again, so that asking for ids and never joining costs only so much.
+#: The most groups without a record: a member id was given out, or the first join phase has not
+#: ended. With more, new members are told to retry, so that clients that request ids and never join
+#: cost a bounded amount of memory.
 UNRECORDED_GROUPS_MAX = 10_000
 _INT16 = Packer(">h")
 _CONSUMER_TYPES = frozenset(RecordType)
 
-#: When a group died is of no interest to anyone.
+#: The time at which a group entered Dead is not used.
 _NO_INSTANT = Instant(0, 0)
 
 
 class GroupShard:
-    """Decides for its groups; see `runtime.Core` for who calls what."""
+    """The core of one partition of `__consumer_offsets`; see `runtime.Core`."""
 
     def __init__(
         self,
@@ -138,19 +139,19 @@ class GroupShard:
     # --- Replay: the only place where durable state changes ---
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """Take one record. Types that we do not know are skipped (O-02).
+        """Apply one record. Unknown types are skipped (O-02).
 
         DecodeError for a record of a known type that cannot be read.
         """
         self._replay_record(key, value, NO_PRODUCER_ID)
 
     def replay_pending(self, producer_id: int, key: bytes, value: bytes | None) -> None:
-        """Take one record of an open transaction: an offset that is not decided yet (O-17)."""
+        """Apply one record of an open transaction: a pending offset (O-17)."""
         self._replay_record(key, value, producer_id)
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
-        """The transaction of this producer is decided (O-17). A group that it leaves without
-        anything is forgotten by the next check for expired offsets."""
+        """Commit or drop the pending offsets of the producer, whose transaction has ended (O-17). A
+        group that has nothing left is removed by the next check for expired offsets."""
         self.offsets.end_transaction(producer_id, commit)
 
     def _replay_record(self, key: bytes, value: bytes | None, producer_id: int) -> None:
@@ -179,7 +180,7 @@ class GroupShard:
                 self._retire_classic(group_id)
                 return
             if not group.members:
-                # Ids that were handed out and have not joined are of the group that is gone.
+                # The pending ids belong to the group that was removed.
                 self._rebalances.timers.forget_pending(group)
             self._drop_if_void(group_id)
 
@@ -192,7 +193,7 @@ class GroupShard:
             self._known(group_id)
 
     def _retire_classic(self, group_id: str) -> None:
-        """The name is a consumer group's from now on (G-156)."""
+        """Remove the classic group: the id is a consumer group's from here on (G-156)."""
         group = self.groups.get(group_id)
         if group is None or group.stored is not None:
             return
@@ -220,7 +221,7 @@ class GroupShard:
                 self._observer(GroupRemoved(group_id))
 
     def loaded(self, now: Instant) -> Outcome:
-        """G-90: give every group its soft state and its deadlines."""
+        """Give every group its soft state and its deadlines (G-90)."""
         for group in self.groups.values():
             group.state_since_ms = now.wall_ms
             group.restore(now)
@@ -231,7 +232,7 @@ class GroupShard:
         return Outcome()
 
     def closed(self, error: ErrorCode) -> Outcome:
-        """This broker coordinates these groups no more."""
+        """This broker does not coordinate the groups any more."""
         out = Outcome()
         for group in self.groups.values():
             for member in group.members.values():
@@ -285,7 +286,8 @@ class GroupShard:
         return self._consumer.protocol.heartbeat(call, now)
 
     def end_sessions(self, group_id: str, member: str | None, now_ms: int) -> list[str]:
-        """Let sessions be due now: of the member of this id, or of this client id, or of all."""
+        """Let sessions be due at once: of the member with this member id, of the members with this
+        client id, or of all."""
         group = self.groups.get(group_id) or self.consumers.get(group_id)
         ended = []
         for member_id, held in group.members.items() if group else ():
@@ -319,7 +321,7 @@ class GroupShard:
         return self._tidied(name.group_id, out)
 
     def _tidied(self, group_id: str, out: Outcome) -> Outcome:
-        """Remove the group if it has no members and nothing of it is or will be durable."""
+        """Remove the group if it has no members and no state that is or will be durable."""
         if not out.records:
             self._drop_if_void(group_id)
         return out
@@ -333,7 +335,7 @@ class GroupShard:
         now: Instant,
         producer: ProducerIdentity | None = None,
     ) -> Outcome:
-        """O-03 to O-07; with a producer as part of its transaction (O-05, O-17).
+        """Commit offsets (O-03 to O-07); with a producer, as part of its transaction (O-05, O-17).
 
         The answer has one code for each part of the call.
         """
@@ -403,7 +405,7 @@ class GroupShard:
         self.timers.set(TimerName(Deadline.EXPIRY), now.monotonic_ms + interval_ms)
 
     def _expire(self, now: Instant) -> Outcome:
-        """Remove offsets that were unused for the retention time, and empty groups."""
+        """Remove offsets that were not used for the retention time, and empty groups."""
         self._set_expiry(now)
         retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
         records: list[Record] = []
@@ -420,7 +422,7 @@ class GroupShard:
     def remove_offsets_of_topics(
         self, chosen: Callable[[str], bool], reason: OffsetDeletion
     ) -> list[Record]:
-        """The tombstones of what is committed for topics of such names (O-15)."""
+        """The tombstones of the offsets of topics with such names (O-15)."""
         return remove_offsets(self.offsets.partitions_of_topics(chosen), reason, self._observer)
 
 
@@ -433,7 +435,8 @@ _REASONS = {
 
 
 class ConsumerGroups:
-    """`groups`, by id, and their deadlines are the shard's. See `GroupShard` for who calls what."""
+    """The consumer groups of a shard. `groups`, by id, and the deadlines are the shard's. See
+    `GroupShard`."""
 
     def __init__(
         self,
@@ -457,9 +460,9 @@ class ConsumerGroups:
     # --- Replay ---
 
     def replay(self, kind: RecordType, key: bytes, value: bytes | None) -> str:
-        """Take one record; the id of the group that it is about.
+        """Apply one record; returns the id of its group.
 
-        A group exists from its first record to the end of its own one.
+        A group exists from its first record to the tombstone of its own record.
         """
         named = decode_key(kind, key)
         group_id: str = named.group_id  # type: ignore[attr-defined]
@@ -480,7 +483,7 @@ class ConsumerGroups:
         return group_id
 
     def restored(self, now: Instant) -> None:
-        """Begin all deadlines: everything is loaded."""
+        """Begin all deadlines after a load."""
         self._active = True
         for group in self.groups.values():
             self.deadlines.restored(group, now)
@@ -488,7 +491,8 @@ class ConsumerGroups:
     # --- Time ---
 
     def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
-        """Remove a member that was silent, or did not give its partitions back (G-123, G-124)."""
+        """Remove a member that was silent, or did not give its partitions back in time (G-123,
+        G-124)."""
         group = self.groups.get(name.group_id)
         member = None if group is None else group.members.get(name.member_id)
         if group is None or member is None:

@@ -56,7 +56,7 @@ class GroupState(Enum):
 
 _S = GroupState
 
-#: state -> states from which it may be entered (G-03).
+#: The states from which each state may be entered (G-03).
 PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
     _S.EMPTY: frozenset({_S.PREPARING_REBALANCE}),
     _S.PREPARING_REBALANCE: frozenset({_S.STABLE, _S.COMPLETING_REBALANCE, _S.EMPTY}),
@@ -67,7 +67,8 @@ PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
 
 
 class IllegalTransition(RuntimeError):
-    """A transition that the table does not have: a bug, never a client's doing."""
+    """A transition that the table does not have: a bug of this program, not an error of a
+    client."""
 
 
 def check_transition(group_id: str, source: GroupState, target: GroupState) -> None:
@@ -154,23 +155,24 @@ ANSWERS: dict[tuple[GroupState, Request], Action] = {
 }
 
 
-#: Protocols that one member may offer.
+#: The most protocols of one member.
 PROTOCOLS_MAX = 100
 
-#: Names and metadata of all of them. More would hardly fit into the group's record.
+#: The most bytes of the names and metadata of all its protocols. More would hardly fit into the
+#: group's record.
 PROTOCOLS_MAX_BYTES = 1_048_576
 
-#: Of instance ids, protocol types and names: in UTF-8, and with a UUID behind them, they must fit
-#: into the strings of a record, which have 16 bits for their length.
+#: The longest instance id, protocol type or protocol name: in UTF-8, and followed by a UUID, it
+#: must fit into the strings of a record, which have 16 bits for their length.
 TEXT_MAX_CHARS = 8_000
 
-#: How much of a client id goes into the record and into the ids of members.
+#: The length of the part of a client id that goes into the record and into member ids.
 CLIENT_ID_MAX_CHARS = 255
 
 
 @dataclass(frozen=True, slots=True)
 class JoinCall:
-    """A JoinGroup request, what its connection says about the member, and what its user may see."""
+    """A JoinGroup request, with the data of its connection and the topics that its user may see."""
 
     request: JoinGroupRequest
     deferred: Deferred[JoinGroupResponse]
@@ -181,7 +183,7 @@ class JoinCall:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Version 0 has none: the session timeout stands for it (G-41)."""
+        """The rebalance timeout; in version 0, which has none, the session timeout (G-41)."""
         request = self.request
         if self.api_version == 0 or request.rebalance_timeout_ms < 0:
             return request.session_timeout_ms
@@ -189,12 +191,12 @@ class JoinCall:
 
     @property
     def protocols(self) -> list[tuple[str, bytes]]:
-        """(name, metadata) of each protocol that the member offers, the most wanted first."""
+        """(name, metadata) of each protocol that the member offers, in order of preference."""
         return [(protocol.name, protocol.metadata) for protocol in self.request.protocols]
 
     def error(self, config: GroupSettings) -> ErrorCode:
-        """The error of a request that no group takes: INVALID_SESSION_TIMEOUT (G-20), or
-        INVALID_REQUEST for more than can be kept (D11); NONE if nothing is."""
+        """The error of a request that is not valid for any group: INVALID_SESSION_TIMEOUT (G-20),
+        INVALID_REQUEST for more than can be stored (D11), else NONE."""
         shortest_ms = config.group_min_session_timeout_ms
         longest_ms = config.group_max_session_timeout_ms
         if not shortest_ms <= self.request.session_timeout_ms <= longest_ms:
@@ -217,16 +219,16 @@ class JoinCall:
 
 Protocols = list[tuple[str, bytes]]
 
-#: (group, from, to): for logs and tests.
+#: Called with (group, from, to).
 StateObserver = Callable[["ClassicGroup", GroupState, GroupState], None]
 
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """A member of a classic group. `protocols`: (name, metadata), the most wanted first.
+    """A member of a classic group. `protocols`: (name, metadata), in order of preference.
 
-    `is_new`: its first join is still parked. It may not know its id yet and cannot heartbeat
-    (G-27).
+    `is_new`: its first join is still parked. The member may not know its id yet, so it cannot
+    heartbeat (G-27).
     """
 
     member_id: str
@@ -238,23 +240,23 @@ class Member:
     protocol_type: str
     protocols: Protocols
     is_new: bool = False
-    #: When it was last parked on a join (monotonic).
+    #: The time at which the last JoinGroup was parked (monotonic).
     joined_ms: int = 0
     parked_join: Deferred[JoinGroupResponse] | None = None
     parked_sync: Deferred[SyncGroupResponse] | None = None
 
     @property
     def awaits(self) -> bool:
-        """True if a request of the member is parked, which proves that the member is alive
+        """True if a request of the member is parked, which shows that the member is alive
         (G-70)."""
         return self.parked_join is not None or self.parked_sync is not None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """The member's metadata for a protocol; empty if it does not offer that one."""
+        """The member's metadata for a protocol; empty if the member does not offer the protocol."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: frozenset[str]) -> str:
-        """The candidate that the member wants most (G-50)."""
+        """The member's preferred one among the candidates (G-50)."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
@@ -275,20 +277,20 @@ class ClassicGroup:
     pending_syncs: set[str] = field(default_factory=set)
     #: The generation whose assignment is being written (G-61).
     storing_generation: int | None = None
-    #: What is left of the longest wait for the first members; None outside that phase (G-44).
+    #: The rest of the longest wait for the first members; None outside of the initial delay (G-44).
     initial_wait_left_ms: int | None = None
     added_during_wait: bool = False
-    #: When the join phase began (monotonic).
+    #: The time at which the join phase began (monotonic).
     rebalance_since_ms: int = 0
     observer: StateObserver | None = None
-    #: What members were given last, by id: shown while a new assignment is awaited.
+    #: The last assignments, by member id: shown until there is a new assignment.
     last_assignments: dict[str, bytes] = field(default_factory=dict)
     _assignments: dict[str, bytes] = field(default_factory=dict)
 
     # --- What is durable ---
 
     def replay(self, value: GroupMetadataValue) -> None:
-        """Take a GroupMetadata record: the new durable state."""
+        """Apply a GroupMetadata record, the new durable state."""
         self.stored = value
         self._assignments = {member.member_id: member.assignment for member in value.members}
         if value.leader is not None:
@@ -324,7 +326,7 @@ class ClassicGroup:
         assignments: Mapping[str, bytes],
         wall_ms: int,
     ) -> GroupMetadataValue:
-        """A GroupMetadata record of the members as they are now."""
+        """A GroupMetadata record with the current members."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type,
             generation=generation,
@@ -363,7 +365,8 @@ class ClassicGroup:
                 client_id=kept.client_id,
                 client_host=kept.client_host,
                 session_timeout_ms=kept.session_timeout,
-                # Version 0 has none: as with JoinGroup 0, the session timeout stands for it (G-41).
+                # Version 0 has no rebalance timeout: as with JoinGroup 0, the session timeout is
+                # used (G-41).
                 rebalance_timeout_ms=timeout_ms if timeout_ms >= 0 else kept.session_timeout,
                 protocol_type=stored.protocol_type,
                 protocols=[(stored.protocol or "", kept.subscription)],
@@ -371,7 +374,7 @@ class ClassicGroup:
             self.members[member.member_id] = member
             if member.instance_id is not None:
                 self.static_ids[member.instance_id] = member.member_id
-        # Not transitions: nothing was here before.
+        # Set without a check of the table: the group is new.
         if not self.members:
             self.state = GroupState.EMPTY
         elif stored.leader is None:
@@ -412,7 +415,8 @@ class ClassicGroup:
             self.leader_id = next(iter(self.members), None)
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member that returned its new id; the member keeps its place (G-28)."""
+        """Give a static member that returned its new id; its position among the members stays
+        (G-28)."""
         before = member.member_id
         self.members = {
             (member_id if held == before else held): kept for held, kept in self.members.items()
@@ -452,13 +456,14 @@ class ClassicGroup:
         return frozenset(set.intersection(*offered)) if offered else frozenset()
 
     def accepts(self, protocol_type: str, names: Sequence[str]) -> bool:
-        """May someone with these protocols be in this group? (G-23)"""
+        """True if a member with these protocols may join the group (G-23)."""
         if not self.members:
             return protocol_type != "" and len(names) > 0
         return protocol_type == self.protocol_type and not self.candidates().isdisjoint(names)
 
     def select_protocol(self) -> str:
-        """The protocol with most votes; among equals the first by name (G-50)."""
+        """The protocol with most votes; among protocols with equally many votes, the first by name
+        (G-50)."""
         candidates = self.candidates()
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -468,5 +473,6 @@ class ClassicGroup:
 
     @property
     def is_void(self) -> bool:
-        """Has the group no record, no member and no id handed out? Then it may be forgotten."""
+        """True if the group has no record, no member and no pending id, so that it can be
+        removed."""
         return self.stored is None and not self.members and not self.pending

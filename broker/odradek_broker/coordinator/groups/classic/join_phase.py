@@ -56,8 +56,8 @@ from odradek_broker.coordinator.timers import Timers
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.group_metadata import encode_key, encode_value
 
-#: A join phase that starts over lasts so long at least: with a timeout of 0 it would do nothing
-#: else.
+#: The shortest duration of a join phase that starts again: with a timeout of 0 it would start again
+#: without end.
 _JOIN_PHASE_AGAIN_MIN_MS = 100
 
 
@@ -86,7 +86,8 @@ class Rebalances:
     def on_session_end(
         self, group: ClassicGroup, member_id: str, out: Outcome, now: Instant
     ) -> None:
-        """Remove a silent member (G-70), unless it is parked and knows its id (G-27)."""
+        """Remove a silent member (G-70), unless a request of it is parked and it knows its id
+        (G-27)."""
         member = group.members.get(member_id)
         if member is None:
             return
@@ -135,7 +136,7 @@ class Rebalances:
         self.start(group, out, now, cause)
 
     def synced(self, group: ClassicGroup, member: Member) -> None:
-        """The member has sent its SyncGroup; after the last one nothing is waited for."""
+        """Note that the member has sent its SyncGroup; after the last one, cancel the deadline."""
         group.pending_syncs.discard(member.member_id)
         if not group.pending_syncs:
             self.timers.cancel_sync(group)
@@ -143,7 +144,7 @@ class Rebalances:
     # --- Members ---
 
     def add(self, group: ClassicGroup, member: Member, now: Instant) -> None:
-        """Add a new member, parked on its first join."""
+        """Add a new member, whose first JoinGroup is parked."""
         member.is_new = True
         member.joined_ms = now.monotonic_ms
         group.add(member)
@@ -162,14 +163,14 @@ class Rebalances:
     def rename_session(
         self, group: ClassicGroup, member: Member, member_id: str, now: Instant
     ) -> None:
-        """Give a static member its new id; its session begins anew (G-28)."""
+        """Give a static member its new id and restart its session (G-28)."""
         self.timers.cancel_session(group, member)
         group.rename(member, member_id)
         member.is_new = False
         self.timers.restart_session(group, member, now)
 
     def release(self, member: Member, error: ErrorCode, out: Outcome) -> None:
-        """Answer whatever the member is parked on with an error."""
+        """Answer the parked requests of the member with an error."""
         if member.parked_join is not None:
             gone = error is ErrorCode.UNKNOWN_MEMBER_ID
             answer = join_refused(member.parked_join, error, "" if gone else member.member_id)
@@ -185,7 +186,7 @@ class Rebalances:
     def after_removal(
         self, group: ClassicGroup, out: Outcome, now: Instant, cause: RebalanceCause
     ) -> None:
-        """Rebalance a stable group; in a join phase, check if it is complete (G-70, G-80)."""
+        """Rebalance a stable group; in a join phase, check whether it is complete (G-70, G-80)."""
         if ANSWERS[group.state, Request.LEAVE] is Action.REMOVE_AND_REBALANCE:
             self.start(group, out, now, cause)
         else:
@@ -194,7 +195,7 @@ class Rebalances:
     # --- The join phase ---
 
     def start(self, group: ClassicGroup, out: Outcome, now: Instant, cause: RebalanceCause) -> None:
-        """Enter PreparingRebalance: everyone has to join (again)."""
+        """Enter PreparingRebalance: every member has to join again."""
         for member in group.members.values():
             self.release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, out)
         self.timers.cancel_sync(group)
@@ -248,7 +249,7 @@ class Rebalances:
                 removal = Removal(RemovalReason.NO_JOIN_IN_JOIN_PHASE, waited_ms)
                 self.remove(group, member, out, removal)
         if group.members and not self._elect_leader(group):
-            # Static members only, and none of them came: they may still.
+            # All members are static and none has joined: wait for them again.
             group.initial_wait_left_ms = None
             timeout_ms = max(group.max_rebalance_timeout_ms, _JOIN_PHASE_AGAIN_MIN_MS)
             self.timers.set_join(group, timeout_ms, now)
@@ -264,8 +265,8 @@ class Rebalances:
             self._observer(GroupEmptied(group, before, generation))
 
     def _elect_leader(self, group: ClassicGroup) -> bool:
-        """Keep the leader if it has joined; else elect the first member that has (G-42, G-51).
-        False if none has."""
+        """Keep the leader if it has joined; else elect the first member that has joined (G-42,
+        G-51). False if no member has joined."""
         leader = group.members.get(group.leader_id or "")
         if leader is not None and leader.parked_join is not None:
             return True
@@ -294,7 +295,8 @@ class Rebalances:
         self.timers.set_sync(group, now)
 
         def settled(error: ErrorCode, then: Instant) -> Outcome:
-            # Refused, so there is no such generation: the members are told, and join again.
+            # The record was refused, so the generation does not exist: tell the members to join
+            # again.
             again = Outcome()
             if error is not ErrorCode.NONE:
                 reason = RebalanceReason.GENERATION_NOT_WRITTEN

@@ -2,7 +2,7 @@
 G-20 to G-82).
 
 Each request is checked, looked up in the table of `group`, and carried out. A request that cannot
-be answered yet is parked on its member, and answered by whatever makes the answer possible.
+be answered yet is parked on its member, and answered as soon as the group's state allows.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from odradek_protocol.schemas.leave_group import (
 )
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 
-#: Ids that a group has handed out and that have not joined. Beyond it, the group counts as full.
+#: The most pending member ids of a group. With more, the group counts as full.
 PENDING_MEMBERS_MAX = 10_000
 
 _HEARTBEAT_ERRORS: dict[Action, ErrorCode] = {
@@ -73,10 +73,10 @@ _HEARTBEAT_ERRORS: dict[Action, ErrorCode] = {
 
 
 class ClassicMembership:
-    """The members of a shard's classic groups, as their requests have it.
+    """The requests of members of a shard's classic groups.
 
-    `groups` is the shard's; `create` makes a group that is missing, or says None if there are too
-    many groups that have nothing yet.
+    `groups`: the groups of the shard. `create` creates a group, or returns None if there are too
+    many groups without a record.
     """
 
     def __init__(
@@ -215,7 +215,8 @@ class ClassicMembership:
     def _join_again(
         self, group: ClassicGroup, call: JoinCall, member: Member, out: Outcome, now: Instant
     ) -> ErrorCode:
-        """A known member joins: for the next generation, or because our answer was lost (G-30)."""
+        """Answer a known member that joins for the next generation, or because the answer to its
+        last JoinGroup was lost (G-30)."""
         if member.protocols != call.protocols:
             request = Request.JOIN_CHANGED
         elif group.leader_id == member.member_id:
@@ -239,9 +240,10 @@ class ClassicMembership:
         return ErrorCode.NONE
 
     def _park(self, member: Member, call: JoinCall, out: Outcome, now: Instant) -> None:
-        """Take what the member says of itself now, and leave it waiting.
+        """Take the metadata of the member, and park the call.
 
-        An earlier join of its own that still waits comes from a connection that it gave up.
+        An older parked JoinGroup of the same member comes from a connection that the client has
+        given up.
         """
         if member.parked_join is not None:
             error = ErrorCode.REBALANCE_IN_PROGRESS
@@ -262,7 +264,7 @@ class ClassicMembership:
         now: Instant,
         cause: RebalanceCause,
     ) -> None:
-        """Begin the join phase after a join was parked, or check if it is complete."""
+        """Begin the join phase after a JoinGroup was parked, or check whether it is complete."""
         if action in (Action.ADD_AND_REBALANCE, Action.UPDATE_AND_REBALANCE):
             self._rebalances.start(group, out, now, cause)
         else:
@@ -277,8 +279,8 @@ class ClassicMembership:
         out: Outcome,
         now: Instant,
     ) -> ErrorCode:
-        """Give the place of a static member to its successor, which joined without an id, and fence
-        the old id (G-28)."""
+        """Let a successor, which joined without an id, replace a static member, and fence the old
+        member id (G-28)."""
         old_id, old_leader = member.member_id, group.leader_id
         self._rebalances.release(member, ErrorCode.FENCED_INSTANCE_ID, out)
         self._rebalances.rename_session(group, member, member_id, now)
@@ -307,7 +309,8 @@ class ClassicMembership:
                 answer.skip_assignment = True
                 answer.members = list_members(group, group.protocol)
             else:
-                # It would assign, for a generation that has its assignment: it must not know.
+                # As leader it would compute an assignment for a generation that has one already: it
+                # must not learn that it leads.
                 answer.leader, answer.members = old_leader or "", []
         out.replies.append(
             Reply(call.deferred, answer, lambda error: join_error(error, call.request.member_id))
@@ -374,7 +377,8 @@ class ClassicMembership:
         out: Outcome,
         now: Instant,
     ) -> None:
-        # An earlier one of its own that still waits comes from a connection that it gave up.
+        # An older parked SyncGroup of the same member comes from a connection that the client has
+        # given up.
         self._rebalances.release_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, out)
         member.parked_sync = deferred
         self._rebalances.synced(group, member)
@@ -394,7 +398,7 @@ class ClassicMembership:
         def settled(error: ErrorCode, then: Instant) -> Outcome:
             done = Outcome()
             if group.storing_generation != generation:
-                # A rebalance came between; the parked syncs were told so.
+                # A rebalance began in between; the parked syncs were told so.
                 return done
             group.storing_generation = None
             if error is ErrorCode.NONE:
@@ -423,7 +427,7 @@ class ClassicMembership:
     def heartbeat(
         self, request: HeartbeatRequest, deferred: Deferred[HeartbeatResponse], now: Instant
     ) -> Outcome:
-        """The member's session begins anew, if there is such a member."""
+        """Restart the session of the member."""
         error, group = find_group(self._groups, request)
         if group is not None:
             action = ANSWERS[group.state, Request.HEARTBEAT]
@@ -443,7 +447,8 @@ class ClassicMembership:
         deferred: Deferred[LeaveGroupResponse],
         now: Instant,
     ) -> Outcome:
-        """However many leave, the others rebalance once (G-80)."""
+        """Answer a LeaveGroup; the remaining members rebalance once, however many members leave
+        (G-80)."""
         out = Outcome()
         group = self._groups.get(request.group_id)
         if not request.group_id:
@@ -519,5 +524,5 @@ def request_refused(
 
 
 def _matches(given: str | None, held: str | None) -> bool:
-    """G-60: a protocol type or name counts only where it is given."""
+    """True if a protocol type or name is not given, or equal to the group's (G-60)."""
     return given is None or given == held

@@ -1,7 +1,8 @@
 """The assignors of the broker, range and uniform (rules G-140 to G-142).
 
-Pure: from the members' subscriptions, the topics' sizes and what everyone has so far to what
-everyone is to have. Each partition of a subscribed topic goes to exactly one of its subscribers.
+Pure functions from the members' subscriptions, the topics' numbers of partitions and the present
+targets to the new targets. Each partition of a subscribed topic goes to exactly one of its
+subscribers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from odradek_broker.coordinator.groups.consumer.group import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscriber:
-    """A member as assignors see it. `topics`: ids; `current`: the member's target so far."""
+    """A member as input of an assignor. `topics`: ids; `current`: the member's present target."""
 
     member_id: str
     instance_id: str | None = None
@@ -37,11 +38,12 @@ Assignor = Callable[[Sequence[Subscriber], Mapping[bytes, int]], Assignment]
 
 
 def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Assignment:
-    """A run of neighbouring partitions of every topic for each of its subscribers.
+    """Assign neighbouring partitions of every topic to each of its subscribers.
 
-    The first members get one more where it does not divide evenly. Topics with the same subscribers
-    and the same number of partitions are divided alike, so that records with the same key meet in
-    one member. Static members are ordered by their instance ids, which survive a restart.
+    If the number of partitions is not divisible by that of the subscribers, the first members get
+    one more. Topics with the same subscribers and the same number of partitions are divided
+    equally, so that one member gets all records with the same key. Static members are ordered by
+    their instance ids, which survive a restart.
     """
     order = sorted(
         members,
@@ -67,15 +69,15 @@ def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> 
 def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> Assignment:
     """The most even assignment that the subscriptions allow, with as few moves as possible.
 
-    Even means: no chain of hand-overs, each to another subscriber of the topic, leads from a member
-    to one that has at least two partitions less.
+    Even means that there is no chain of moves, each of a partition to another subscriber of its
+    topic, from a member to a member with at least two partitions fewer.
     """
     return _Uniform(members, counts).assign()
 
 
 class _Uniform:
-    """A single run of the uniform assignor. `held`: member -> topic -> partitions, kept in step
-    with `loads`."""
+    """A single run of the uniform assignor. `held`: member -> topic -> partitions; `loads` has
+    their number by member."""
 
     def __init__(self, members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> None:
         self.counts = counts
@@ -107,7 +109,8 @@ class _Uniform:
     def assign(self) -> Assignment:
         self._give_free()
         if self.loads:
-            # First those above the average, so that nobody gives who will have to take again.
+            # Begin with the members above the average, so that no member gives partitions away and
+            # then gets others.
             average = -(-sum(self.loads.values()) // len(self.loads))
             for down_to in (average, 0):
                 while self._even_out(down_to):
@@ -122,8 +125,8 @@ class _Uniform:
         self.loads[member_id] += 1
 
     def _give_free(self) -> None:
-        """Give free partitions to the members with the fewest, beginning with the topics of few
-        subscribers, which have the least choice."""
+        """Give free partitions to the members with the fewest, beginning with the topics that have
+        the fewest subscribers."""
         for topic_id in sorted(self.free, key=lambda held: (len(self.subscribers[held]), held)):
             subscribers = self.subscribers[topic_id]
             if not subscribers:
@@ -136,7 +139,8 @@ class _Uniform:
                 heapq.heapreplace(heap, (load + 1, member_id))
 
     def _even_out(self, down_to: int) -> bool:
-        """Look at everyone with more than that once, the most loaded first; was anything moved?"""
+        """Look once at each member with more partitions than that, the most loaded first; True if
+        anything was moved."""
         moved = False
         for member_id in sorted(self.loads, key=lambda held: (-self.loads[held], held)):
             while self.loads[member_id] >= max(down_to + 1, min(self.loads.values()) + 2):
@@ -148,9 +152,10 @@ class _Uniform:
         return moved
 
     def _path_from(self, source: str) -> list[tuple[str, bytes, str]] | None:
-        """The shortest chain of hand-overs (giver, topic, taker) to someone with two less.
+        """The shortest chain of moves (giver, topic, taker) to a member with at least two
+        partitions fewer.
 
-        Among equally short ones, to the one with least.
+        Among chains of equal length, the one to the member with the fewest partitions.
         """
         came: dict[str, tuple[str, bytes]] = {}
         seen_topics: set[bytes] = set()
@@ -179,9 +184,9 @@ class _Uniform:
         return None
 
     def _move_along(self, path: list[tuple[str, bytes, str]]) -> None:
-        """Move as many partitions as the narrowest hand-over allows and as leave both ends on their
-        side of the average, but at least one. A partition moved further would have to move again.
-        """
+        """Move as many partitions along the chain as each of its moves allows, and as leave both
+        ends on their side of the average, but at least one. Partitions beyond that would have to be
+        moved again."""
         first, last = path[0][0], path[-1][2]
         total, members = sum(self.loads.values()), len(self.loads)
         surplus = self.loads[first] - -(-total // members)

@@ -1,7 +1,8 @@
 """Members of a consumer group that speak the classic protocol (rules G-152 to G-154).
 
-To them the member epoch is the generation, the current assignment is what SyncGroup gives, and a
-rebalance is what they hear of in a heartbeat. Nobody waits for anybody: a join is answered at once.
+These members see the member epoch as the generation, get their current assignment from SyncGroup,
+and learn of a rebalance from a heartbeat. No member waits for others: a JoinGroup is answered at
+once.
 """
 
 from __future__ import annotations
@@ -113,8 +114,8 @@ class ClassicProtocolMembers:
         owned = owned_by_subscription(subscription, self._topics)
         update = self._subscribe(group, call, member_id, owned)
         if update.replaced is not None and self._is_last(group, update.replaced):
-            # The last one that spoke the consumer protocol is back with the classic one. It joins
-            # again, and then this is a classic group.
+            # The last member that used the consumer protocol has returned with the classic one. The
+            # group becomes a classic group, which the member joins with its next JoinGroup.
             removal = Removal(RemovalReason.REPLACED_BY_CLASSIC)
             self._protocol.remove(group, {update.replaced.member_id: removal}, out, now)
             return join_error(_E.REBALANCE_IN_PROGRESS, request.member_id)
@@ -150,7 +151,8 @@ class ClassicProtocolMembers:
         )
 
     def _is_last(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
-        """Is it a classic group without this member, or an empty one, which takes any protocol?"""
+        """True if the group without this member is a classic or an empty group, which accepts any
+        protocol."""
         alone = len(group.members) == 1 and replaced.classic is None
         return alone or may_downgrade(group, {replaced.member_id}, self._config)
 
@@ -166,7 +168,7 @@ class ClassicProtocolMembers:
     def _subscribe(
         self, group: ConsumerGroup, call: JoinCall, member_id: str, owned: Partitions
     ) -> MemberUpdate:
-        """The member that joins, known or new. A dynamic one may bring any id: it was given one
+        """The update of the member that joins. A dynamic member may have any id, which it was given
         before."""
         instance_id = call.request.group_instance_id
         member = group.members.get(member_id)
@@ -231,8 +233,7 @@ class ClassicProtocolMembers:
         deferred: Deferred[HeartbeatResponse],
         now: Instant,
     ) -> Outcome:
-        """Answer a Heartbeat; REBALANCE_IN_PROGRESS if a new join would get the member on
-        (G-154)."""
+        """Answer a Heartbeat; REBALANCE_IN_PROGRESS if the member has to join again (G-154)."""
         try:
             member = _find(
                 group, request.member_id, request.group_instance_id, request.generation_id
@@ -261,7 +262,7 @@ class ClassicProtocolMembers:
         deferred: Deferred[LeaveGroupResponse],
         now: Instant,
     ) -> Outcome:
-        """Answer a LeaveGroup; however many leave, the group epoch grows once."""
+        """Answer a LeaveGroup; the group epoch grows once, however many members leave."""
         out = Outcome()
         leaving = leaving_members(request, api_version)
         gone: dict[str, Removal] = {}
@@ -275,7 +276,7 @@ class ClassicProtocolMembers:
 def _find(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
 ) -> ConsumerMember:
-    """The member, if it speaks the classic protocol and is at this epoch. Refusal if not."""
+    """The member, if it uses the classic protocol and has this epoch. Refusal if not."""
     member = find_member(group, member_id, instance_id)
     if member is None or member.classic is None:
         raise Refusal(_E.UNKNOWN_MEMBER_ID, "no such member speaks the classic protocol")
@@ -296,7 +297,7 @@ def _must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 
 def _supports(group: ConsumerGroup, call: JoinCall) -> bool:
-    """True if every classic member speaks one of the member's protocols."""
+    """True if every member of the classic protocol supports one of the protocols of this member."""
     names = {name for name, _ in call.protocols}
     for member in group.members.values():
         if member.classic is not None and member.member_id != call.request.member_id:
@@ -307,7 +308,7 @@ def _supports(group: ConsumerGroup, call: JoinCall) -> bool:
 def _leave(group: ConsumerGroup, identity: MemberIdentity, gone: dict[str, Removal]) -> ErrorCode:
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if not member_id and instance_id is not None:
-        # An administrator removes a static member, whatever it speaks.
+        # An administrator removes a static member, of either protocol.
         member = group.static_member(instance_id)
     else:
         member = group.members.get(member_id)

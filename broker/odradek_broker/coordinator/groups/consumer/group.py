@@ -1,9 +1,9 @@
-"""A consumer group and its members, as their records say, with the states and the steps of a
+"""A consumer group and its members, built from their records, with the states and the steps of a
 reconciliation as tables (rules G-100 to G-104, G-120 to G-123).
 
-All of it is durable and only the `replay_*` functions change it; what a restart forgets are the
-session and revocation deadlines, which start anew, and `topics_version`, when the topics were last
-looked at.
+All state is durable and only the `replay_*` functions change it, except the session and revocation
+deadlines, which start anew after a restart, and `topics_version`, the version of the topics that
+was resolved last.
 
 A `Partitions`, a set of partitions by topic id, is never changed once made, and has no topic
 without partitions, so that equal sets compare equal.
@@ -50,7 +50,7 @@ class ConsumerGroupState(Enum):
 
 
 class Report(Enum):
-    """The partitions to give back, as a heartbeat reports them."""
+    """The partitions that the member has to give back, in its heartbeat."""
 
     SILENT = "it does not say what it owns"
     OWNING = "it owns some of them"
@@ -68,7 +68,7 @@ class Step(Enum):
 
 _M, _R, _S = MemberState, Report, Step
 
-#: (state, report, is the target newer than the member's epoch) -> step.
+#: (state, report, true if the target is newer than the member's epoch) -> step.
 STEPS: dict[tuple[MemberState, Report, bool], Step] = {
     **{(_M.STABLE, report, False): _S.STAY for report in Report},
     **{(_M.STABLE, report, True): _S.RECONCILE for report in Report},
@@ -90,7 +90,8 @@ NO_PARTITIONS: Partitions = {}
 
 
 def partitions_of(pairs: Iterable[tuple[bytes, Iterable[int]]]) -> Partitions:
-    """The set with these (topic id, indexes); a topic that comes twice has both."""
+    """The set with these (topic id, indexes); a topic that occurs twice has the partitions of
+    both."""
     made: dict[bytes, frozenset[int]] = {}
     for topic_id, indexes in pairs:
         held = made.get(topic_id, frozenset()) | frozenset(indexes)
@@ -123,18 +124,18 @@ def union(left: Partitions, right: Partitions) -> Partitions:
 
 
 def is_subset(part: Partitions, whole: Partitions) -> bool:
-    """Are all partitions of `part` in `whole`?"""
+    """True if all partitions of `part` are in `whole`."""
     empty: frozenset[int] = frozenset()
     return all(indexes <= whole.get(held, empty) for held, indexes in part.items())
 
 
 def intersects(left: Partitions, right: Partitions) -> bool:
-    """Do the sets have a partition in common?"""
+    """True if the sets have a partition in common."""
     return any(not left[held].isdisjoint(right[held]) for held in left if held in right)
 
 
 def by_name(partitions: Partitions, topics: Topics) -> list[tuple[str, bytes, list[int]]]:
-    """(topic name, topic id, indexes), sorted; a topic that is gone has no name and is left out."""
+    """(topic name, topic id, indexes), sorted; a deleted topic has no name and is left out."""
     return sorted(
         (name, topic_id, sorted(indexes))
         for topic_id, indexes in partitions.items()
@@ -142,22 +143,22 @@ def by_name(partitions: Partitions, topics: Topics) -> list[tuple[str, bytes, li
     )
 
 
-#: Of a group before anybody asked for a topic.
+#: The epoch of a group before any member subscribed to a topic.
 FIRST_EPOCH = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicMetadata:
-    """The session timeout and the protocols of a member that speaks the classic protocol (G-150).
+    """The session timeout and the protocols of a member that uses the classic protocol (G-150).
 
-    `protocols`: (name, metadata), the most wanted first.
+    `protocols`: (name, metadata), in order of preference.
     """
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
     def metadata(self, protocol: str) -> bytes:
-        """The member's metadata for a protocol; empty if it does not offer that one."""
+        """The member's metadata for a protocol; empty if the member does not offer the protocol."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
 
@@ -165,9 +166,9 @@ class ClassicMetadata:
 class ConsumerMember:
     """A member of a consumer group.
 
-    `previous_epoch`: accepted once more, since the answer with the present one may be lost (G-114).
-    `assigned` and `pending` (told to give back) are what it may own; together they belong to
-    nobody else.
+    `previous_epoch` is still accepted, since the answer with the present epoch may be lost (G-114).
+    The member may own `assigned` and `pending` (partitions that it was told to give back); no other
+    member owns any of them.
     """
 
     member_id: str
@@ -187,11 +188,11 @@ class ConsumerMember:
     pending: Partitions = field(default_factory=dict)
 
     def is_reconciled(self, target_epoch: int) -> bool:
-        """Does the member have all of its target?"""
+        """True if the member has all of its target."""
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def at_epoch(self, epoch: int) -> ConsumerMember:
-        """The member at another epoch; the one before is remembered."""
+        """The member at another epoch, with the present epoch as the previous one."""
         return (
             self if epoch == self.epoch else replace(self, epoch=epoch, previous_epoch=self.epoch)
         )
@@ -199,7 +200,7 @@ class ConsumerMember:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """The id and the number of partitions of a subscribed topic, when it was last resolved."""
+    """The id and the number of partitions of a subscribed topic, as they were resolved last."""
 
     topic_id: bytes
     partitions: int
@@ -216,9 +217,9 @@ def _state(number: int) -> MemberState:
 class ConsumerGroup:
     """A group of the consumer protocol.
 
-    `epoch` grows with every change that asks for a new assignment; `assignment_epoch` is the one
+    `epoch` grows with every change that requires a new assignment; `assignment_epoch` is the epoch
     that `targets` were computed for, 0 before the first; `patterns` maps a regular expression to
-    the names it matched.
+    the names that it matched.
     """
 
     group_id: str
@@ -232,7 +233,7 @@ class ConsumerGroup:
     static_ids: dict[str, str] = field(default_factory=dict)
     owners: dict[tuple[bytes, int], str] = field(default_factory=dict)
     # --- soft ---
-    #: The version of the cluster's topics that `topics` was made from; None: not since the start.
+    #: The version of the cluster's topics from which `topics` was made; None: not since the start.
     topics_version: int | None = None
 
     # --- Questions ---
@@ -255,7 +256,7 @@ class ConsumerGroup:
         return ConsumerGroupState.RECONCILING
 
     def target(self, member_id: str) -> Partitions:
-        """The target of a member; nothing before it was in an assignment."""
+        """The target of a member; empty before the member was part of an assignment."""
         return self.targets.get(member_id, NO_PARTITIONS)
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
@@ -263,7 +264,7 @@ class ConsumerGroup:
         return self.members.get(self.static_ids.get(instance_id, ""))
 
     def owner(self, topic_id: bytes, partition: int) -> str | None:
-        """The member that may own a partition, be it assigned or to be given back."""
+        """The member that may own a partition, also if it has to give the partition back."""
         return self.owners.get((topic_id, partition))
 
     def subscribers_of(self, pattern: str) -> list[str]:
@@ -290,7 +291,7 @@ class ConsumerGroup:
     # --- Replay ---
 
     def replay_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
-        """Take a member's own record; None: it is gone."""
+        """Apply a member's own record; None removes the member."""
         before = self.members.get(member_id)
         if before is not None and self.static_ids.get(before.instance_id or "") == member_id:
             del self.static_ids[before.instance_id or ""]
@@ -323,8 +324,8 @@ class ConsumerGroup:
     def replay_current(
         self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None
     ) -> None:
-        """Take a member's current assignment. None comes before the end of its own record, or
-        before its return."""
+        """Apply a member's current assignment. None comes before the tombstone of its own record,
+        or before the member returns."""
         before = self.members.get(member_id)
         if before is None:
             if value is None:
@@ -359,15 +360,15 @@ class ConsumerGroup:
 
     def _disown(self, member: ConsumerMember) -> None:
         for partition in (*each_partition(member.assigned), *each_partition(member.pending)):
-            # Compaction keeps the latest record of each member, so that on a load another's claim,
-            # which is younger, may be there already.
+            # Compaction keeps the latest record of each member, so during a load a newer record of
+            # another member that owns the partition may have been applied already.
             if self.owners.get(partition) == member.member_id:
                 del self.owners[partition]
 
     def replay_target(
         self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None
     ) -> None:
-        """Take a member's target; None: it has none."""
+        """Apply a member's target; None removes the target."""
         if value is None:
             self.targets.pop(member_id, None)
         else:
@@ -376,7 +377,7 @@ class ConsumerGroup:
             )
 
     def replay_topics(self, value: ConsumerGroupPartitionMetadataValue | None) -> None:
-        """Take the subscribed topics, as they were last resolved."""
+        """Apply the subscribed topics, as they were resolved last."""
         self.topics = {
             topic.topic_name: TopicMetadata(topic.topic_id, topic.num_partitions)
             for topic in (value.topics if value is not None else ())
@@ -385,7 +386,7 @@ class ConsumerGroup:
     def replay_pattern(
         self, pattern: str, value: ConsumerGroupRegularExpressionValue | None
     ) -> None:
-        """Take the names that a regular expression matched; None: nobody uses it any more."""
+        """Apply the names that a regular expression matched; None: no member uses it any more."""
         if value is None:
             self.patterns.pop(pattern, None)
         else:

@@ -66,7 +66,7 @@ _E = ErrorCode
 def check_request(
     request: ConsumerGroupHeartbeatRequest, api_version: int, config: ConsumerGroupSettings
 ) -> None:
-    """Refusal for a request that no member may send (G-110, G-116)."""
+    """Refusal of a request that is not valid from any member (G-110, G-116)."""
     epoch = request.member_epoch
     if not request.group_id.strip():
         raise _invalid("GroupId can't be empty.")
@@ -106,14 +106,14 @@ def _invalid(message: str) -> Refusal:
 
 
 def not_a_consumer_group(group_id: str) -> Refusal:
-    """The refusal where there is no group of the name, or one that cannot become a consumer group
+    """The refusal for a group that does not exist, or that cannot become a consumer group
     (G-150)."""
     return Refusal(_E.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatCall:
-    """A ConsumerGroupHeartbeat, what its connection says about the member, and what its user may
+    """A ConsumerGroupHeartbeat, with the data of its connection and the topics that its user may
     see."""
 
     request: ConsumerGroupHeartbeatRequest
@@ -130,7 +130,7 @@ def heartbeat_error(error: ErrorCode, message: str | None = None) -> ConsumerGro
 
 
 class ConsumerProtocol:
-    """The requests. `groups` is the shard's."""
+    """The requests of members that use the consumer protocol. `groups`: the groups of the shard."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class ConsumerProtocol:
             else:
                 response = self._heartbeat(call, out, now)
         except Refusal as refusal:
-            # Nothing is written; what was parked on the way is answered all the same.
+            # Nothing is written; requests that were parked on the way are answered nevertheless.
             response = heartbeat_error(refusal.error, refusal.message)
             out.records.clear()
             self._observe_refusal(call, refusal)
@@ -246,7 +246,7 @@ class ConsumerProtocol:
             if not joins:
                 raise unknown_member(member_id, group.group_id)
             if member_id in group.members:
-                # A dynamic member does not become a static one on the way.
+                # A dynamic member does not become a static one with a heartbeat.
                 member = group.members[member_id]
             else:
                 fresh = ConsumerMember(member_id=member_id, instance_id=request.instance_id)
@@ -254,10 +254,10 @@ class ConsumerProtocol:
         if member.classic is None:
             check_epoch(member, request.member_epoch, owned)
         elif not joins:
-            # The member speaks the classic protocol, under an id of its own.
+            # The member uses the classic protocol, under an id of its own.
             raise unknown_member(member_id, group.group_id)
         if member.epoch == LEAVE_STATIC_EPOCH:
-            # It is back under its own id: as if another one took its place.
+            # The member has returned under its own id: treated as if another member replaced it.
             return MemberUpdate(group, member, replace(member, epoch=0, previous_epoch=0), owned)
         return MemberUpdate(group, member, member, owned)
 
@@ -279,7 +279,7 @@ class ConsumerProtocol:
     def _leave(
         self, request: ConsumerGroupHeartbeatRequest, out: Outcome, now: Instant
     ) -> ConsumerGroupHeartbeatResponse:
-        """Remove a member, or note that a static one is away for a while (G-125, G-132)."""
+        """Remove a member, or note that a static member is away for a while (G-125, G-132)."""
         group = self._groups.get(request.group_id)
         if group is None:
             raise not_a_consumer_group(request.group_id)
@@ -310,9 +310,9 @@ class ConsumerProtocol:
         out: Outcome,
         now: Instant,
     ) -> None:
-        """Remove members: their partitions are free, and the group epoch grows once (G-101).
+        """Remove members: their partitions become free, and the group epoch grows once (G-101).
 
-        `removals`: by member id, why.
+        `removals`: the reasons by member id.
         """
         gone = set(removals)
         members = [group.members[member_id] for member_id in removals]
@@ -334,8 +334,8 @@ class ConsumerProtocol:
         self.undo_if_refused(group, out)
 
     def undo_if_refused(self, group: ConsumerGroup, out: Outcome, member_id: str = "") -> None:
-        """Should the records be refused, set the soft state back: nothing has happened, and who
-        joins with them, as `member_id`, is no member."""
+        """Undo the changes of soft state if the records are refused: then nothing has changed, and
+        the member `member_id` has not joined."""
 
         def settled(error: ErrorCode, then: Instant) -> Outcome:
             if error is not _E.NONE:
@@ -351,14 +351,15 @@ class ConsumerProtocol:
 
 
 def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
-    """The partitions that the member says it owns; None if it does not say."""
+    """The partitions that the member reports as owned; None if the heartbeat does not report
+    them."""
     if request.topic_partitions is None:
         return None
     return partitions_of((part.topic_id, part.partitions) for part in request.topic_partitions)
 
 
 def _updated(member: ConsumerMember, call: HeartbeatCall) -> ConsumerMember:
-    """The member with the fields of the request; those that are not given stay as before."""
+    """The member with the fields of the request; fields that are not given keep their value."""
     request = call.request
     names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
     pattern, assignor = request.subscribed_topic_regex, request.server_assignor
@@ -369,7 +370,7 @@ def _updated(member: ConsumerMember, call: HeartbeatCall) -> ConsumerMember:
         client_host=call.client_host,
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
         topics=member.topics if names is None else frozenset(names),
-        # An empty expression takes the subscription back.
+        # An empty expression ends the subscription.
         pattern=member.pattern if pattern is None else pattern or None,
         assignor=member.assignor if assignor is None else assignor_name(assignor),
         classic=None,
@@ -377,7 +378,7 @@ def _updated(member: ConsumerMember, call: HeartbeatCall) -> ConsumerMember:
 
 
 def _is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Are all fields given, so that the answer must have the assignment (G-118)?"""
+    """True if all fields are given, so that the answer must have the assignment (G-118)."""
     subscribed = (
         request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     )
@@ -387,7 +388,7 @@ def _is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def heartbeat_assignment(assigned: Partitions) -> HeartbeatAssignment:
-    """The assignment, as the answer has it."""
+    """The assignment, in the form of the answer."""
     return HeartbeatAssignment(
         topic_partitions=[
             AssignedTopicPartitions(topic_id=topic_id, partitions=sorted(indexes))

@@ -1,15 +1,15 @@
-"""Subscriptions to assignments: an update of a member, for both protocols, with the records that
-follow from it (rules G-101 to G-103, G-120 to G-122, G-130, G-131, G-142, G-145, G-146).
+"""From subscriptions to assignments: the update of a member of either protocol, with the records
+that follow from it (rules G-101 to G-103, G-120 to G-122, G-130, G-131, G-142, G-145, G-146).
 
     subscriptions  ->  group epoch  ->  target assignment  ->  current assignment of each member
 
-Names and regular expressions are resolved when a member subscribes to something else, and when the
-topics of the cluster have changed; the group epoch grows with what they give. The assignor then
-computes the target of all members. A member goes towards its target step by step: it is first told
-to give back what is not in its target, and when it says that it has, gets what nobody else may own
-any more. What others still have to give back, it gets later. So a partition never belongs to two
-members, whatever is lost on the way. A static member takes the place of another one with its
-instance id.
+Names and regular expressions are resolved when a member changes its subscription, and when the
+topics of the cluster have changed; if the result is another one, the group epoch grows. The
+assignor then computes the target of all members. A member approaches its target step by step: it is
+first told to give back the partitions that are not in its target. When it reports that it has done
+so, it gets those of its target that no other member may own, and the rest when the other members
+have given them back. So no partition ever has two owners, whichever messages are lost. A static
+member replaces another one with the same instance id.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ from odradek_protocol.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class Subscriptions:
-    """The next subscription of a group: existing topics by name, and those that expressions
-    matched.
+    """The resolved subscriptions of a group: existing topics by name, and the topics that
+    expressions matched.
 
-    `epoch`: the group epoch that comes with it. `records`: what is to be written.
+    `epoch`: the group epoch that belongs to them. `records`: the records to write.
     """
 
     epoch: int
@@ -73,11 +73,12 @@ def resolve_subscriptions(
     now: Instant,
     visible: Visible = every_topic,
 ) -> Subscriptions:
-    """Resolve what `members` are subscribed to; if anything is new, the group epoch grows.
+    """Resolve what `members` are subscribed to; if the result is another one, the group epoch
+    grows.
 
-    `member` is the one that has changed, `before` what it was, None if it is new. One that asks for
-    no topic asks for nothing. `visible`: what its user may know of; expressions match nothing else
-    (A-67).
+    `member`: the member that has changed. `before`: the member before the change, None for a new
+    one. A member without topics changes nothing. `visible`: the topics that its user may see;
+    expressions match no others (A-67).
     """
     records: list[Record] = []
     patterns: dict[str, frozenset[str]] = {}
@@ -107,8 +108,8 @@ def resolve_subscriptions(
 
 
 def _resolve(pattern: str, topics: Topics) -> frozenset[str]:
-    """The names that the expression matches; none for one that another broker took and this one
-    cannot read."""
+    """The names that the expression matches; none for an expression that an earlier broker accepted
+    and this one cannot read."""
     try:
         return compile_pattern(pattern).select(topics.topic_names())
     except PatternError:
@@ -134,8 +135,8 @@ def subscription_metadata(
 
 
 def choose_assignor(members: Mapping[str, ConsumerMember], config: ConsumerGroupSettings) -> str:
-    """The assignor that most members ask for; if none does, the first that the broker offers
-    (G-142)."""
+    """The assignor that most members ask for; if no member asks for one, the first that the broker
+    offers (G-142)."""
     offered = assignor_names(config)
     votes = Counter(member.assignor for member in members.values() if member.assignor in offered)
     best = min(votes, key=lambda name: (-votes[name], offered.index(str(name))), default=None)
@@ -143,12 +144,12 @@ def choose_assignor(members: Mapping[str, ConsumerMember], config: ConsumerGroup
 
 
 def assignor_names(config: ConsumerGroupSettings) -> list[str]:
-    """The names in `group.consumer.assignors`, where Kafka's class names may stand too."""
+    """The names in `group.consumer.assignors`, which may also have Kafka's class names."""
     return [assignor_name(text) for text in config.group_consumer_assignors]
 
 
 def assignor_name(text: str) -> str:
-    """`org.apache...UniformAssignor` is `uniform`."""
+    """The short name of an assignor, such as `uniform`, also for the name of Kafka's class."""
     return text.rpartition(".")[2].removesuffix("Assignor").lower()
 
 
@@ -160,9 +161,9 @@ def compute_target_assignment(
     patterns: Mapping[str, frozenset[str]],
     config: ConsumerGroupSettings,
 ) -> dict[str, Partitions]:
-    """A target for each of `members`, which are those that the group will have.
+    """A target for each of `members`, the members that the group will have.
 
-    `current`: their targets so far. `topics` and `patterns`: what they are subscribed to.
+    `current`: their present targets. `topics` and `patterns`: their resolved subscriptions.
     """
     subscribers = [
         Subscriber(
@@ -190,9 +191,9 @@ def next_assignment(
     owned: Partitions | None,
     owner: Owner,
 ) -> ConsumerMember:
-    """The member after one step; itself if there is nothing to do.
+    """The member after one step; the same member if there is nothing to do.
 
-    `owned`: what its heartbeat says that it owns, None if it does not say.
+    `owned`: the partitions that its heartbeat reports as owned, None if it does not report them.
     """
     step = STEPS[member.state, _report(member.pending, owned), member.epoch != target_epoch]
     if step in (Step.STAY, Step.WAIT):
@@ -241,11 +242,11 @@ def _compute(
 
 @dataclass(slots=True)
 class MemberUpdate:
-    """A request of a member: what it was, what it is now, and what is to be written about it.
+    """An update of a member by a request: the member before and after it, and the records to write.
 
-    `before` None: it is new. `replaced`: the static member whose place it takes (G-131), whose
-    records are among `records` already. `owned`: what it says that it owns. `visible`: what its
-    user may see.
+    `before` None: the member is new. `replaced`: the static member that it replaces (G-131), whose
+    records are in `records` already. `owned`: the partitions that it reports as owned. `visible`:
+    the topics that its user may see.
     """
 
     group: ConsumerGroup
@@ -257,7 +258,7 @@ class MemberUpdate:
     visible: Visible = every_topic
 
     def members(self) -> dict[str, ConsumerMember]:
-        """The group's members, this one as it is now."""
+        """The group's members, with this one after the update."""
         members = dict(self.group.members)
         if self.replaced is not None:
             members.pop(self.replaced.member_id, None)
@@ -265,7 +266,7 @@ class MemberUpdate:
         return members
 
     def target_of(self, member_id: str) -> Partitions:
-        """The target of a member so far."""
+        """The present target of a member."""
         if self.replaced is not None and member_id == self.member.member_id:
             return self.group.target(self.replaced.member_id)
         return self.group.target(member_id)
@@ -274,7 +275,7 @@ class MemberUpdate:
 def update_member(
     update: MemberUpdate, config: ConsumerGroupSettings, topics: Topics, now: Instant
 ) -> ConsumerMember:
-    """Add to `update.records` what follows; returns the member as it is then."""
+    """Add the records of the update to `update.records`; returns the member after it."""
     group, before, member = update.group, update.before, update.member
     if before is None or _stored_fields(before) != _stored_fields(member):
         update.records.append(make.member_record(group.group_id, member))
@@ -326,7 +327,7 @@ def _owner(update: MemberUpdate) -> Owner:
 def _assign_targets(
     update: MemberUpdate, subscriptions: Subscriptions, config: ConsumerGroupSettings
 ) -> Partitions:
-    """Add the targets that have changed (G-102); returns that of the member itself."""
+    """Add the targets that have changed (G-102); returns the target of the member itself."""
     group, members = update.group, update.members()
     targets = compute_target_assignment(
         group,
@@ -354,11 +355,11 @@ def replace_static_member(
     *,
     classic: bool = False,
 ) -> MemberUpdate:
-    """The update by which a member takes the place of `old`, whose instance id it has.
+    """The update by which a member replaces `old`, which has the same instance id.
 
-    It gets what that one was to have, without a new epoch. Between two members that speak the
-    consumer protocol the old one must have left for a while; the classic protocol knows no such
-    leave, and there the newer one counts.
+    The new member gets the target of the old one, without a new epoch. If both use the consumer
+    protocol, the old member must have left for a while; the classic protocol has no such leave, and
+    there the newer member replaces the older one.
     """
     if old.epoch != LEAVE_STATIC_EPOCH and old.classic is None and not classic:
         raise Refusal(

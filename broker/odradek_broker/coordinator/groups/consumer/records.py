@@ -1,4 +1,4 @@
-"""The records of a consumer group: from its state, and back into it (rule O-02)."""
+"""The records of a consumer group: made from its state, and replayed into it (rule O-02)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from odradek_protocol.stored.consumer_group import (
     encode_value,
 )
 
-# --- Making them ---
+# --- From the state to records ---
 
 
 def group_record(group_id: str, epoch: int) -> Record:
@@ -72,13 +72,13 @@ def pattern_record(
 
 
 def pattern_tombstone(group_id: str, pattern: str) -> Record:
-    """The end of a regular expression that nobody uses any more."""
+    """The tombstone of a regular expression that no member uses any more."""
     key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern)
     return encode_key(key), None
 
 
 def member_record(group_id: str, member: ConsumerMember) -> Record:
-    """A record of what a member says of itself."""
+    """A record of a member's metadata and subscription."""
     classic = member.classic
     value = ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
@@ -142,7 +142,8 @@ def target_epoch_record(group_id: str, epoch: int) -> Record:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """The end of a member. What hangs on it ends first, so that no load meets half a member."""
+    """The tombstones of a member. The member's own one comes last, so that no load finds half a
+    member."""
     return [
         (encode_key(cls(group_id=group_id, member_id=member_id)), None)
         for cls in (
@@ -154,7 +155,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[Record]:
 
 
 def group_tombstones(group: ConsumerGroup) -> list[Record]:
-    """The end of a group, with its members."""
+    """The tombstones of a group and its members."""
     group_id = group.group_id
     records: list[Record] = []
     for member_id in group.members:
@@ -174,11 +175,11 @@ def group_tombstones(group: ConsumerGroup) -> list[Record]:
     return records
 
 
-# --- Giving them back ---
+# --- From records to the state ---
 
 
 def replay(group: ConsumerGroup, kind: RecordType, key: Any, value: Any) -> None:
-    """Take one record into a group; `key` and `value` are decoded, None being a tombstone."""
+    """Apply one record to a group; `key` and `value` are decoded, None is a tombstone."""
     if kind is RecordType.GROUP:
         group.epoch = FIRST_EPOCH if value is None else value.epoch
     elif kind is RecordType.TARGET_EPOCH:
