@@ -6,7 +6,7 @@ releases answers when everything that they may show is durable. After a restart 
 runs over the whole partition.
 
 The runtime distinguishes two kinds of refusal. A refused append has written nothing: nothing is
-replayed, the answers carry the error, and `Outcome.settled` lets the core undo its decision. An
+replayed, the answers carry the error, and `Outcome.after_append` lets the core undo its decision. An
 append that was written but could not be made durable took the partition offline (D5): the runtime
 stops, and every later request gets the error.
 
@@ -87,7 +87,7 @@ class Outcome:
     """A core's decision.
 
     `records` are appended as one batch. `replies` go out when those, and everything written before,
-    are durable. `settled` is called with NONE at that moment, or with the client's error when the
+    are durable. `after_append` is called with NONE at that moment, or with the client's error when the
     append failed, and may decide more. `append_errors`: storage error to client's error.
     `producer`: the records are part of this producer's transaction; only for cores that run in a
     `TransactionalRuntime`.
@@ -95,7 +95,7 @@ class Outcome:
 
     records: list[Record] = field(default_factory=list)
     replies: list[Reply[Any]] = field(default_factory=list)
-    settled: Callable[[ErrorCode, Instant], Outcome] | None = None
+    after_append: Callable[[ErrorCode, Instant], Outcome] | None = None
     append_errors: Mapping[ErrorCode, ErrorCode] = field(
         default_factory=lambda: GROUP_APPEND_ERRORS
     )
@@ -180,9 +180,9 @@ class Runtime(Generic[C]):
         self._error = _E.COORDINATOR_LOAD_IN_PROGRESS
         self._loading: Iterator[object] | None = None
         self._last_append: Deferred[ErrorCode] = Deferred.of(_E.NONE)
-        self._held: dict[int, list[Reply[Any]]] = {}
-        self._held_timers: Timers[int] = Timers()
-        self._next_held = 0
+        self._waiting: dict[int, list[Reply[Any]]] = {}
+        self._append_timeouts: Timers[int] = Timers()
+        self._next_append = 0
 
     @property
     def error(self) -> ErrorCode:
@@ -190,9 +190,9 @@ class Runtime(Generic[C]):
         return self._error
 
     @property
-    def held_answers(self) -> int:
+    def waiting_answers(self) -> int:
         """The number of answers that wait for the disk."""
-        return sum(len(replies) for replies in self._held.values())
+        return sum(len(replies) for replies in self._waiting.values())
 
     # --- Loading (G-90, O-18) ---
 
@@ -239,8 +239,8 @@ class Runtime(Generic[C]):
     def run_due(self, now: Instant) -> None:
         """Act on every deadline that has passed. The caller calls `follow_up` itself, once for all
         runtimes."""
-        while (held := self._held_timers.pop_due(now.monotonic_ms)) is not None:
-            self._release(self._held.pop(held), _E.COORDINATOR_NOT_AVAILABLE)
+        while (number := self._append_timeouts.pop_due(now.monotonic_ms)) is not None:
+            self._release(self._waiting.pop(number), _E.COORDINATOR_NOT_AVAILABLE)
         while self.state is RuntimeState.ACTIVE:
             name = self.core.timers.pop_due(now.monotonic_ms)
             if name is None:
@@ -249,13 +249,13 @@ class Runtime(Generic[C]):
 
     def next_deadline_ms(self) -> int | None:
         """The time at which `run_due` has something to do; None for never."""
-        held_ms = self._held_timers.next_deadline()
+        append_ms = self._append_timeouts.next_deadline()
         if self.state is not RuntimeState.ACTIVE:
-            return held_ms
+            return append_ms
         core_ms = self.core.timers.next_deadline()
-        if held_ms is None or core_ms is None:
-            return core_ms if held_ms is None else held_ms
-        return min(held_ms, core_ms)
+        if append_ms is None or core_ms is None:
+            return core_ms if append_ms is None else append_ms
+        return min(append_ms, core_ms)
 
     def appended(self, replay: Callable[[C], None], written: Deferred[ErrorCode]) -> None:
         """Replay records that another part of the broker appended to the partition. Answers wait
@@ -266,11 +266,11 @@ class Runtime(Generic[C]):
         replay(self.core)
         self._last_append = written
 
-        def settled(error: ErrorCode) -> None:
+        def finished(error: ErrorCode) -> None:
             if error is not _E.NONE:
                 self._fail(GROUP_APPEND_ERRORS.get(error, error))
 
-        written.then(settled)
+        written.then(finished)
 
     def close(self) -> None:
         """Stop. Parked requests are answered, so that their clients look for another coordinator
@@ -290,11 +290,11 @@ class Runtime(Generic[C]):
             self._replay(outcome)
             self._last_append = written
         if not written.done:
-            self._hold(outcome, written)
+            self._await_disk(outcome, written)
             return
         # The append is durable at once, or has no answer that waits: the usual case with page-cache
         # durability.
-        self._settle(outcome, _E.NONE)
+        self._run_after_append(outcome, _E.NONE)
         self._release(outcome.replies, _E.NONE)
 
     def _append(self, outcome: Outcome) -> Deferred[ErrorCode]:
@@ -306,33 +306,33 @@ class Runtime(Generic[C]):
 
     def _not_written(self, outcome: Outcome, error: ErrorCode) -> None:
         refusal = outcome.append_errors.get(error, error)
-        self._settle(outcome, refusal)
+        self._run_after_append(outcome, refusal)
         self._release(outcome.replies, refusal)
 
-    def _hold(self, outcome: Outcome, written: Deferred[ErrorCode]) -> None:
+    def _await_disk(self, outcome: Outcome, written: Deferred[ErrorCode]) -> None:
         """Let the answers wait for the disk, for a limited time."""
-        number = self._next_held
-        self._next_held += 1
+        number = self._next_append
+        self._next_append += 1
         if outcome.replies:
-            self._held[number] = outcome.replies
-            self._held_timers.set(number, self._clock().monotonic_ms + APPEND_TIMEOUT_MS)
+            self._waiting[number] = outcome.replies
+            self._append_timeouts.set(number, self._clock().monotonic_ms + APPEND_TIMEOUT_MS)
 
-        def settled(error: ErrorCode) -> None:
-            self._held_timers.cancel(number)
-            replies = self._held.pop(number, [])
+        def finished(error: ErrorCode) -> None:
+            self._append_timeouts.cancel(number)
+            replies = self._waiting.pop(number, [])
             if error is _E.NONE:
-                self._settle(outcome, error)
+                self._run_after_append(outcome, error)
                 self._release(replies, error)
             else:
                 self._release(replies, outcome.append_errors.get(error, error))
                 self._fail(GROUP_APPEND_ERRORS.get(error, error))
             self._follow_up()
 
-        written.then(settled)
+        written.then(finished)
 
-    def _settle(self, outcome: Outcome, error: ErrorCode) -> None:
-        if outcome.settled is not None and self.state is RuntimeState.ACTIVE:
-            self._process(outcome.settled(error, self._clock()))
+    def _run_after_append(self, outcome: Outcome, error: ErrorCode) -> None:
+        if outcome.after_append is not None and self.state is RuntimeState.ACTIVE:
+            self._process(outcome.after_append(error, self._clock()))
 
     def _release(self, replies: list[Reply[Any]], error: ErrorCode) -> None:
         """Send the answers, as the last step: a client may send its next request at once."""

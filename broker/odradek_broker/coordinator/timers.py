@@ -43,12 +43,12 @@ class Timers(Generic[Name]):
 
     def set(self, name: Name, at_ms: int) -> None:
         """Set the deadline of `name` to `at_ms`, in place of an earlier one."""
-        held = self._deadlines.get(name)
+        entry = self._deadlines.get(name)
         self._sequence += 1
         self._deadlines[name] = (at_ms, self._sequence)
-        if held is None or at_ms < held[0]:
+        if entry is None or at_ms < entry[0]:
             heapq.heappush(self._heap, (at_ms, self._sequence, name))
-            self._tidy()
+            self._rebuild_if_stale()
 
     def cancel(self, name: Name) -> None:
         """Cancel a deadline; nothing happens if it is not set."""
@@ -60,7 +60,7 @@ class Timers(Generic[Name]):
 
         One name at a time, so that the action for the first may cancel the second.
         """
-        self._settle()
+        self._drop_stale()
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         name = heapq.heappop(self._heap)[2]
@@ -76,25 +76,25 @@ class Timers(Generic[Name]):
 
     def next_deadline(self) -> int | None:
         """The earliest deadline; None if nothing is set."""
-        self._settle()
+        self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
-    def _settle(self) -> None:
+    def _drop_stale(self) -> None:
         """Remove stale entries from the top of the heap."""
         heap = self._heap
         while heap:
             at_ms, sequence, name = heap[0]
-            held = self._deadlines.get(name)
-            if held == (at_ms, sequence):
+            entry = self._deadlines.get(name)
+            if entry == (at_ms, sequence):
                 return
-            if held is None or held[0] < at_ms:
+            if entry is None or entry[0] < at_ms:
                 # The deadline was cancelled, or set to an earlier time, which has an entry of its
                 # own.
                 heapq.heappop(heap)
             else:
-                heapq.heapreplace(heap, (*held, name))
+                heapq.heapreplace(heap, (*entry, name))
 
-    def _tidy(self) -> None:
+    def _rebuild_if_stale(self) -> None:
         if len(self._heap) > 2 * len(self._deadlines) + _STALE_MAX:
-            self._heap = [(*held, name) for name, held in self._deadlines.items()]
+            self._heap = [(*entry, name) for name, entry in self._deadlines.items()]
             heapq.heapify(self._heap)

@@ -150,18 +150,19 @@ class TransactionRecorder:
             )
 
     def _fenced(self, before: Transaction | None, after: Transaction, call: Call) -> _Fenced:
-        """A new instance takes the id over from whoever held it; an old one that asks for its next
-        epoch (KIP-360), or ends its transaction, fences nobody but its own late requests."""
+        """The producer that a step fences. A new instance fences the one before it; a producer that
+        requests its next epoch (KIP-360), or ends its transaction, fences only its own late
+        requests."""
         if before is None or not isinstance(call, InitCall) or call.producer_id != NO_PRODUCER_ID:
             return _NOBODY
         return _NOBODY if after.identity == before.identity else self._holder(before)
 
-    def _holder(self, held: Transaction) -> _Fenced:
+    def _holder(self, current: Transaction) -> _Fenced:
         """The client that was given the id's present identity: found in the id's history, as far as
         that goes back."""
-        producer_id, epoch = held.identity
+        producer_id, epoch = current.identity
         holder: str | None = "whoever had it"
-        for event in reversed(self._transactions.about(held.transactional_id).events):
+        for event in reversed(self._transactions.about(current.transactional_id).events):
             if event.kind not in (EventKind.TRANSACTION_STEP, EventKind.TRANSACTION_TIMEOUT):
                 continue
             if (event.fields.get("producer_id"), event.fields.get("epoch")) != (producer_id, epoch):
@@ -179,7 +180,7 @@ class TransactionRecorder:
     def _refused(self, event: RequestRefused) -> None:
         call = event.call
         request = _request(event.cause, call)
-        reason = why_refused(event.held, call, event.error, event.pending)
+        reason = why_refused(event.transaction, call, event.error, event.pending)
         self._transactions.record(
             event.transactional_id,
             EventKind.TRANSACTION_REFUSED,
@@ -217,49 +218,49 @@ class TransactionRecorder:
         )
 
     def _completed(self, event: TransactionCompleted) -> None:
-        held, after = event.before, event.after
-        moved = after.identity != (held.producer_id, held.epoch)
+        current, after = event.before, event.after
+        moved = after.identity != (current.producer_id, current.epoch)
         self._transactions.record(
             event.transactional_id,
             EventKind.TRANSACTION_COMPLETE,
-            before=held.state.label,
+            before=current.state.label,
             after=after.state.label,
             producer_id=after.producer_id if moved else None,
             epoch=after.epoch if moved else None,
         )
 
     def _resumed(self, event: CompletionResumed) -> None:
-        held = event.transaction
+        current = event.transaction
         self._transactions.record(
             event.transactional_id,
             EventKind.TRANSACTION_RESUMED,
             partitions=event.partitions,
-            before=held.state.label,
-            producer_id=held.producer_id,
-            epoch=held.epoch,
+            before=current.state.label,
+            producer_id=current.producer_id,
+            epoch=current.epoch,
         )
 
     def _expired(self, event: IdExpired) -> None:
-        held = event.held
+        current = event.transaction
         self._transactions.record(
             event.transactional_id,
             EventKind.TRANSACTION_EXPIRED,
-            before=held.state.label,
-            age=duration_text(event.wall_ms - held.last_update_ms),
-            producer_id=held.producer_id,
-            epoch=held.epoch,
+            before=current.state.label,
+            age=duration_text(event.wall_ms - current.last_update_ms),
+            producer_id=current.producer_id,
+            epoch=current.epoch,
         )
 
     def _timed_out(self, event: TransactionTimedOut) -> None:
-        held, after = event.before, event.after
-        fenced = self._holder(held)
+        current, after = event.before, event.after
+        fenced = self._holder(current)
         self._transactions.record(
             event.transactional_id,
             EventKind.TRANSACTION_TIMEOUT,
-            before=held.state.label,
+            before=current.state.label,
             after=after.state.label,
-            age=duration_text(event.wall_ms - held.start_ms),
-            timeout=duration_text(held.timeout_ms),
+            age=duration_text(event.wall_ms - current.start_ms),
+            timeout=duration_text(current.timeout_ms),
             producer_id=after.identity[0],
             epoch=after.identity[1],
             **fenced,
@@ -293,14 +294,14 @@ def _note(before: Transaction | None, after: Transaction, call: Call) -> str | N
 
 
 def why_refused(
-    held: Transaction | None, call: Call, error: ErrorCode, pending: TransactionState | None
+    current: Transaction | None, call: Call, error: ErrorCode, pending: TransactionState | None
 ) -> str:
     """Why a request was refused: what was expected, and what came (T-12, T-20, T-30, T-65)."""
     if error is _E.POLICY_VIOLATION:
         return "it is new, and as many transactional ids are known as max.transactional.ids allows"
-    if held is None:
+    if current is None:
         return "nothing is known of this transactional id: never initialised, or expired"
-    producer_id, epoch = held.identity
+    producer_id, epoch = current.identity
     if error is _E.INVALID_PRODUCER_ID_MAPPING or (
         error is _E.PRODUCER_FENCED and call.producer_id not in (producer_id, NO_PRODUCER_ID)
     ):
@@ -308,56 +309,64 @@ def why_refused(
     if error is _E.PRODUCER_FENCED:
         if call.epoch != epoch:
             return f"expected epoch {epoch}, got {call.epoch}"
-        return f"epoch {call.epoch} is that of a transaction which has ended ({held.state.label})"
+        return (
+            f"epoch {call.epoch} is that of a transaction which has ended ({current.state.label})"
+        )
     if error is _E.CONCURRENT_TRANSACTIONS:
-        if held.state.is_prepared:
-            return f"the last transaction is being ended ({held.state.label}); ask again"
+        if current.state.is_prepared:
+            return f"the last transaction is being ended ({current.state.label}); ask again"
         step = "another step" if pending is None else f"the step to {pending.label}"
         return f"{step} is being recorded; ask again"
     if error is _E.INVALID_TXN_STATE and isinstance(call, EndCall):
-        return f"{'a commit' if call.commit else 'an abort'} does not fit state {held.state.label}"
+        return (
+            f"{'a commit' if call.commit else 'an abort'} does not fit state {current.state.label}"
+        )
     if error is _E.TRANSACTION_ABORTABLE:
-        return f"not part of the transaction, which is {held.state.label}"
-    return f"the state is {held.state.label}"
+        return f"not part of the transaction, which is {current.state.label}"
+    return f"the state is {current.state.label}"
 
 
 # --- Current states ---
 
 
-def state_of_transaction(held: Transaction | None, wall_ms: int, started_ms: int) -> CurrentState:
+def state_of_transaction(
+    current: Transaction | None, wall_ms: int, started_ms: int
+) -> CurrentState:
     """The current state of a transactional id. `started_ms`: when the history began."""
-    if held is None:
+    if current is None:
         reason = "nothing is known of this transactional id any more"
         return CurrentState.of(EventKind.NOW_NOTHING, {"reason": reason})
-    is_open = held.state is _S.ONGOING or held.state.is_prepared
-    producer_id, epoch = held.identity
-    timeout = duration_text(held.timeout_ms) if held.has_timeout else "any time (two-phase commit)"
-    replayed = held.last_update_ms < started_ms
+    is_open = current.state is _S.ONGOING or current.state.is_prepared
+    producer_id, epoch = current.identity
+    timeout = (
+        duration_text(current.timeout_ms) if current.has_timeout else "any time (two-phase commit)"
+    )
+    replayed = current.last_update_ms < started_ms
     fields: dict[str, Value | None] = {
-        "state": held.state.label,
+        "state": current.state.label,
         "producer_id": producer_id,
         "epoch": epoch,
-        "age": duration_text(wall_ms - held.start_ms) if is_open else None,
-        "timeout": timeout if held.state is _S.ONGOING else None,
-        "updated": duration_text(wall_ms - held.last_update_ms)
-        if held.last_update_ms >= 0
+        "age": duration_text(wall_ms - current.start_ms) if is_open else None,
+        "timeout": timeout if current.state is _S.ONGOING else None,
+        "updated": duration_text(wall_ms - current.last_update_ms)
+        if current.last_update_ms >= 0
         else None,
         "note": "as it was found at the start, in __transaction_state" if replayed else None,
     }
-    return CurrentState.of(EventKind.NOW_TRANSACTION, fields, held.partitions)
+    return CurrentState.of(EventKind.NOW_TRANSACTION, fields, current.partitions)
 
 
-def state_of_owner(held: Transaction, producer_id: int) -> CurrentState:
+def state_of_owner(current: Transaction, producer_id: int) -> CurrentState:
     """The current state of a transactional id that has, or had, a producer id."""
     relation = "has it"
-    if producer_id not in (held.producer_id, held.next_producer_id):
+    if producer_id not in (current.producer_id, current.next_producer_id):
         relation = "had it, until its epochs were used up"
     fields: dict[str, Value | None] = {
-        "transactional_id": held.transactional_id,
+        "transactional_id": current.transactional_id,
         "relation": relation,
-        "state": held.state.label,
-        "producer_id": held.identity[0],
-        "epoch": held.identity[1],
+        "state": current.state.label,
+        "producer_id": current.identity[0],
+        "epoch": current.identity[1],
     }
     return CurrentState.of(EventKind.NOW_OWNER, fields)
 
@@ -366,5 +375,5 @@ def _client(call: Call | None) -> str | None:
     return call.client or None if call is not None else None
 
 
-def _label(held: Transaction | None) -> str:
-    return "(unknown)" if held is None else held.state.label
+def _label(current: Transaction | None) -> str:
+    return "(unknown)" if current is None else current.state.label

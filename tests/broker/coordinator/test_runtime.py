@@ -173,10 +173,10 @@ def test_o03_an_answer_waits_five_seconds_for_the_disk_at_most(world: World) -> 
     assert world.runtime.next_deadline_ms() == 100 + APPEND_TIMEOUT_MS
     world.runtime.run_due(Instant(100 + APPEND_TIMEOUT_MS - 1, 0))
     assert not answer.done
-    assert world.runtime.held_answers == 1
+    assert world.runtime.waiting_answers == 1
     world.runtime.run_due(Instant(100 + APPEND_TIMEOUT_MS, 0))
     assert answer.result() == "COORDINATOR_NOT_AVAILABLE"
-    assert world.runtime.held_answers == 0
+    assert world.runtime.waiting_answers == 0
     world.partition.flush()
     assert world.core.settled == [ErrorCode.NONE]
     assert world.runtime.state is RuntimeState.ACTIVE

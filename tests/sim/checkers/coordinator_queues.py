@@ -34,7 +34,7 @@ def check_coordinators(node: Node) -> Iterator[str]:
 
 
 def _check_timers(where: str, runtime: Runtime[Any], now_ms: int) -> Iterator[str]:
-    for timers in (runtime.core.timers, runtime._held_timers):
+    for timers in (runtime.core.timers, runtime._append_timeouts):
         if len(timers._heap) > 2 * len(timers) + _STALE_MAX:
             yield f"{where} has {len(timers._heap)} deadlines in its heap, and {len(timers)} count"
         for name, (at_ms, _) in timers._deadlines.items():
@@ -64,7 +64,7 @@ def waiting_in_coordinators(node: Node) -> dict[str, int]:
     waiting: dict[str, int] = {}
     for name, shards in (("group", node.groups.shards), ("transaction", node.transactions.shards)):
         for runtime in shards:
-            waiting[f"answers held by a {name} shard"] = runtime.held_answers
+            waiting[f"answers that wait in a {name} shard"] = runtime.waiting_answers
             for timer in runtime.core.timers._deadlines:
                 if timer.kind not in _SCANS:
                     waiting[f"deadlines of a {name} shard ({timer})"] = 1

@@ -50,7 +50,7 @@ def _resets_are_not_written(call: Any, *rest: Any) -> Any:
 
 
 def _answer_at_once(self: Runtime[Any], outcome: Any, written: Any) -> None:
-    self._settle(outcome, ErrorCode.NONE)
+    self._run_after_append(outcome, ErrorCode.NONE)
     self._release(outcome.replies, ErrorCode.NONE)
 
 

@@ -212,14 +212,16 @@ def is_subscribed(group: ClassicGroup | ConsumerGroup, topic: str) -> bool:
 def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
     """The records in their order, divided into batches."""
     batch: list[Record] = []
-    held_bytes = 0
+    batch_bytes = 0
     for key, value in records:
         size_bytes = len(key) + len(value or b"")
-        if batch and (len(batch) == BATCH_RECORDS_MAX or held_bytes + size_bytes > BATCH_BYTES_MAX):
+        if batch and (
+            len(batch) == BATCH_RECORDS_MAX or batch_bytes + size_bytes > BATCH_BYTES_MAX
+        ):
             yield batch
-            batch, held_bytes = [], 0
+            batch, batch_bytes = [], 0
         batch.append((key, value))
-        held_bytes += size_bytes
+        batch_bytes += size_bytes
     if batch:
         yield batch
 

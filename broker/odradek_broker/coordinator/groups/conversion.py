@@ -75,7 +75,7 @@ def from_names(parts: list[tuple[str, list[int]]], topics: Topics) -> Partitions
 def owned_by_subscription(subscription: ConsumerSubscription, topics: Topics) -> Partitions:
     """The partitions that a classic member reports as owned. Eager members give up everything
     before they join, and report nothing."""
-    parts = [(held.topic, held.partitions) for held in subscription.owned_partitions]
+    parts = [(part.topic, part.partitions) for part in subscription.owned_partitions]
     return from_names(parts, topics)
 
 
@@ -165,11 +165,11 @@ def _without_double_claims(members: list[ConsumerMember]) -> list[ConsumerMember
         assigned.append(difference(member.assigned, taken))
         taken = union(taken, assigned[-1])
     made = []
-    for member, held in zip(members, assigned, strict=True):
+    for member, partitions in zip(members, assigned, strict=True):
         pending = difference(member.pending, taken)
         taken = union(taken, pending)
         state = MemberState.UNREVOKED_PARTITIONS if pending else MemberState.STABLE
-        made.append(replace(member, assigned=held, pending=pending, state=state))
+        made.append(replace(member, assigned=partitions, pending=pending, state=state))
     return made
 
 
@@ -324,9 +324,9 @@ class GroupConversion:
     def open(self, group_id: str, now: Instant, *, joins: bool) -> OpenedGroup | None:
         """The group to which a member of the consumer protocol sends its heartbeat; None if there
         is none, or a classic one that cannot become a consumer group."""
-        held = self._consumers.get(group_id)
-        if held is not None:
-            return OpenedGroup(held, [], [], [])
+        group = self._consumers.get(group_id)
+        if group is not None:
+            return OpenedGroup(group, [], [], [])
         if not joins:
             return None
         classic = self._groups.get(group_id)
@@ -410,9 +410,9 @@ class GroupConversion:
     def _undo_if_refused(self, classic: ClassicGroup, group: ConsumerGroup, out: Outcome) -> None:
         """Remove the classic group again if its records are refused: it exists before they are
         written."""
-        before = out.settled
+        before = out.after_append
 
-        def settled(error: ErrorCode, then: Instant) -> Outcome:
+        def after_append(error: ErrorCode, then: Instant) -> Outcome:
             if error is ErrorCode.NONE:
                 return Outcome() if before is None else before(error, then)
             undone = Outcome()
@@ -424,4 +424,4 @@ class GroupConversion:
             self._deadlines.restored(group, then)
             return undone
 
-        out.settled = settled
+        out.after_append = after_append

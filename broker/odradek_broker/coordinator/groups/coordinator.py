@@ -342,14 +342,14 @@ class GroupCoordinator:
         deferred: Deferred[A] = Deferred()
         errors: list[ErrorCode] = []
 
-        def settled(error: ErrorCode, _: Instant) -> Outcome:
+        def after_append(error: ErrorCode, _: Instant) -> Outcome:
             if error is not ErrorCode.NONE:
                 errors.append(error)
             return Outcome()
 
         for batch in in_batches(records):
             if runtime.state is RuntimeState.ACTIVE:
-                outcome = Outcome(records=batch, settled=settled)
+                outcome = Outcome(records=batch, after_append=after_append)
                 runtime.run(lambda _, outcome=outcome: outcome)  # type: ignore[misc]
         error = errors[0] if errors else runtime.error
         if error is not ErrorCode.NONE:

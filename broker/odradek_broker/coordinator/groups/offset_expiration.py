@@ -66,17 +66,21 @@ def expire(
     """The tombstones of the expired offsets of a group, at most TOMBSTONES_MAX; with the last
     offset, a group without members is removed too."""
     group_id = group.group_id
-    held = offsets.of_group(group_id)
+    committed = offsets.of_group(group_id)
     if isinstance(group, ConsumerGroup):
-        due = expired_consumer_partitions(group, held, retention_ms, wall_ms)
+        due = expired_consumer_partitions(group, committed, retention_ms, wall_ms)
     else:
-        due = expired_partitions(group, held, retention_ms, wall_ms)
+        due = expired_partitions(group, committed, retention_ms, wall_ms)
     expired = [partition for partition in due if not offsets.is_pending(group_id, partition)]
     del expired[TOMBSTONES_MAX:]
     records = remove_offsets(
         ((group_id, partition) for partition in expired), OffsetDeletion.EXPIRED, observer
     )
-    if len(expired) == len(held) and not offsets.in_transaction(group_id) and _is_unused(group):
+    if (
+        len(expired) == len(committed)
+        and not offsets.in_transaction(group_id)
+        and _is_unused(group)
+    ):
         records += remove_group(group)
     return records
 

@@ -149,8 +149,8 @@ class OffsetStore:
                 continue
             stored = self._committed.setdefault(group_id, {})
             for partition, candidate in undecided.items():
-                held = stored.get(partition)
-                if held is None or held.position < candidate.position:
+                existing = stored.get(partition)
+                if existing is None or existing.position < candidate.position:
                     stored[partition] = candidate
 
     def _remove(self, group_id: str, partition: TopicPartition) -> None:
@@ -173,7 +173,8 @@ class OffsetStore:
     def of_group(self, group_id: str) -> dict[TopicPartition, OffsetCommitValue]:
         """All committed offsets of a group."""
         return {
-            partition: held.value for partition, held in self._committed.get(group_id, {}).items()
+            partition: committed.value
+            for partition, committed in self._committed.get(group_id, {}).items()
         }
 
     def has(self, group_id: str) -> bool:
@@ -212,8 +213,8 @@ class OffsetStore:
             dict.fromkeys(
                 (group_id, partition)
                 for groups in (self._committed, *self._pending.values())
-                for group_id, held in groups.items()
-                for partition in held
+                for group_id, committed in groups.items()
+                for partition in committed
                 if chosen(partition[0])
             )
         )
@@ -224,13 +225,13 @@ class OffsetStore:
         """The offsets of the given partitions, or of all that have one (O-08, O-09)."""
         stored = self._committed.get(group_id, {})
         for partition in stored if partitions is None else partitions:
-            held = stored.get(partition)
+            committed = stored.get(partition)
             if require_stable and self._pending and self.is_pending(group_id, partition):
                 yield FetchedPart(*partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-            elif held is None:
+            elif committed is None:
                 yield FetchedPart(*partition)
             else:
-                value = held.value
+                value = committed.value
                 yield FetchedPart(*partition, value.offset, value.leader_epoch, value.metadata)
 
 

@@ -290,8 +290,8 @@ class GroupShard:
         client id, or of all."""
         group = self.groups.get(group_id) or self.consumers.get(group_id)
         ended = []
-        for member_id, held in group.members.items() if group else ():
-            if member not in (None, member_id, held.client_id):
+        for member_id, each in group.members.items() if group else ():
+            if member not in (None, member_id, each.client_id):
                 continue
             for kind in (Deadline.SESSION, Deadline.MEMBER_SESSION):
                 name = TimerName(kind, group_id, member_id)
@@ -466,20 +466,20 @@ class ConsumerGroups:
         """
         named = decode_key(kind, key)
         group_id: str = named.group_id  # type: ignore[attr-defined]
-        held = self.groups.get(group_id)
-        if held is None:
+        group = self.groups.get(group_id)
+        if group is None:
             if value is None:
                 return group_id
-            held = self.groups[group_id] = ConsumerGroup(group_id)
+            group = self.groups[group_id] = ConsumerGroup(group_id)
         member_id = str(getattr(named, "member_id", ""))
-        before = held.members.get(member_id)
-        make.replay(held, kind, named, None if value is None else decode_value(kind, value))
+        before = group.members.get(member_id)
+        make.replay(group, kind, named, None if value is None else decode_value(kind, value))
         if self._active and value is not None:
-            after = held.members.get(member_id)
-            self._observer(RecordReplayed(kind, held, before, after))
+            after = group.members.get(member_id)
+            self._observer(RecordReplayed(kind, group, before, after))
         if kind is RecordType.GROUP and value is None:
             del self.groups[group_id]
-            self.deadlines.forget_all(held)
+            self.deadlines.forget_all(group)
         return group_id
 
     def restored(self, now: Instant) -> None:

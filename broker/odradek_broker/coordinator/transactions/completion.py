@@ -235,10 +235,10 @@ class Completion:
 
     def begin(self, name: str, now: Instant) -> Outcome:
         """Begin to write the markers of a transaction whose decision is durable."""
-        held = self._transactions.get(name)
-        if held is None or not held.state.is_prepared:
+        current = self._transactions.get(name)
+        if current is None or not current.state.is_prepared:
             return Outcome()
-        self._under_way[name] = MarkerProgress(held, self._coordinator_epoch)
+        self._under_way[name] = MarkerProgress(current, self._coordinator_epoch)
         return self.send_markers(name, now)
 
     def send_markers(self, name: str, now: Instant) -> Outcome:
@@ -296,7 +296,7 @@ class Completion:
         check_step(name, before.state, after.state)
         self._observer(TransactionCompleted(name, before, after))
 
-        def settled(error: ErrorCode, then: Instant) -> Outcome:
+        def after_append(error: ErrorCode, then: Instant) -> Outcome:
             progress = self._under_way.get(name)
             if error is not _E.NONE:
                 self._observer(StepNotRecorded(name, Cause.MARKERS_WRITTEN, None, error))
@@ -308,4 +308,4 @@ class Completion:
             return Outcome()
 
         self._on_complete(name)
-        return Outcome([encode(after)], [], settled, TRANSACTION_APPEND_ERRORS)
+        return Outcome([encode(after)], [], after_append, TRANSACTION_APPEND_ERRORS)

@@ -127,14 +127,14 @@ class TransactionCoordinator:
     def _has_room(self) -> bool:
         """True if there is room for another id (D11)."""
         most = self._settings.max_transactional_ids
-        held = sum(len(shard.transactions) for shard in self.shards.cores)
-        if held >= most and not self._is_full:
+        count = sum(len(shard.transactions) for shard in self.shards.cores)
+        if count >= most and not self._is_full:
             log.warning(
                 "new transactional ids are refused: as many are known as may be; raise"
                 " max.transactional.ids, or lower transactional.id.expiration.ms",
                 max_transactional_ids=most,
             )
-        self._is_full = held >= most
+        self._is_full = count >= most
         return not self._is_full
 
     def _exists(self, part: TopicPartition) -> bool:
@@ -220,9 +220,9 @@ class TransactionCoordinator:
         """The state of an id; TRANSACTIONAL_ID_NOT_FOUND for an unknown id."""
 
         def select(shard: TransactionShard) -> tuple[ErrorCode, Transaction | None]:
-            held = shard.transactions.get(transactional_id)
-            error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if held is None else ErrorCode.NONE
-            return error, held
+            current = shard.transactions.get(transactional_id)
+            error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if current is None else ErrorCode.NONE
+            return error, current
 
         return self.shards.read(transactional_id, select, lambda error: (error, None))
 

@@ -119,7 +119,7 @@ NEEDS_PRODUCER_ID = Decision(needs_producer_id=True)
 
 
 def fence_producer(
-    held: Transaction, fresh_id: int | None, wall_ms: int, *, keep_last_epoch: bool = False
+    current: Transaction, fresh_id: int | None, wall_ms: int, *, keep_last_epoch: bool = False
 ) -> Decision:
     """Abort an open transaction under an epoch that its producer does not have.
 
@@ -127,9 +127,9 @@ def fence_producer(
     to a client is a later one. The new epoch is computed from the stored state, so that a fence
     that could not be recorded does not raise it twice (T-14).
     """
-    epoch = min(held.epoch + 1, EPOCH_MAX)
-    next_id, next_epoch = held.next_producer_id, held.next_epoch
-    previous_id = held.previous_producer_id
+    epoch = min(current.epoch + 1, EPOCH_MAX)
+    next_id, next_epoch = current.next_producer_id, current.next_epoch
+    previous_id = current.previous_producer_id
     rotates = epoch == EPOCH_MAX
     if next_epoch != NO_PRODUCER_EPOCH:
         rotates = is_exhausted(next_epoch)
@@ -139,13 +139,13 @@ def fence_producer(
         # (T-66).
         if fresh_id is None:
             return NEEDS_PRODUCER_ID
-        previous_id = held.identity[0]
+        previous_id = current.identity[0]
         next_id, next_epoch = fresh_id, 0
     after = replace(
-        held,
+        current,
         state=_S.PREPARE_ABORT,
         epoch=epoch,
-        last_epoch=held.identity[1] if keep_last_epoch else NO_PRODUCER_EPOCH,
+        last_epoch=current.identity[1] if keep_last_epoch else NO_PRODUCER_EPOCH,
         previous_producer_id=previous_id,
         next_producer_id=next_id,
         next_epoch=next_epoch,
@@ -155,60 +155,60 @@ def fence_producer(
 
 
 def decide_init_producer_id(
-    held: Transaction | None, call: InitCall, fresh_id: int | None, wall_ms: int
+    current: Transaction | None, call: InitCall, fresh_id: int | None, wall_ms: int
 ) -> Decision:
     """The effect of an InitProducerId (T-12). The caller has checked that no transition of the id
     is pending."""
     timeout_ms = NO_TIMEOUT_MS if call.enable_two_phase_commit else call.timeout_ms
-    if held is None:
+    if current is None:
         return _first_identity(call.transactional_id, timeout_ms, fresh_id, wall_ms)
     given = call.producer_id != NO_PRODUCER_ID
-    if held.state.is_prepared:
+    if current.state.is_prepared:
         return Decision(_E.CONCURRENT_TRANSACTIONS)
-    if given and not _may_own(held, call):
+    if given and not _may_own(current, call):
         return Decision(_E.PRODUCER_FENCED)
-    if held.state is _S.ONGOING:
-        if given and (call.producer_id, call.epoch) != held.identity:
+    if current.state is _S.ONGOING:
+        if given and (call.producer_id, call.epoch) != current.identity:
             # A fenced producer must not abort the transaction of its successor.
             return Decision(_E.PRODUCER_FENCED)
         if call.keep_prepared:
-            return _keep(held, timeout_ms, fresh_id, wall_ms)
-        return _fence_for_init(held, given, fresh_id, wall_ms)
+            return _keep(current, timeout_ms, fresh_id, wall_ms)
+        return _fence_for_init(current, given, fresh_id, wall_ms)
     fresh = replace(
-        held,
+        current,
         state=_S.EMPTY,
         timeout_ms=timeout_ms,
         partitions=NO_PARTITIONS,
         start_ms=NO_TIMESTAMP,
         last_update_ms=wall_ms,
     )
-    if given and call.epoch == held.last_epoch:
+    if given and call.epoch == current.last_epoch:
         # The epoch was raised already, and the answer was lost.
         return _answered(fresh)
-    if given and (call.producer_id, call.epoch) != (held.producer_id, held.epoch):
+    if given and (call.producer_id, call.epoch) != (current.producer_id, current.epoch):
         return Decision(_E.PRODUCER_FENCED)
-    last_epoch = held.epoch if given else NO_PRODUCER_EPOCH
-    if not is_exhausted(held.epoch):
-        return _answered(replace(fresh, epoch=held.epoch + 1, last_epoch=last_epoch))
+    last_epoch = current.epoch if given else NO_PRODUCER_EPOCH
+    if not is_exhausted(current.epoch):
+        return _answered(replace(fresh, epoch=current.epoch + 1, last_epoch=last_epoch))
     if fresh_id is None:
         return NEEDS_PRODUCER_ID
     return _answered(
         replace(
             fresh,
             producer_id=fresh_id,
-            previous_producer_id=held.producer_id,
+            previous_producer_id=current.producer_id,
             epoch=0,
             last_epoch=last_epoch,
         )
     )
 
 
-def _may_own(held: Transaction, call: InitCall) -> bool:
+def _may_own(current: Transaction, call: InitCall) -> bool:
     """True if the caller is the producer of this id, or a producer whose answer with a new producer
     id was lost."""
-    if call.producer_id in (held.producer_id, held.next_producer_id):
+    if call.producer_id in (current.producer_id, current.next_producer_id):
         return True
-    return call.producer_id == held.previous_producer_id and is_exhausted(call.epoch)
+    return call.producer_id == current.previous_producer_id and is_exhausted(call.epoch)
 
 
 def _first_identity(
@@ -225,24 +225,26 @@ def _answered(after: Transaction) -> Decision:
     return Decision(after=after, producer_id=after.producer_id, epoch=after.epoch)
 
 
-def _fence_for_init(held: Transaction, given: bool, fresh_id: int | None, wall_ms: int) -> Decision:
-    step = fence_producer(held, fresh_id, wall_ms, keep_last_epoch=given)
+def _fence_for_init(
+    current: Transaction, given: bool, fresh_id: int | None, wall_ms: int
+) -> Decision:
+    step = fence_producer(current, fresh_id, wall_ms, keep_last_epoch=given)
     if step.after is None:
         return step
     return replace(step, error=_E.CONCURRENT_TRANSACTIONS)
 
 
-def _keep(held: Transaction, timeout_ms: int, fresh_id: int | None, wall_ms: int) -> Decision:
+def _keep(current: Transaction, timeout_ms: int, fresh_id: int | None, wall_ms: int) -> Decision:
     """Keep an open transaction, for another instance to commit or abort (T-73)."""
-    producer_id, epoch = held.identity
-    previous_id = held.previous_producer_id
+    producer_id, epoch = current.identity
+    previous_id = current.previous_producer_id
     if is_exhausted(epoch):
         if fresh_id is None:
             return NEEDS_PRODUCER_ID
         previous_id = producer_id
         producer_id, epoch = fresh_id, NO_PRODUCER_EPOCH
     after = replace(
-        held,
+        current,
         timeout_ms=timeout_ms,
         previous_producer_id=previous_id,
         next_producer_id=producer_id,
@@ -254,88 +256,92 @@ def _keep(held: Transaction, timeout_ms: int, fresh_id: int | None, wall_ms: int
         after=after,
         producer_id=after.next_producer_id,
         epoch=after.next_epoch,
-        ongoing_producer_id=held.producer_id,
-        ongoing_epoch=held.epoch,
+        ongoing_producer_id=current.producer_id,
+        ongoing_epoch=current.epoch,
     )
 
 
 def decide_add_partitions(
-    held: Transaction | None, call: AddCall, pending: bool, wall_ms: int
+    current: Transaction | None, call: AddCall, pending: bool, wall_ms: int
 ) -> Decision:
     """The effect of an AddPartitionsToTxn (T-20). `pending`: another transition is not durable yet,
     which is checked before the identity (KAFKA-18660)."""
-    if held is None:
+    if current is None:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
-    if pending or held.state.is_prepared:
+    if pending or current.state.is_prepared:
         return Decision(_E.CONCURRENT_TRANSACTIONS)
-    if held.producer_id != call.producer_id:
+    if current.producer_id != call.producer_id:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
-    if held.epoch != call.epoch:
+    if current.epoch != call.epoch:
         return Decision(_E.PRODUCER_FENCED)
-    if held.next_epoch != NO_PRODUCER_EPOCH:
+    if current.next_epoch != NO_PRODUCER_EPOCH:
         # A kept transaction waits to be ended and accepts no more partitions (T-73).
         return Decision(_E.PRODUCER_FENCED)
-    ongoing = held.state is _S.ONGOING
-    if ongoing and held.partitions.issuperset(call.partitions):
+    ongoing = current.state is _S.ONGOING
+    if ongoing and current.partitions.issuperset(call.partitions):
         return Decision()
     after = replace(
-        held,
+        current,
         state=_S.ONGOING,
-        partitions=held.partitions.union(call.partitions),
+        partitions=current.partitions.union(call.partitions),
         client_version=call.version,
         last_update_ms=wall_ms,
-        start_ms=held.start_ms if ongoing else wall_ms,
+        start_ms=current.start_ms if ongoing else wall_ms,
     )
     return Decision(after=after)
 
 
-def verify_partitions(held: Transaction | None, call: AddCall) -> dict[TopicPartition, ErrorCode]:
+def verify_partitions(
+    current: Transaction | None, call: AddCall
+) -> dict[TopicPartition, ErrorCode]:
     """A code for each partition, NONE if it was added (T-22). A pending transition does not matter,
     because the log checks again."""
     error = _E.NONE
-    if held is None or held.producer_id != call.producer_id:
+    if current is None or current.producer_id != call.producer_id:
         error = _E.INVALID_PRODUCER_ID_MAPPING
-    elif held.epoch != call.epoch:
+    elif current.epoch != call.epoch:
         error = _E.PRODUCER_FENCED
-    elif held.state.is_prepared:
+    elif current.state.is_prepared:
         error = _E.CONCURRENT_TRANSACTIONS
-    if held is None or error is not _E.NONE:
+    if current is None or error is not _E.NONE:
         return dict.fromkeys(call.partitions, error)
     return {
-        part: _E.NONE if part in held.partitions else _E.TRANSACTION_ABORTABLE
+        part: _E.NONE if part in current.partitions else _E.TRANSACTION_ABORTABLE
         for part in call.partitions
     }
 
 
 def decide_end(
-    held: Transaction | None, call: EndCall, pending: bool, fresh_id: int | None, wall_ms: int
+    current: Transaction | None, call: EndCall, pending: bool, fresh_id: int | None, wall_ms: int
 ) -> Decision:
     """The effect of an EndTxn; tables are in `transaction.py`. `pending`: true from the decision
     of a step until its record is durable; for the end of a transaction, its Complete record (T-65).
     """
-    if held is None:
+    if current is None:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
-    pending = pending or held.state.is_prepared
+    pending = pending or current.state.is_prepared
     if call.version >= VERSION_2:
         if pending:
             # Checked before the identity: a producer that has begun its next transaction has an
             # identity that is not stored yet, and must not be fenced for it.
             return Decision(_E.CONCURRENT_TRANSACTIONS)
-        return _end_v2(held, call, fresh_id, wall_ms)
-    producer_id, epoch = held.identity
-    fenced_by_rotation = call.producer_id == held.previous_producer_id and is_exhausted(call.epoch)
+        return _end_v2(current, call, fresh_id, wall_ms)
+    producer_id, epoch = current.identity
+    fenced_by_rotation = call.producer_id == current.previous_producer_id and is_exhausted(
+        call.epoch
+    )
     if producer_id != call.producer_id and not fenced_by_rotation:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
     if fenced_by_rotation or epoch != call.epoch:
         return Decision(_E.PRODUCER_FENCED)
     if pending:
         return Decision(_E.CONCURRENT_TRANSACTIONS)
-    ending = END_V1[held.state, call.commit]
+    ending = END_V1[current.state, call.commit]
     if isinstance(ending, ErrorCode):
         return Decision(ending)
     if ending is End.DONE:
         return Decision(producer_id=producer_id, epoch=epoch)
-    after = replace(held, state=_prepared(call.commit), client_version=1, last_update_ms=wall_ms)
+    after = replace(current, state=_prepared(call.commit), client_version=1, last_update_ms=wall_ms)
     return Decision(after=after, producer_id=producer_id, epoch=epoch)
 
 
@@ -343,44 +349,46 @@ def _prepared(commit: bool) -> TransactionState:
     return _S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT
 
 
-def _end_v2(held: Transaction, call: EndCall, fresh_id: int | None, wall_ms: int) -> Decision:
-    stored_id, stored_epoch = held.identity
+def _end_v2(current: Transaction, call: EndCall, fresh_id: int | None, wall_ms: int) -> Decision:
+    stored_id, stored_epoch = current.identity
     after_overflow = (
-        call.producer_id == held.previous_producer_id
+        call.producer_id == current.previous_producer_id
         and is_exhausted(call.epoch)
         and stored_epoch == 0
-        and held.state not in (_S.EMPTY, _S.ONGOING)
+        and current.state not in (_S.EMPTY, _S.ONGOING)
     )
     if call.producer_id != stored_id and not after_overflow:
         return Decision(_E.INVALID_PRODUCER_ID_MAPPING)
     # The end of a transaction of version 1 does not raise the epoch: then an older epoch is a
     # fenced producer's.
-    raised = held.client_version >= VERSION_2 and call.epoch + 1 == stored_epoch
+    raised = current.client_version >= VERSION_2 and call.epoch + 1 == stored_epoch
     retry = after_overflow or raised
     if not retry and call.epoch != stored_epoch:
         return Decision(_E.PRODUCER_FENCED)
-    ending = END_V2[held.state, call.commit, retry]
+    ending = END_V2[current.state, call.commit, retry]
     if isinstance(ending, ErrorCode):
         return Decision(ending)
     if ending is End.DONE:
         return Decision(producer_id=stored_id, epoch=stored_epoch)
-    return _prepare_v2(held, call, fresh_id, wall_ms)
+    return _prepare_v2(current, call, fresh_id, wall_ms)
 
 
-def _prepare_v2(held: Transaction, call: EndCall, fresh_id: int | None, wall_ms: int) -> Decision:
+def _prepare_v2(
+    current: Transaction, call: EndCall, fresh_id: int | None, wall_ms: int
+) -> Decision:
     """Record the decision under a new epoch, and answer the identity to use from then on (T-63,
     T-64)."""
-    kept = held.next_epoch != NO_PRODUCER_EPOCH
-    client_id, client_epoch = held.identity
+    kept = current.next_epoch != NO_PRODUCER_EPOCH
+    client_id, client_epoch = current.identity
     after = replace(
-        held,
+        current,
         state=_prepared(call.commit),
-        epoch=min(held.epoch + 1, EPOCH_MAX),
+        epoch=min(current.epoch + 1, EPOCH_MAX),
         last_epoch=client_epoch,
         client_version=VERSION_2,
         last_update_ms=wall_ms,
         # An abort without a transaction has no start time of its own.
-        start_ms=held.start_ms if held.state is _S.ONGOING else wall_ms,
+        start_ms=current.start_ms if current.state is _S.ONGOING else wall_ms,
     )
     if is_exhausted(client_epoch):
         if fresh_id is None:
@@ -395,12 +403,12 @@ def _prepare_v2(held: Transaction, call: EndCall, fresh_id: int | None, wall_ms:
     return Decision(after=after, producer_id=answer_id, epoch=answer_epoch)
 
 
-def complete_transaction(held: Transaction, wall_ms: int) -> Transaction:
+def complete_transaction(current: Transaction, wall_ms: int) -> Transaction:
     """The transaction when all of its markers are written."""
-    producer_id, epoch = held.identity
+    producer_id, epoch = current.identity
     return replace(
-        held,
-        state=COMPLETED[held.state],
+        current,
+        state=COMPLETED[current.state],
         producer_id=producer_id,
         epoch=epoch,
         next_producer_id=NO_PRODUCER_ID,

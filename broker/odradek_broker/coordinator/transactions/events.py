@@ -54,7 +54,7 @@ class RequestRefused(NamedTuple):
     cause: Cause
     call: Call
     error: ErrorCode
-    held: Transaction | None
+    transaction: Transaction | None
     pending: TransactionState | None
     partitions: Sequence[TopicPartition]
 
@@ -114,7 +114,7 @@ class IdExpired(NamedTuple):
     """An unused id was removed at `wall_ms` (T-06)."""
 
     transactional_id: str
-    held: Transaction
+    transaction: Transaction
     wall_ms: int
 
 

@@ -161,7 +161,7 @@ class PendingTransitions:
             self._faults.reach(FaultPoint.PREPARE_TORN)
         durable = _DECISION_DURABLE.get(after.state) or _STEP_DURABLE[cause]
 
-        def settled(error: ErrorCode, then: Instant) -> Outcome:
+        def after_append(error: ErrorCode, then: Instant) -> Outcome:
             if self._targets.get(name) is pending:
                 del self._targets[name]
             if error is not _E.NONE:
@@ -170,7 +170,7 @@ class PendingTransitions:
             self._faults.reach(durable)
             return self._completion.begin(name, then) if after.state.is_prepared else Outcome()
 
-        return Outcome([encode(after)], replies, settled, TRANSACTION_APPEND_ERRORS)
+        return Outcome([encode(after)], replies, after_append, TRANSACTION_APPEND_ERRORS)
 
     def refused(
         self,
@@ -185,8 +185,8 @@ class PendingTransitions:
         is durable."""
         if error is not _E.NONE:
             name = call.transactional_id
-            held, state = self._transactions.get(name), self.target(name)
-            self._observer(RequestRefused(name, cause, call, error, held, state, partitions))
+            current, state = self._transactions.get(name), self.target(name)
+            self._observer(RequestRefused(name, cause, call, error, current, state, partitions))
         return Outcome(replies=[reply])
 
     def take_producer_id(
@@ -213,21 +213,21 @@ class PendingTransitions:
         """Remove unused ids (T-06)."""
         if not expired:
             return Outcome()
-        for held in expired:
-            check_step(held.transactional_id, held.state, _S.DEAD)
-            self._targets[held.transactional_id] = _Target(_S.DEAD)
+        for current in expired:
+            check_step(current.transactional_id, current.state, _S.DEAD)
+            self._targets[current.transactional_id] = _Target(_S.DEAD)
 
-        def settled(error: ErrorCode, then: Instant) -> Outcome:
-            for held in expired:
-                name = held.transactional_id
+        def after_append(error: ErrorCode, then: Instant) -> Outcome:
+            for current in expired:
+                name = current.transactional_id
                 self._targets.pop(name, None)
                 # After an error the next scan finds the id again.
                 if error is _E.NONE:
-                    self._observer(IdExpired(name, held, then.wall_ms))
+                    self._observer(IdExpired(name, current, then.wall_ms))
             return Outcome()
 
-        records = [tombstone(held.transactional_id) for held in expired]
-        return Outcome(records, [], settled, TRANSACTION_APPEND_ERRORS)
+        records = [tombstone(current.transactional_id) for current in expired]
+        return Outcome(records, [], after_append, TRANSACTION_APPEND_ERRORS)
 
 
 class _Target:
@@ -367,8 +367,8 @@ class TransactionShard:
             self.transactions.pop(name, None)
             self._ongoing.pop(name, None)
             return
-        held = self.transactions[name] = decode(name, value)
-        if held.state is _S.ONGOING:
+        current = self.transactions[name] = decode(name, value)
+        if current.state is _S.ONGOING:
             self._ongoing.setdefault(name, self._added_at_ms)
         else:
             self._ongoing.pop(name, None)
@@ -382,10 +382,10 @@ class TransactionShard:
             # Only the wall clock can tell how long transactions were open before this start.
             open_ms = max(now.wall_ms - self.transactions[name].start_ms, 0)
             self._ongoing[name] = now.monotonic_ms - open_ms
-        for name, held in self.transactions.items():
-            if held.state.is_prepared:
-                partitions = sorted(held.partitions)
-                self._observer(CompletionResumed(name, held, partitions))
+        for name, current in self.transactions.items():
+            if current.state.is_prepared:
+                partitions = sorted(current.partitions)
+                self._observer(CompletionResumed(name, current, partitions))
                 # One transaction at a time: each may write a record.
                 self.outbox.append(DecideAgain(partial(self._completion.begin, name)))
         return Outcome()
@@ -538,8 +538,8 @@ class TransactionShard:
         self, call: AddCall, deferred: Deferred[PartitionCodes], now: Instant, until_ms: int
     ) -> bool:
         """Park the call if its producer's last transaction is being ended."""
-        held = self.transactions.get(call.transactional_id)
-        if held is None or not held.state.is_prepared or until_ms <= now.monotonic_ms:
+        current = self.transactions.get(call.transactional_id)
+        if current is None or not current.state.is_prepared or until_ms <= now.monotonic_ms:
             return False
         return self._parking.park(call, deferred, until_ms)
 
@@ -568,18 +568,22 @@ class TransactionShard:
                 self.outbox.append(DecideAgain(partial(self.abort_timed_out, name)))
 
     def _timed_out(self, name: str, now: Instant) -> bool:
-        held = self.transactions.get(name)
+        current = self.transactions.get(name)
         return (
-            held is not None
-            and held.has_timeout
+            current is not None
+            and current.has_timeout
             and self.is_open(name, now)
-            and now.monotonic_ms > self._ongoing[name] + held.timeout_ms
+            and now.monotonic_ms > self._ongoing[name] + current.timeout_ms
         )
 
     def is_open(self, name: str, now: Instant) -> bool:
         """True if the id has an ongoing transaction whose end has not begun."""
-        held = self.transactions.get(name)
-        return held is not None and held.state is _S.ONGOING and self._pending.target(name) is None
+        current = self.transactions.get(name)
+        return (
+            current is not None
+            and current.state is _S.ONGOING
+            and self._pending.target(name) is None
+        )
 
     def abort_timed_out(self, name: str, now: Instant) -> Outcome:
         """Fence the producer and abort the transaction, if it still exceeds its timeout."""
@@ -620,13 +624,13 @@ class TransactionShard:
     def _expire(self, now: Instant) -> Outcome:
         oldest_ms = now.wall_ms - self._settings.transactional_id_expiration_ms
         expired = []
-        for name, held in self.transactions.items():
+        for name, current in self.transactions.items():
             if (
-                held.state.is_idle
-                and held.last_update_ms < oldest_ms
+                current.state.is_idle
+                and current.last_update_ms < oldest_ms
                 and not self._pending.is_busy(name)
             ):
-                expired.append(held)
+                expired.append(current)
                 if len(expired) == TOMBSTONES_MAX:
                     break
         more = len(expired) == TOMBSTONES_MAX

@@ -419,11 +419,12 @@ class ClassicGroup:
         (G-28)."""
         before = member.member_id
         self.members = {
-            (member_id if held == before else held): kept for held, kept in self.members.items()
+            (member_id if old_id == before else old_id): member
+            for old_id, member in self.members.items()
         }
         self.last_assignments = {
-            (member_id if held == before else held): data
-            for held, data in self.last_assignments.items()
+            (member_id if old_id == before else old_id): data
+            for old_id, data in self.last_assignments.items()
         }
         member.member_id = member_id
         if member.instance_id is not None:

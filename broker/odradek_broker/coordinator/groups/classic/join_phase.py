@@ -224,7 +224,7 @@ class Rebalances:
         self, group: ClassicGroup, before: GroupState, cause: RebalanceCause
     ) -> None:
         awaited = [*group.pending]
-        awaited += [held for held, member in group.members.items() if member.parked_join is None]
+        awaited += [each for each, member in group.members.items() if member.parked_join is None]
         timeout_ms = group.max_rebalance_timeout_ms
         if before is GroupState.EMPTY:
             timeout_ms = self._config.group_initial_rebalance_delay_ms
@@ -294,7 +294,7 @@ class Rebalances:
                 member.parked_join = None
         self.timers.set_sync(group, now)
 
-        def settled(error: ErrorCode, then: Instant) -> Outcome:
+        def after_append(error: ErrorCode, then: Instant) -> Outcome:
             # The record was refused, so the generation does not exist: tell the members to join
             # again.
             again = Outcome()
@@ -304,7 +304,7 @@ class Rebalances:
                 self.start(group, again, then, cause)
             return again
 
-        out.settled = settled
+        out.after_append = after_append
 
     def _observe_generation(
         self,

@@ -180,9 +180,9 @@ class ClassicMembership:
         unique = UUID(bytes=self._random.uuid())
         if instance_id is not None:
             member_id = f"{instance_id}-{unique}"
-            held = group.static_ids.get(instance_id)
-            if held is not None:
-                return self._replace(group, call, group.members[held], member_id, out, now)
+            holder_id = group.static_ids.get(instance_id)
+            if holder_id is not None:
+                return self._replace(group, call, group.members[holder_id], member_id, out, now)
             return self._add(group, call, member_id, out, now)
         member_id = f"{call.client_id}-{unique}"
         if call.api_version < MEMBER_ID_REQUIRED_SINCE:
@@ -298,7 +298,7 @@ class ClassicMembership:
             return ErrorCode.NONE
         member.parked_join = None
         assignments = {
-            held: group.assignment(old_id if held == member_id else held) for held in group.members
+            each: group.assignment(old_id if each == member_id else each) for each in group.members
         }
         self._rebalances.write(
             group, group.generation, group.protocol, group.leader_id, assignments, out, now
@@ -316,12 +316,12 @@ class ClassicMembership:
             Reply(call.deferred, answer, lambda error: join_error(error, call.request.member_id))
         )
 
-        def settled(error: ErrorCode, then: Instant) -> Outcome:
+        def after_append(error: ErrorCode, then: Instant) -> Outcome:
             if error is not ErrorCode.NONE and member_id in group.members:
                 self._rebalances.rename_session(group, member, old_id, then)
             return Outcome()
 
-        out.settled = settled
+        out.after_append = after_append
         return ErrorCode.NONE
 
     def _observe_refusal(self, call: JoinCall, error: ErrorCode) -> None:
@@ -395,7 +395,7 @@ class ClassicMembership:
         group.storing_generation = generation
         self._rebalances.write(group, generation, group.protocol, group.leader_id, given, out, now)
 
-        def settled(error: ErrorCode, then: Instant) -> Outcome:
+        def after_append(error: ErrorCode, then: Instant) -> Outcome:
             done = Outcome()
             if group.storing_generation != generation:
                 # A rebalance began in between; the parked syncs were told so.
@@ -413,7 +413,7 @@ class ClassicMembership:
                 self._rebalances.start(group, done, then, cause)
             return done
 
-        out.settled = settled
+        out.after_append = after_append
 
     def _answer_syncs(self, group: ClassicGroup, out: Outcome, now: Instant) -> None:
         for member in group.members.values():
@@ -460,9 +460,9 @@ class ClassicMembership:
         leaving = leaving_members(request, api_version)
         before = [] if group is None else [*group.members, *group.pending]
         errors = [self._leave(group, identity, out) for identity in leaving]
-        held = {} if group is None else {**group.members, **group.pending}
-        if group is not None and len(held) < len(before):
-            left = [member_id for member_id in before if member_id not in held]
+        present = {} if group is None else {**group.members, **group.pending}
+        if group is not None and len(present) < len(before):
+            left = [member_id for member_id in before if member_id not in present]
             cause = RebalanceCause(RebalanceReason.MEMBERS_LEFT, left)
             self._rebalances.after_removal(group, out, now, cause)
         elif group is not None:
@@ -523,6 +523,6 @@ def request_refused(
     )
 
 
-def _matches(given: str | None, held: str | None) -> bool:
+def _matches(given: str | None, expected: str | None) -> bool:
     """True if a protocol type or name is not given, or equal to the group's (G-60)."""
-    return given is None or given == held
+    return given is None or given == expected

@@ -49,7 +49,7 @@ def assign_range(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> 
         members,
         key=lambda member: (member.instance_id is None, member.instance_id or member.member_id),
     )
-    given: dict[str, list[tuple[bytes, Iterable[int]]]] = {held.member_id: [] for held in members}
+    given: dict[str, list[tuple[bytes, Iterable[int]]]] = {each.member_id: [] for each in members}
     for topic_id, count in counts.items():
         subscribers = [member for member in order if topic_id in member.topics]
         if not subscribers:
@@ -76,20 +76,22 @@ def assign_uniform(members: Sequence[Subscriber], counts: Mapping[bytes, int]) -
 
 
 class _Uniform:
-    """A single run of the uniform assignor. `held`: member -> topic -> partitions; `loads` has
+    """A single run of the uniform assignor. `assigned`: member -> topic -> partitions; `loads` has
     their number by member."""
 
     def __init__(self, members: Sequence[Subscriber], counts: Mapping[bytes, int]) -> None:
         self.counts = counts
         self.topics = {
-            member.member_id: frozenset(held for held in member.topics if held in counts)
+            member.member_id: frozenset(each for each in member.topics if each in counts)
             for member in members
         }
         self.subscribers: dict[bytes, list[str]] = {topic_id: [] for topic_id in counts}
         for member_id in sorted(self.topics):
             for topic_id in self.topics[member_id]:
                 self.subscribers[topic_id].append(member_id)
-        self.held: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in self.topics}
+        self.assigned: dict[str, dict[bytes, set[int]]] = {
+            member_id: {} for member_id in self.topics
+        }
         self.loads: dict[str, int] = dict.fromkeys(self.topics, 0)
         self._keep(members)
 
@@ -116,18 +118,18 @@ class _Uniform:
                 while self._even_out(down_to):
                     pass
         return {
-            member_id: partitions_of(held.items()) if held else NO_PARTITIONS
-            for member_id, held in self.held.items()
+            member_id: partitions_of(assigned.items()) if assigned else NO_PARTITIONS
+            for member_id, assigned in self.assigned.items()
         }
 
     def _give(self, member_id: str, topic_id: bytes, index: int) -> None:
-        self.held[member_id].setdefault(topic_id, set()).add(index)
+        self.assigned[member_id].setdefault(topic_id, set()).add(index)
         self.loads[member_id] += 1
 
     def _give_free(self) -> None:
         """Give free partitions to the members with the fewest, beginning with the topics that have
         the fewest subscribers."""
-        for topic_id in sorted(self.free, key=lambda held: (len(self.subscribers[held]), held)):
+        for topic_id in sorted(self.free, key=lambda each: (len(self.subscribers[each]), each)):
             subscribers = self.subscribers[topic_id]
             if not subscribers:
                 continue
@@ -142,7 +144,7 @@ class _Uniform:
         """Look once at each member with more partitions than that, the most loaded first; True if
         anything was moved."""
         moved = False
-        for member_id in sorted(self.loads, key=lambda held: (-self.loads[held], held)):
+        for member_id in sorted(self.loads, key=lambda each: (-self.loads[each], each)):
             while self.loads[member_id] >= max(down_to + 1, min(self.loads.values()) + 2):
                 path = self._path_from(member_id)
                 if path is None:
@@ -161,9 +163,9 @@ class _Uniform:
         seen_topics: set[bytes] = set()
         ring = [source]
         while ring:
-            found = [held for held in ring if self.loads[held] <= self.loads[source] - 2]
+            found = [each for each in ring if self.loads[each] <= self.loads[source] - 2]
             if found:
-                taker = min(found, key=lambda held: (self.loads[held], held))
+                taker = min(found, key=lambda each: (self.loads[each], each))
                 path = []
                 while taker != source:
                     giver, topic_id = came[taker]
@@ -172,7 +174,7 @@ class _Uniform:
                 return path[::-1]
             after = []
             for giver in ring:
-                for topic_id in self.held[giver]:
+                for topic_id in self.assigned[giver]:
                     if topic_id in seen_topics:
                         continue
                     seen_topics.add(topic_id)
@@ -191,15 +193,15 @@ class _Uniform:
         total, members = sum(self.loads.values()), len(self.loads)
         surplus = self.loads[first] - -(-total // members)
         room = total // members - self.loads[last]
-        number = min(surplus, room, *(len(self.held[giver][held]) for giver, held, _ in path))
+        number = min(surplus, room, *(len(self.assigned[giver][moved]) for giver, moved, _ in path))
         number = max(number, 1)
         for giver, topic_id, taker in path:
-            source = self.held[giver][topic_id]
+            source = self.assigned[giver][topic_id]
             for index in sorted(source)[-number:]:
                 source.remove(index)
-                self.held[taker].setdefault(topic_id, set()).add(index)
+                self.assigned[taker].setdefault(topic_id, set()).add(index)
             if not source:
-                del self.held[giver][topic_id]
+                del self.assigned[giver][topic_id]
         self.loads[first] -= number
         self.loads[last] += number
 

@@ -94,9 +94,9 @@ def partitions_of(pairs: Iterable[tuple[bytes, Iterable[int]]]) -> Partitions:
     both."""
     made: dict[bytes, frozenset[int]] = {}
     for topic_id, indexes in pairs:
-        held = made.get(topic_id, frozenset()) | frozenset(indexes)
-        if held:
-            made[topic_id] = held
+        both = made.get(topic_id, frozenset()) | frozenset(indexes)
+        if both:
+            made[topic_id] = both
     return made
 
 
@@ -109,13 +109,17 @@ def each_partition(partitions: Partitions) -> Iterator[tuple[bytes, int]]:
 
 def intersection(left: Partitions, right: Partitions) -> Partitions:
     """The partitions that are in both sets."""
-    return partitions_of((held, left[held] & right[held]) for held in left if held in right)
+    return partitions_of(
+        (topic_id, left[topic_id] & right[topic_id]) for topic_id in left if topic_id in right
+    )
 
 
 def difference(left: Partitions, right: Partitions) -> Partitions:
     """The partitions of `left` that are not in `right`."""
     empty: frozenset[int] = frozenset()
-    return partitions_of((held, left[held] - right.get(held, empty)) for held in left)
+    return partitions_of(
+        (topic_id, left[topic_id] - right.get(topic_id, empty)) for topic_id in left
+    )
 
 
 def union(left: Partitions, right: Partitions) -> Partitions:
@@ -126,12 +130,14 @@ def union(left: Partitions, right: Partitions) -> Partitions:
 def is_subset(part: Partitions, whole: Partitions) -> bool:
     """True if all partitions of `part` are in `whole`."""
     empty: frozenset[int] = frozenset()
-    return all(indexes <= whole.get(held, empty) for held, indexes in part.items())
+    return all(indexes <= whole.get(topic_id, empty) for topic_id, indexes in part.items())
 
 
 def intersects(left: Partitions, right: Partitions) -> bool:
     """True if the sets have a partition in common."""
-    return any(not left[held].isdisjoint(right[held]) for held in left if held in right)
+    return any(
+        not left[topic_id].isdisjoint(right[topic_id]) for topic_id in left if topic_id in right
+    )
 
 
 def by_name(partitions: Partitions, topics: Topics) -> list[tuple[str, bytes, list[int]]]:
@@ -269,7 +275,7 @@ class ConsumerGroup:
 
     def subscribers_of(self, pattern: str) -> list[str]:
         """The members that subscribe by a regular expression."""
-        return [held for held, member in self.members.items() if member.pattern == pattern]
+        return [each for each, member in self.members.items() if member.pattern == pattern]
 
     @property
     def subscribed_names(self) -> frozenset[str]:
@@ -315,7 +321,9 @@ class ConsumerGroup:
             if stored is None
             else ClassicMetadata(
                 stored.session_timeout_ms,
-                tuple((held.name, held.metadata) for held in stored.supported_protocols),
+                tuple(
+                    (protocol.name, protocol.metadata) for protocol in stored.supported_protocols
+                ),
             ),
         )
         if value.instance_id is not None:
@@ -348,10 +356,10 @@ class ConsumerGroup:
                 previous_epoch=value.previous_member_epoch,
                 state=_state(value.state),
                 assigned=partitions_of(
-                    (held.topic_id, held.partitions) for held in value.assigned_partitions
+                    (part.topic_id, part.partitions) for part in value.assigned_partitions
                 ),
                 pending=partitions_of(
-                    (held.topic_id, held.partitions) for held in value.partitions_pending_revocation
+                    (part.topic_id, part.partitions) for part in value.partitions_pending_revocation
                 ),
             )
         self.members[member_id] = after
@@ -373,7 +381,7 @@ class ConsumerGroup:
             self.targets.pop(member_id, None)
         else:
             self.targets[member_id] = partitions_of(
-                (held.topic_id, held.partitions) for held in value.topic_partitions
+                (part.topic_id, part.partitions) for part in value.topic_partitions
             )
 
     def replay_topics(self, value: ConsumerGroupPartitionMetadataValue | None) -> None:

@@ -323,7 +323,7 @@ class ConsumerProtocol:
         if converted is not None:
             out.records += converted.records
             out.replies += converted.replies
-            out.settled = converted.settled
+            out.after_append = converted.after_append
             return
         for member in members:
             out.records += make.member_tombstones(group.group_id, member.member_id)
@@ -337,7 +337,7 @@ class ConsumerProtocol:
         """Undo the changes of soft state if the records are refused: then nothing has changed, and
         the member `member_id` has not joined."""
 
-        def settled(error: ErrorCode, then: Instant) -> Outcome:
+        def after_append(error: ErrorCode, then: Instant) -> Outcome:
             if error is not _E.NONE:
                 group.topics_version = None
                 if member_id not in group.members:
@@ -347,7 +347,7 @@ class ConsumerProtocol:
             return Outcome()
 
         if out.records:
-            out.settled = settled
+            out.after_append = after_append
 
 
 def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:

@@ -318,8 +318,8 @@ def _owner(update: MemberUpdate) -> Owner:
         return group.owner
 
     def owner(topic_id: bytes, partition: int) -> str | None:
-        held = group.owner(topic_id, partition)
-        return None if held == replaced.member_id else held
+        owner = group.owner(topic_id, partition)
+        return None if owner == replaced.member_id else owner
 
     return owner
 
