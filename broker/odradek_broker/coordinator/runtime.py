@@ -6,7 +6,7 @@ releases answers when everything that they may show is durable. After a restart 
 runs over the whole partition.
 
 The runtime distinguishes two kinds of refusal. A refused append has written nothing: nothing is
-replayed, the answers carry the error, and `Outcome.after_append` lets the core undo its decision. An
+replayed, the answers have the error, and `Outcome.after_append` lets the core undo its decision. An
 append that was written but could not be made durable took the partition offline (D5): the runtime
 stops, and every later request gets the error.
 
@@ -87,8 +87,8 @@ class Outcome:
     """A core's decision.
 
     `records` are appended as one batch. `replies` go out when those, and everything written before,
-    are durable. `after_append` is called with NONE at that moment, or with the client's error when the
-    append failed, and may decide more. `append_errors`: storage error to client's error.
+    are durable. `after_append` is called with NONE at that moment, or with the client's error when
+    the append failed, and may decide more. `append_errors`: storage error to client's error.
     `producer`: the records are part of this producer's transaction; only for cores that run in a
     `TransactionalRuntime`.
     """
