@@ -251,7 +251,7 @@ class LogDurability:
             return None
         for segment, _ in unsynced:
             segment.sync_pins += 1
-        segments.active.hint(end_offset, segments.active.size_bytes)
+        segments.active.indexes.hint(end_offset, segments.active.size_bytes)
         self._files_flushing += 1
         ticket = FlushTicket(end_offset, self.truncations, unsynced, handles, self._options.files)
         if directory.dirty or producers.unsynced:
@@ -351,7 +351,7 @@ class LogDurability:
             return None
         self.journaled = True
         active.sync_pins += 1
-        active.hint(log.log_end_offset, active.size_bytes)
+        active.indexes.hint(log.log_end_offset, active.size_bytes)
         return ticket
 
     def finish_journaled(self, ticket: JournalTicket, error: OSError | None) -> None:
@@ -395,7 +395,7 @@ class LogDurability:
             # A recovery point of what was cut off would have unsynced bytes pass for flushed ones.
             return
         try:
-            self._files.segments.active.write_indexes()
+            self._files.segments.active.indexes.write()
             self._files.take_snapshot(log.log_end_offset)
             self._files.producers.remove_outdated(self._files.segments.bases, recovery_point)
         except OSError:

@@ -130,7 +130,7 @@ class LogFiles:
     def seal(self, log_end_offset: int) -> None:
         """Complete the indexes and take a snapshot, so that the next start can trust them.
         OSError."""
-        self.segments.active.seal()
+        self.segments.active.indexes.seal()
         self.take_snapshot(log_end_offset)
         self.producers.remove_strays(self.segments.bases, log_end_offset)
 
@@ -151,7 +151,7 @@ class LogFiles:
         if self.epochs.changed:
             self.write_epochs()
         active = self.segments.active
-        sound = active.size_bytes and not active.damage and not self.epochs.changed
+        sound = active.size_bytes and not active.indexes.damage and not self.epochs.changed
         self.producers.take_snapshot(log_end_offset, active if sound else None)
         self.directory.written(active.path_of(suffix) for suffix in ("index", "timeindex"))
         self.snapshot_at = active.base_offset, active.size_bytes
@@ -163,7 +163,7 @@ class LogFiles:
         self.directory.written((sealed.path_of("index"), sealed.path_of("timeindex")))
         # Without a snapshot replay takes longer, that is all (P-28).
         with suppress(OSError):
-            whole = sealed.size_bytes and not sealed.damage and not self.epochs.changed
+            whole = sealed.size_bytes and not sealed.indexes.damage and not self.epochs.changed
             self.producers.take_snapshot(base_offset, sealed if whole else None)
         self.producers.aborted_indexes.close_index(sealed)
 

@@ -12,7 +12,8 @@ from odradek_broker.storage.aborted_index import AbortedIndex
 from odradek_broker.storage.aborted_indexes import AbortedIndexes
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt, StorageError
 from odradek_broker.storage.handles import HandleCache
-from odradek_broker.storage.segment import Segment, SegmentCorrupt, read_batches
+from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.segment_scanner import SegmentCorrupt, read_batches, walk_batches
 from odradek_broker.storage.segments import SegmentList
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.records.record import read_records
@@ -117,14 +118,14 @@ def with_rebuild(segment: Segment, use: Callable[[], T]) -> T:
         try:
             return use()
         except SegmentCorrupt:
-            if segment.damage:
+            if segment.indexes.damage:
                 raise
-            if not segment.repair_indexes():
+            if not segment.indexes.repair():
                 raise IndexesBeingRebuilt(segment.path) from None
             return use()
     except SegmentCorrupt as problem:
         # New indexes would lead to the same place.
-        segment.damage = segment.damage or str(problem)
+        segment.indexes.damage = segment.indexes.damage or str(problem)
         raise LogCorrupt(str(problem)) from problem
     except BatchError as problem:
         raise LogCorrupt(str(problem)) from problem
@@ -155,12 +156,12 @@ def _read_segment(
     segment: Segment, offset: int, max_bytes: int, upper_bound: int, minimum_one: bool
 ) -> bytes | None:
     """None if the segment holds nothing at or behind `offset`: compaction took its end away."""
-    start = segment.position_of(offset)
+    start = segment.indexes.position_of(offset)
     if start >= segment.size_bytes:
         return None
-    limit = segment.position_of(upper_bound)
-    segment.hint(upper_bound, limit)
-    end = segment.end_position(start, limit, max_bytes, minimum_one=minimum_one)
+    limit = segment.indexes.position_of(upper_bound)
+    segment.indexes.hint(upper_bound, limit)
+    end = segment.indexes.end_position(start, limit, max_bytes, minimum_one=minimum_one)
     if end <= start:
         if limit <= start and offset < upper_bound:
             _check_bound(segment, start, upper_bound)
@@ -171,7 +172,7 @@ def _read_segment(
 def _check_bound(segment: Segment, position: int, upper_bound: int) -> None:
     """Bounds lie between batches, so one that reaches over the bound claims offsets that it does
     not have. SegmentCorrupt."""
-    batch = next(segment.walk(position))
+    batch = next(walk_batches(segment, position))
     if batch.base_offset < upper_bound <= batch.last_offset:
         raise SegmentCorrupt(
             f"{segment.path} has a batch at byte {position} that claims to reach offset"
@@ -188,7 +189,7 @@ def _count_bytes(segments: SegmentList, offset: int, upper_bound: int) -> int:
         total += with_rebuild(
             segment,
             lambda segment=segment: max(  # type: ignore[misc]
-                segment.position_of(upper_bound) - segment.position_of(offset), 0
+                segment.indexes.position_of(upper_bound) - segment.indexes.position_of(offset), 0
             ),
         )
     return total
@@ -209,10 +210,10 @@ def _first_batch_bytes(segments: SegmentList, offset: int, upper_bound: int) -> 
 
 
 def _first_in_segment(segment: Segment, offset: int, upper_bound: int) -> int:
-    start, limit = segment.position_of(offset), segment.position_of(upper_bound)
+    start, limit = segment.indexes.position_of(offset), segment.indexes.position_of(upper_bound)
     if start >= limit:
         return 0
-    return segment.end_position(start, limit, 0, minimum_one=True) - start
+    return segment.indexes.end_position(start, limit, 0, minimum_one=True) - start
 
 
 def _find_timestamp(
@@ -236,9 +237,9 @@ def _find_timestamp(
 def _find_in_segment(
     segment: Segment, timestamp: int, log_start_offset: int
 ) -> _OffsetAndTime | None:
-    if segment.largest_timestamp[0] < timestamp:
+    if segment.indexes.largest_timestamp[0] < timestamp:
         return None
-    for batch in segment.walk_to_time(timestamp):
+    for batch in segment.indexes.walk_to_time(timestamp):
         if batch.max_timestamp < timestamp or batch.last_offset < log_start_offset:
             continue
         for offset, time in _record_times(segment, batch.position):
@@ -268,7 +269,9 @@ def _latest_timestamp(
     if best is None or best[0] < 0:
         return None
     largest, last_offset, chosen = best
-    times = with_rebuild(chosen, lambda: _record_times(chosen, chosen.position_of(last_offset)))
+    times = with_rebuild(
+        chosen, lambda: _record_times(chosen, chosen.indexes.position_of(last_offset))
+    )
     for offset, time in times:
         if time == largest and log_start_offset <= offset < upper_bound:
             return offset, time
@@ -281,14 +284,14 @@ def _largest_in_segment(
     """The largest timestamp in the bounds, and the last offset of the first batch that has it; -1
     if there is none. The segment is walked only where the largest of all lies below the log start.
     """
-    largest = segment.largest_timestamp_below(upper_bound)
+    largest = segment.indexes.largest_timestamp_below(upper_bound)
     if log_start_offset <= segment.base_offset:
         return largest
-    holder = next(segment.walk(segment.position_of(largest[1])), None)
+    holder = next(walk_batches(segment, segment.indexes.position_of(largest[1])), None)
     if holder is not None and holder.base_offset >= log_start_offset:
         return largest
     timestamp, last_offset = -1, segment.base_offset
-    for batch in segment.walk(segment.position_of(log_start_offset)):
+    for batch in walk_batches(segment, segment.indexes.position_of(log_start_offset)):
         if batch.last_offset >= upper_bound:
             break
         time = batch.max_timestamp

@@ -23,13 +23,8 @@ from odradek_broker.storage.cleaner.swap import SWAP, finish_swaps
 from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.producers.manager import Producers
-from odradek_broker.storage.segment import (
-    BatchAt,
-    Segment,
-    SegmentCorrupt,
-    read_batches,
-    segment_name,
-)
+from odradek_broker.storage.segment import Segment, segment_name
+from odradek_broker.storage.segment_scanner import BatchAt, SegmentCorrupt, read_batches
 from odradek_broker.storage.segments import RETENTION_DELETED, SEGMENT_SUFFIXES
 from odradek_protocol.records.batch import BatchError, verify_crc
 
@@ -191,9 +186,9 @@ class LogLoader:
             return None
         active = segments[-1]
         try:
-            active.load_indexes()
+            active.indexes.load()
             # A torn write has no whole batch, and so no offset: only the damage tells of it.
-            if active.damage or active.next_offset != self.expected_end_offset:
+            if active.indexes.damage or active.next_offset != self.expected_end_offset:
                 return None
             _set_next_offsets(segments)
             log_start_offset = max(self.log_start_offset, segments[0].base_offset)
@@ -269,7 +264,7 @@ class LogLoader:
             if state is None or state.base_offset != segment.base_offset:
                 continue
             try:
-                segment.go_on_behind(state, offset)
+                segment.indexes.go_on_behind(state, offset)
                 producers.aborted_indexes.cut_behind(
                     segment, state.aborted_entries, state.aborted_crc
                 )
@@ -455,14 +450,14 @@ def scan_segment(
     `begin`: the byte to begin at, if the segment's indexes reach up to there.
     """
     if begin == 0:
-        segment.start_rebuild()
+        segment.indexes.start_rebuild()
         producers.aborted_indexes.remove(segment)
     problem, position = "", begin
     try:
         for position, header, batch in read_batches(segment, begin, segment.next_offset):
             verify_crc(batch, 0, header)
             producers.replay(header, batch, segment)
-            segment.note_scanned(
+            segment.indexes.note_scanned(
                 BatchAt(
                     position,
                     header.size_bytes,
@@ -477,7 +472,7 @@ def scan_segment(
     except (BatchError, SegmentCorrupt) as trouble:
         problem = f"{segment.path} is damaged at byte {position}: {trouble}"
         segment.truncate(position, segment.next_offset)
-    segment.seal()
+    segment.indexes.seal()
     return problem
 
 

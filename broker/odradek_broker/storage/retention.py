@@ -91,7 +91,7 @@ def segment_facts(
 
 def _newest_ms(segment: Segment, files: Files) -> int:
     """The largest timestamp of a segment, or its file's modification time if it has none (L-21)."""
-    timestamp, _ = with_rebuild(segment, lambda: segment.largest_timestamp)
+    timestamp, _ = with_rebuild(segment, lambda: segment.indexes.largest_timestamp)
     return timestamp if timestamp >= 0 else files.modified_ms(segment.path)
 
 

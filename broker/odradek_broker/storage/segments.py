@@ -10,6 +10,7 @@ from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.segment_scanner import walk_batches
 from odradek_protocol.records.batch import BatchHeader
 
 SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
@@ -62,14 +63,14 @@ class SegmentList:
             return False
         if active.size_bytes + header.size_bytes > config.segment_bytes:
             return True
-        first = active.first_timestamp
+        first = active.indexes.first_timestamp
         if first >= 0 and header.max_timestamp >= 0:
             age_ms = header.max_timestamp - first
         else:
             age_ms = now_ms - active.created_ms
         if age_ms > config.longest_segment_ms - active.roll_jitter_ms:
             return True
-        return active.index_full(config.segment_index_bytes)
+        return active.indexes.full(config.segment_index_bytes)
 
     def roll(
         self, base_offset: int, config: LogConfig, randomness: Randomness, now_ms: int
@@ -77,7 +78,7 @@ class SegmentList:
         """Seal the active segment and begin another; returns the sealed one. OSError: nothing has
         changed."""
         sealed = self.active
-        sealed.seal()
+        sealed.indexes.seal()
         bound = min(config.segment_jitter_ms, config.segment_ms)
         segment = Segment(
             self._handles,
@@ -157,9 +158,9 @@ class SegmentList:
             gone.append(segment)
         active = self.active = self.all[-1]
         active.set_sealed(False)
-        active.load_indexes()
-        position = active.position_of(offset)
-        first = next(active.walk(position), None)
+        active.indexes.load()
+        position = active.indexes.position_of(offset)
+        first = next(walk_batches(active, position), None)
         end = active.next_offset if first is None else min(first.base_offset, offset)
         active.truncate(position, end)
         return end, gone

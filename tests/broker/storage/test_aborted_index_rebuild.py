@@ -33,7 +33,8 @@ from odradek_broker.storage.errors import (
 )
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_options import LogStart
-from odradek_broker.storage.segment import Segment, read_batches
+from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.segment_scanner import read_batches
 from odradek_broker.storage.segment_state import SEGMENT_STATE, decode_segment_state
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.errors import ErrorCode

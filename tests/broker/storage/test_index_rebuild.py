@@ -29,7 +29,9 @@ from odradek_broker.partition import Partition
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
 from odradek_broker.storage.index import OffsetIndex
 from odradek_broker.storage.log import PartitionLog
-from odradek_broker.storage.segment import BatchAt, Segment
+from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.segment_indexes import SegmentIndexes
+from odradek_broker.storage.segment_scanner import BatchAt
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.layout import HEADER_BYTES
 from odradek_protocol.schemas.list_offsets import (
@@ -62,13 +64,13 @@ def log(files: MemoryFiles) -> PartitionLog:
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The segments that were scanned for their indexes, one entry each time."""
     scanned: list[str] = []
-    scan = Segment._scan
+    scan = SegmentIndexes._scan
 
-    def noting(segment: Segment, *arguments: int) -> None:
-        scanned.append(segment.path)
-        scan(segment, *arguments)
+    def noting(indexes: SegmentIndexes, *arguments: int) -> None:
+        scanned.append(indexes._segment.path)
+        scan(indexes, *arguments)
 
-    monkeypatch.setattr(Segment, "_scan", noting)
+    monkeypatch.setattr(SegmentIndexes, "_scan", noting)
     return scanned
 
 
@@ -81,14 +83,14 @@ def damage(log: PartitionLog, files: MemoryFiles, position: int, replacement: by
     segment = log.segments[0]
     log._options.handles.forget(segment)
     segment.drop_handle()
-    segment._hints.clear()
+    segment.indexes._hints.clear()
 
 
 def ruin_indexes(log: PartitionLog, files: MemoryFiles) -> Segment:
     """Of the first segment, which is closed."""
     segment = log.segments[0]
     segment.unload_indexes()
-    segment._summarized = False
+    segment.indexes._summarized = False
     for suffix in ("index", "timeindex"):
         files.put(f"{FIRST}.{suffix}", b"not an index")
     return segment
@@ -240,7 +242,7 @@ def test_l20_retention_comes_back_when_the_indexes_are_there() -> None:
     workers = Workers(log)
     segment = log.segments[0]
     segment.unload_indexes()
-    segment._summarized = False
+    segment.indexes._summarized = False
     world.files.put(segment.path_of("timeindex"), b"not an index")
     assert world.logs.apply_retention(NOW_MS + 7_200_000).problems == []
     assert log.log_start_offset == 0
@@ -282,7 +284,7 @@ def test_l33_a_scan_gives_up_at_its_next_block_when_the_broker_stops(
     log: PartitionLog, files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it is kept, and it is nobody's damage: the next start finds what was there."""
-    monkeypatch.setattr("odradek_broker.storage.segment._WALK_BLOCK_BYTES", HEADER_BYTES)
+    monkeypatch.setattr("odradek_broker.storage.segment_scanner._WALK_BLOCK_BYTES", HEADER_BYTES)
     workers, handles = Workers(log), log._options.handles
     expected = at_time(log, 2)
     ruin_indexes(log, files)
@@ -290,15 +292,15 @@ def test_l33_a_scan_gives_up_at_its_next_block_when_the_broker_stops(
     with pytest.raises(IndexesBeingRebuilt):
         at_time(log, 2)
     scanned: list[int] = []
-    note = Segment.note_scanned
+    note = SegmentIndexes.note_scanned
 
-    def halting(segment: Segment, batch: BatchAt, interval_bytes: int) -> None:
+    def halting(indexes: SegmentIndexes, batch: BatchAt, interval_bytes: int) -> None:
         scanned.append(batch.position)
         handles.halted = len(scanned) == 2
-        note(segment, batch, interval_bytes)
+        note(indexes, batch, interval_bytes)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Segment, "note_scanned", halting)
+        patched.setattr(SegmentIndexes, "note_scanned", halting)
         workers.run()
     assert len(scanned) == 2
     assert {path: files.content(path) for path in files.paths()} == before
@@ -311,7 +313,7 @@ def test_l33_a_scan_gives_up_at_its_next_block_when_the_broker_stops(
 
 def ruin_real_indexes(segment: Segment) -> None:
     segment.unload_indexes()
-    segment._summarized = False
+    segment.indexes._summarized = False
     for suffix in ("index", "timeindex"):
         Path(segment.path_of(suffix)).write_bytes(b"not an index")
 
@@ -340,17 +342,17 @@ async def test_l33_the_broker_scans_beside_its_loop(
     segment = broker.node.partition("t", 0).log.segments[0]
     assert segment.sealed
     threads = []
-    scan = Segment._scan
+    scan = SegmentIndexes._scan
 
-    def noting(segment: Segment, *arguments: int) -> None:
+    def noting(indexes: SegmentIndexes, *arguments: int) -> None:
         threads.append(threading.current_thread())
-        scan(segment, *arguments)
+        scan(indexes, *arguments)
 
-    monkeypatch.setattr(Segment, "_scan", noting)
+    monkeypatch.setattr(SegmentIndexes, "_scan", noting)
     ruin_real_indexes(segment)
     first = await client.call(by_time(1_700_000_000_001), version)
     assert first.topics[0].partitions[0].error_code == code
-    await until(lambda: segment._indexed)
+    await until(lambda: segment.indexes.loaded)
     again = await client.call(by_time(1_700_000_000_001), version)
     assert (again.topics[0].partitions[0].error_code, again.topics[0].partitions[0].offset) == (
         0,
@@ -370,13 +372,13 @@ async def test_n15_a_scan_ends_early_and_before_the_directory_is_given_up(
     segment, logs = broker.node.partition("t", 0).log.segments[0], broker.node.logs
     begun, halted = threading.Event(), threading.Event()
     scanned: list[int] = []
-    note, halt, close = Segment.note_scanned, logs.stop_background, logs.close
+    note, halt, close = SegmentIndexes.note_scanned, logs.stop_background, logs.close
 
-    def waiting(segment: Segment, batch: BatchAt, interval_bytes: int) -> None:
+    def waiting(indexes: SegmentIndexes, batch: BatchAt, interval_bytes: int) -> None:
         scanned.append(batch.position)
         begun.set()
         assert halted.wait(60)
-        note(segment, batch, interval_bytes)
+        note(indexes, batch, interval_bytes)
 
     def noting_halt() -> None:
         halt()
@@ -387,11 +389,11 @@ async def test_n15_a_scan_ends_early_and_before_the_directory_is_given_up(
 
     def noting_close(**how: bool) -> list[str]:
         running = [each.name for each in threading.enumerate() if "background" in each.name]
-        at_close.append((running, len(told), segment._repairing))
+        at_close.append((running, len(told), segment.indexes._repairing))
         found: list[str] = close(**how)
         return found
 
-    monkeypatch.setattr(Segment, "note_scanned", waiting)
+    monkeypatch.setattr(SegmentIndexes, "note_scanned", waiting)
     monkeypatch.setattr(logs, "stop_background", noting_halt)
     monkeypatch.setattr(logs, "close", noting_close)
     ruin_real_indexes(segment)
@@ -415,7 +417,7 @@ def test_l15_a_search_by_time_reads_the_indexes_of_one_segment(
     expected = [at_time(log, second) for second in range(60)]
     for segment in log.segments[:-1]:
         segment.unload_indexes()
-        segment._summarized = False
+        segment.indexes._summarized = False
     loaded: list[int] = []
     load = OffsetIndex.load
 
@@ -439,7 +441,7 @@ def test_l33_a_last_entry_that_is_not_true_is_not_believed(
     expected = [at_time(log, second) for second in range(60)]
     segment = log.segments[0]
     segment.unload_indexes()
-    segment._summarized = False
+    segment.indexes._summarized = False
     path = segment.path_of("timeindex")
     files.put(path, files.content(path)[:-12] + entry)
     assert [at_time(log, second) for second in range(60)] == expected
@@ -475,7 +477,7 @@ def test_l15_l33_an_entry_that_is_not_true_answers_nothing_wrongly(
         found: list[object] = []
         for second in range(60):
             segment.unload_indexes()
-            segment._summarized = False
+            segment.indexes._summarized = False
             found.append(at_time(log, second))
         for bound in range(0, segment.next_offset, 3):
             segment.unload_indexes()
@@ -505,7 +507,7 @@ def test_l33_positions_outside_the_segment_are_not_believed(
     expected = [at_time(log, second) for second in range(60)]
     segment = log.segments[0]
     segment.unload_indexes()
-    segment._summarized = False
+    segment.indexes._summarized = False
     path = segment.path_of("index")
     entries = len(files.content(path)) // 8
     files.put(path, (bytes(4) + b"\x80\0\0\0") * entries)
@@ -521,7 +523,7 @@ def test_l33_a_time_index_that_lost_its_last_entries_is_made_anew(
     """Whole entries are left, each of which is true. Kafka's directories have no such snapshots."""
     whole = files.content(f"{FIRST}.timeindex")
     assert len(whole) > 12 * kept_entries
-    newest = log.segments[0].largest_timestamp
+    newest = log.segments[0].indexes.largest_timestamp
     snapshot = f"{DIRECTORY}/{log.segments[1].base_offset:020d}.snapshot"
     log.close(clean=True)
     files.put(f"{FIRST}.timeindex", whole[: 12 * kept_entries])
@@ -533,7 +535,7 @@ def test_l33_a_time_index_that_lost_its_last_entries_is_made_anew(
     scans.clear()
     for _ in range(2):
         assert at_time(log, 5) == (15, NOW_MS - 95_000)
-        assert log.segments[0].largest_timestamp == newest
+        assert log.segments[0].indexes.largest_timestamp == newest
     assert scans == [f"{FIRST}.log"]
     assert files.content(f"{FIRST}.timeindex")[-12:] == whole[-12:]
 

@@ -75,7 +75,7 @@ def known(log: PartitionLog) -> dict[str, Any]:
         "aborted": log.aborted_transactions(log.log_start_offset, end),
         "times": [log.offset_for_timestamp(NOW_MS + ms, EVERYTHING) for ms in range(-1, 8)],
         "latest": log.max_timestamp_offset(),
-        "largest": [segment.largest_timestamp for segment in log.segments],
+        "largest": [segment.indexes.largest_timestamp for segment in log.segments],
         "epochs": log.leader_epochs.entries,
         "producers": {
             entry.producer_id: (
@@ -102,7 +102,7 @@ def written(files: MemoryFiles, batches: int = 40) -> tuple[PartitionLog, int]:
 
 def test_l30_only_what_lies_behind_the_recovery_point_is_read(files: MemoryFiles) -> None:
     log, point = written(files)
-    begin = log.segments[0].position_of(point)
+    begin = log.segments[0].indexes.position_of(point)
     expected, size = known(log), log.size_bytes
     recovered = after_kill(files, point)
     assert recovered.report.scanned_bytes == size - begin
@@ -172,7 +172,7 @@ def test_l30_the_whole_segment_is_read_where_a_file_lost_what_it_said(
 def test_l30_an_older_snapshot_serves_where_the_newest_does_not(files: MemoryFiles) -> None:
     log, older = written(files)
     log.durability.flush()
-    begin = log.segments[0].position_of(older)
+    begin = log.segments[0].indexes.position_of(older)
     log.durability.take_snapshot(older)
     point, size, expected = log.durability.recovery_point, log.size_bytes, known(log)
     files.crash(keep_page_cache=True)
@@ -187,7 +187,7 @@ def test_l30_an_older_snapshot_serves_where_the_newest_does_not(files: MemoryFil
 def test_l30_a_snapshot_above_the_recovery_point_is_not_used(files: MemoryFiles) -> None:
     """What lies below it need not have been flushed."""
     log, point = written(files)
-    begin = log.segments[0].position_of(point)
+    begin = log.segments[0].indexes.position_of(point)
     log.durability.take_snapshot(point)
     size = log.size_bytes
     recovered = after_kill(files, point)
@@ -196,7 +196,7 @@ def test_l30_a_snapshot_above_the_recovery_point_is_not_used(files: MemoryFiles)
 
 def test_l30_damage_behind_the_snapshot_is_found(files: MemoryFiles) -> None:
     log, point = written(files)
-    begin = log.segments[0].position_of(point)
+    begin = log.segments[0].indexes.position_of(point)
     files.crash(keep_page_cache=True)
     content = bytearray(files.content(path_of(0, "log")))
     content[begin + 70] ^= 1
@@ -210,7 +210,7 @@ def test_l30_damage_behind_the_snapshot_is_found(files: MemoryFiles) -> None:
 def test_l30_what_was_cut_off_leaves_no_snapshot(files: MemoryFiles) -> None:
     """It would vouch for what is appended there."""
     log, point = written(files)
-    cut_at = log.segments[0].position_of(point // 2)
+    cut_at = log.segments[0].indexes.position_of(point // 2)
     files.crash(keep_page_cache=True)
     files.put(path_of(0, "log"), files.content(path_of(0, "log"))[:cut_at])
     recovered = make_log(files, start=LogStart(recovery_point=point), **SETTINGS)
@@ -318,7 +318,7 @@ def test_p26_a_snapshot_ends_with_the_state_of_its_segment(files: MemoryFiles) -
     state = decode_segment_state(content)
     assert state is not None
     assert parsed.segment_state.size_bytes == state.size_bytes
-    assert state.size_bytes == log.segments[0].position_of(point)
+    assert state.size_bytes == log.segments[0].indexes.position_of(point)
     assert state.base_offset == 0
     assert state.aborted_entries == 8
     assert state.aborted_crc == crc32c(files.content(path_of(0, "txnindex"))[: 8 * 34])

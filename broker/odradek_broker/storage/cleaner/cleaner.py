@@ -32,7 +32,8 @@ from odradek_broker.storage.cleaner.segments import (
 from odradek_broker.storage.cleaner.swap import remove_cleaned, write_sources
 from odradek_broker.storage.cleaner.transactions import CleanedTransactions
 from odradek_broker.storage.handles import HandleCache
-from odradek_broker.storage.segment import Segment, read_batches, segment_name
+from odradek_broker.storage.segment import Segment, segment_name
+from odradek_broker.storage.segment_scanner import read_batches
 from odradek_protocol.records.batch import read_header_alone, verify_crc
 from odradek_protocol.records.record import RecordColumns, read_columns
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.cleaner.swap import CLEANED, SWAP
 from odradek_broker.storage.handles import HandleCache
-from odradek_broker.storage.segment import Segment, SegmentCorrupt, segment_name
+from odradek_broker.storage.segment import Segment, segment_name
+from odradek_broker.storage.segment_scanner import SegmentCorrupt, walk_batches
 
 #: Of a segment; the log last, which tells a start that there is something to finish.
 _SUFFIXES = ("index", "timeindex", "txnindex", "log")
@@ -81,7 +82,7 @@ def _end_offset(files: Files, directory: str, base: int) -> tuple[int, bool]:
     end = base
     try:
         segment.attach()
-        for batch in segment.walk(0):
+        for batch in walk_batches(segment, 0):
             end = batch.last_offset + 1
     except SegmentCorrupt:
         return end, False

@@ -85,12 +85,12 @@ def _overlapping(segments: Sequence[Segment], offset: int) -> list[Segment]:
 
 
 def _largest_timestamp(segment: Segment) -> int:
-    timestamp, _ = with_rebuild(segment, lambda: segment.largest_timestamp)
+    timestamp, _ = with_rebuild(segment, lambda: segment.indexes.largest_timestamp)
     return timestamp
 
 
 def _first_timestamp(segment: Segment) -> int:
-    return with_rebuild(segment, lambda: segment.first_timestamp)
+    return with_rebuild(segment, lambda: segment.indexes.first_timestamp)
 
 
 def _delay_ms(dirty: Sequence[Segment], most_ms: int, now_ms: int) -> int:

@@ -16,7 +16,7 @@ from odradek_broker.storage.aborted_index import CorruptAbortedIndex
 from odradek_broker.storage.cleaner.cleaner import clean
 from odradek_broker.storage.cleaner.job import Cleaning, CleaningJob, CleaningStep
 from odradek_broker.storage.handles import BackgroundRunner
-from odradek_broker.storage.segment import SegmentCorrupt
+from odradek_broker.storage.segment_scanner import SegmentCorrupt
 from odradek_protocol.records.batch import BatchError
 
 

@@ -10,7 +10,8 @@ from odradek_broker.storage.aborted_index import AbortedIndex, AbortedTransactio
 from odradek_broker.storage.cleaner.job import CleaningJob
 from odradek_broker.storage.cleaner.swap import CLEANED
 from odradek_broker.storage.handles import HandleCache
-from odradek_broker.storage.segment import BatchAt, Segment
+from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.segment_scanner import BatchAt
 from odradek_broker.storage.segments import RELATIVE_OFFSET_MAX
 from odradek_protocol.records.batch import BatchHeader
 
@@ -84,7 +85,7 @@ class CleanedSegment(Segment):
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
         self.create()
-        self.start_rebuild()
+        self.indexes.start_rebuild()
         self._aborted = AbortedIndex.create(handles.files, self.path_of("txnindex"))
 
     def path_of(self, suffix: str) -> str:
@@ -100,7 +101,7 @@ class CleanedSegment(Segment):
             header.last_offset,
             header.max_timestamp,
         )
-        self.note_scanned(place, self._index_interval_bytes)
+        self.indexes.note_scanned(place, self._index_interval_bytes)
         self.size_bytes += size_bytes
         # The reader's buffer is used again for what comes next.
         self._pending.append(bytes(batch))
@@ -120,7 +121,7 @@ class CleanedSegment(Segment):
     def finish(self, files: Files, modified_ms: int) -> None:
         """Have all of it on disk, with the age of what it was made from (L-21). OSError."""
         self._write_pending()
-        self.seal()
+        self.indexes.seal()
         self.file.sync()
         self._aborted.ensure_file()
         self._aborted.sync()

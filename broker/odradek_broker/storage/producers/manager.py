@@ -20,7 +20,8 @@ from odradek_broker.storage.producers.snapshot import (
     read_segment_state,
 )
 from odradek_broker.storage.producers.state import ProducerStateManager, ProducerTally
-from odradek_broker.storage.segment import Segment, read_batches, segment_name
+from odradek_broker.storage.segment import Segment, segment_name
+from odradek_broker.storage.segment_scanner import read_batches
 from odradek_broker.storage.segment_state import (
     SegmentState,
     encode_segment_state,
@@ -180,8 +181,8 @@ class Producers:
                 continue
             position = 0
             if start > segment.base_offset and not alone:
-                segment.load_indexes()
-                position = segment.position_of(start)
+                segment.indexes.load()
+                position = segment.indexes.position_of(start)
             for _, header, batch in read_batches(segment, position):
                 if header.base_offset >= end_offset:
                     break
@@ -284,7 +285,7 @@ class Producers:
         if segment is not None:
             aborted = self.aborted_indexes.state(segment)
             if aborted is not None:
-                segment_state = encode_segment_state(segment.state(*aborted))
+                segment_state = encode_segment_state(segment.indexes.state(*aborted))
         self._files.remove(path)
         file = self._files.open(path, create=True)
         try:

@@ -40,7 +40,7 @@ def test_l46_a_kill_before_each_step_leaves_all_or_nothing(first_source: int, cl
         assert read_all(found) == b"".join(expected[name] for name in sorted(expected)), kill.what
         # Its indexes are those of the segment that is there.
         for segment in found.segments:
-            assert not segment.damage
+            assert not segment.indexes.damage
             for header in headers(read_all(found)):
                 assert found.read(header.base_offset, 1, upper_bound=end, minimum_one=True)
         assert append(found).base_offset == end

@@ -1,0 +1,123 @@
+"""Scans of one segment file: batch after batch, checked for what a damaged file would break."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from odradek_broker.platform.seams import File
+from odradek_protocol.records.batch import BatchHeader, read_header_alone
+from odradek_protocol.records.layout import HEADER_BYTES, LOG_OVERHEAD_BYTES, PACKED_EXTENT
+
+_unpack_extent = PACKED_EXTENT.unpack_from
+_WALK_BLOCK_BYTES = 4096
+_READ_CHUNK_BYTES = 1024 * 1024
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class SegmentCorrupt(Exception):
+    """The bytes where a batch should start are not a batch, or an index does not fit its segment."""
+
+
+class BatchAt(NamedTuple):
+    """The position and offsets of a batch, from its header."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+class ScannedSegment(Protocol):
+    """The segment that is scanned."""
+
+    path: str
+    base_offset: int
+    size_bytes: int
+
+    @property
+    def file(self) -> File:
+        """The handle of its `.log` file. OSError."""
+        ...
+
+
+def walk_batches(segment: ScannedSegment, position: int) -> Iterator[BatchAt]:
+    """The extent of each batch from a batch start to the end; only headers are read. Offsets must
+    ascend: checksums do not cover them. SegmentCorrupt, OSError."""
+    block, block_start = b"", position
+    end = segment.size_bytes
+    least_offset = segment.base_offset
+    if position < 0:
+        raise SegmentCorrupt(f"{segment.path} has no byte {position}")
+    while position < end:
+        at = position - block_start
+        if at + HEADER_BYTES > len(block):
+            size = min(_WALK_BLOCK_BYTES, end - position)
+            block, block_start, at = segment.file.read_at(position, size), position, 0
+            if len(block) < HEADER_BYTES:
+                raise SegmentCorrupt(f"{segment.path} ends inside a batch at byte {position}")
+        base_offset, length, last_delta, max_timestamp = _unpack_extent(block, at)
+        size_bytes = length + LOG_OVERHEAD_BYTES
+        if (
+            size_bytes < HEADER_BYTES
+            or size_bytes > end - position
+            or base_offset < least_offset
+            or last_delta < 0
+            or base_offset + last_delta - segment.base_offset > _RELATIVE_OFFSET_MAX
+        ):
+            raise SegmentCorrupt(f"{segment.path} has no batch at byte {position}")
+        last_offset = base_offset + last_delta
+        yield BatchAt(position, size_bytes, base_offset, last_offset, max_timestamp)
+        least_offset = last_offset + 1
+        position += size_bytes
+
+
+def read_batches(
+    segment: ScannedSegment, position: int, least_offset: int = 0
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """(position, header, the batch) of each whole batch from `position` to the end.
+
+    Offsets must ascend, from `least_offset` on; checksums are the caller's business. Never holds
+    more than a megabyte, or one batch, which the file's size bounds. BatchError, SegmentCorrupt,
+    OSError.
+    """
+    chunk, chunk_start = memoryview(b""), position
+    next_offset = max(segment.base_offset, least_offset)
+    while position < segment.size_bytes:
+        at = position - chunk_start
+        if at + HEADER_BYTES > len(chunk):
+            chunk, chunk_start, at = _read_chunk(segment, position, 0), position, 0
+        header = read_header_alone(chunk, at)
+        _check_place(header, segment, position, next_offset)
+        if at + header.size_bytes > len(chunk):
+            chunk = _read_chunk(segment, position, header.size_bytes)
+            chunk_start, at = position, 0
+        yield position, header, chunk[at : at + header.size_bytes]
+        next_offset = header.next_offset
+        position += header.size_bytes
+
+
+def _check_place(
+    header: BatchHeader, segment: ScannedSegment, position: int, next_offset: int
+) -> None:
+    remaining_bytes = segment.size_bytes - position
+    if header.size_bytes > remaining_bytes:
+        raise SegmentCorrupt(
+            f"a batch of {header.size_bytes} bytes, of which {remaining_bytes} are there"
+        )
+    if header.last_offset_delta < 0 or header.base_offset < next_offset:
+        raise SegmentCorrupt(
+            f"a batch with offsets {header.base_offset} to {header.last_offset}, where"
+            f" {next_offset} or more is expected"
+        )
+    if header.last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX:
+        raise SegmentCorrupt(f"a batch with offset {header.last_offset}, too far from the base")
+
+
+def _read_chunk(segment: ScannedSegment, position: int, at_least_bytes: int) -> memoryview:
+    wanted = max(_READ_CHUNK_BYTES, at_least_bytes)
+    chunk = segment.file.read_at(position, wanted)
+    if len(chunk) < min(wanted, segment.size_bytes - position):
+        raise SegmentCorrupt(f"{segment.path} is shorter than its {segment.size_bytes} bytes")
+    return memoryview(chunk)
