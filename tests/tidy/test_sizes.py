@@ -23,7 +23,6 @@ _GENERATED = {"client/odradek_client/config/keywords.py"}
 #: The files and functions that are longer, with their lines. Take away what has become shorter.
 _LONG_FILES = {
     "odradek_broker.storage.manager": 707,
-    "odradek_broker.storage.segment": 804,
 }
 _LONG_FUNCTIONS = {
     # The pure codec's loop over records, in which a call costs a twentieth of its speed.
@@ -33,7 +32,7 @@ _LONG_FUNCTIONS = {
 _SMALL = {
     "odradek.errors": "a public name",
     "odradek_broker.metadata.producer_ids": "beside the other kinds of metadata",
-    "odradek_broker.storage.watermarks": "the log is too long already",
+    "odradek_broker.storage.last_stable_offset": "the log is too long already",
     "odradek_client.consumer.assignors.range": "an assignor",
     "odradek_client.consumer.assignors.round_robin": "an assignor",
     "odradek_protocol.records.place": "the codec's, which may be compiled",

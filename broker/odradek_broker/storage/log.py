@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from odradek_broker.storage.aborted_index import AbortedIndex
 from odradek_broker.storage.cleaner.swap import finish_swaps
 from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.errors import (
@@ -22,6 +21,7 @@ from odradek_broker.storage.errors import (
     StorageError,
     out_of_files,
 )
+from odradek_broker.storage.last_stable_offset import last_stable_offset
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.log_files import LogFiles
@@ -38,13 +38,13 @@ from odradek_broker.storage.reading import LogReader
 from odradek_broker.storage.recovery import RecoveryReport
 from odradek_broker.storage.segment import Segment, TruncateFailed
 from odradek_broker.storage.segments import SegmentList
+from odradek_broker.storage.transaction_index import TransactionIndex
 from odradek_broker.storage.validation import (
     DecompressionBudget,
     PlainRules,
     check_plain,
     prepare,
 )
-from odradek_broker.storage.watermarks import last_stable_offset
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchHeader, stamp
 
@@ -180,7 +180,7 @@ class PartitionLog:
         self._producers = files.producers
         self._reader = LogReader(
             files.segments,
-            files.producers.aborted_indexes,
+            files.producers.aborted_transactions,
             self._options.handles,
             self._read_failed,
         )
@@ -239,7 +239,7 @@ class PartitionLog:
                 self.durability.flush()
                 self._files.seal(self.log_end_offset)
         finally:
-            self._producers.aborted_indexes.close()
+            self._producers.aborted_transactions.close()
             self.durability.closed(self.log_start_offset, clean=clean)
             self._segments.close()
             self.loaded = False
@@ -590,18 +590,18 @@ class PartitionLog:
         above `start` and began below `end` (F-09). Raises LogCorrupt, IndexesBeingRebuilt,
         PartitionOffline."""
         self.ensure_loaded()
-        return self._reader.aborted_transactions(start, end, self._fill_aborted_index)
+        return self._reader.aborted_transactions(start, end, self._fill_transaction_index)
 
-    def _fill_aborted_index(
-        self, segment: Segment, earlier: Sequence[Segment], index: AbortedIndex
+    def _fill_transaction_index(
+        self, segment: Segment, earlier: Sequence[Segment], index: TransactionIndex
     ) -> None:
-        self._files.fill_aborted_index(segment, earlier, index, self.log_start_offset)
+        self._files.fill_transaction_index(segment, earlier, index, self.log_start_offset)
 
-    def require_aborted_indexes(self) -> None:
+    def require_transaction_indexes(self) -> None:
         """Have all transaction indexes say what was aborted, before anything goes by them that
         cannot be taken back (L-05). Raises IndexesBeingRebuilt, LogCorrupt, PartitionOffline."""
         self.ensure_loaded()
-        self._reader.require_aborted_indexes(self._fill_aborted_index)
+        self._reader.require_transaction_indexes(self._fill_transaction_index)
 
     def offset_for_timestamp(self, timestamp: int, upper_bound: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record that is not older than `timestamp`; None if

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
-from odradek_broker.storage.aborted_index import AbortedIndex
 from odradek_broker.storage.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -25,11 +24,12 @@ from odradek_broker.storage.recovery import (
     LoadedLog,
     LogLoader,
     RecoveryReport,
-    fill_aborted_index,
+    fill_transaction_index,
     missing_at_first_use,
 )
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segments import SegmentList
+from odradek_broker.storage.transaction_index import TransactionIndex
 from odradek_protocol.primitives import ZERO_UUID
 
 
@@ -159,21 +159,21 @@ class LogFiles:
     def roll(self, base_offset: int, config: LogConfig, now_ms: int) -> None:
         """Seal the active segment and begin another. OSError: the old one stays active."""
         sealed = self.segments.roll(base_offset, config, self._options.randomness, now_ms)
-        self.producers.aborted_indexes.begin(self.segments.active)
+        self.producers.aborted_transactions.begin(self.segments.active)
         self.directory.written((sealed.path_of("index"), sealed.path_of("timeindex")))
         # Without a snapshot replay takes longer, that is all (P-28).
         with suppress(OSError):
             whole = sealed.size_bytes and not sealed.indexes.damage and not self.epochs.changed
             self.producers.take_snapshot(base_offset, sealed if whole else None)
-        self.producers.aborted_indexes.close_index(sealed)
+        self.producers.aborted_transactions.close_index(sealed)
 
-    def fill_aborted_index(
+    def fill_transaction_index(
         self,
         segment: Segment,
         earlier: Sequence[Segment],
-        index: AbortedIndex,
+        index: TransactionIndex,
         log_start_offset: int,
     ) -> None:
         """Write the transaction index of a segment anew, in any thread."""
         scratch = self.new_producers(ProducerTally())
-        fill_aborted_index(segment, earlier, index, scratch, log_start_offset)
+        fill_transaction_index(segment, earlier, index, scratch, log_start_offset)

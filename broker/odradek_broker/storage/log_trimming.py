@@ -126,7 +126,7 @@ class LogTrimming:
             oldest = segments.all[:-1]
             segments.discard_oldest(len(oldest), now_ms, self._options.deleted)
             for segment in oldest:
-                self._files.producers.aborted_indexes.forget(segment)
+                self._files.producers.aborted_transactions.forget(segment)
         except OSError as problem:
             log.go_offline(f"beginning it anew at {offset} failed: {problem}")
             raise log.offline_error() from problem
@@ -175,7 +175,7 @@ class LogTrimming:
             # Where a rename fails, those before it are gone.
             for segment in oldest:
                 if segment.base_offset < segments.bases[0]:
-                    producers.aborted_indexes.forget(segment)
+                    producers.aborted_transactions.forget(segment)
             if segments.bases[0] > log.log_start_offset:
                 self._move_log_start(segments.bases[0])
         return count
@@ -229,7 +229,7 @@ class LogTrimming:
         self._step(swap.swap_in, "swapping a cleaned segment in")
         segments.replace(sources, cleaned)
         for source in sources:
-            self._files.producers.aborted_indexes.forget(source)
+            self._files.producers.aborted_transactions.forget(source)
 
     def retire_sources(self, at_most: int) -> bool:
         """Rename the files of some of the sources; True if that was all. Then `sync_directory`, and

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from odradek_broker.storage.aborted_index import AbortedIndex
-from odradek_broker.storage.aborted_indexes import AbortedIndexes
+from odradek_broker.storage.aborted_transactions import AbortedTransactions
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt, StorageError
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segment_scanner import SegmentCorrupt, read_batches, walk_batches
 from odradek_broker.storage.segments import SegmentList
+from odradek_broker.storage.transaction_index import TransactionIndex
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.records.record import read_records
 
@@ -28,17 +28,17 @@ class LogReader:
     Every method raises LogCorrupt, IndexesBeingRebuilt, and what `failed` makes of an OSError.
     """
 
-    __slots__ = ("_aborted_indexes", "_failed", "_handles", "_segments")
+    __slots__ = ("_aborted_transactions", "_failed", "_handles", "_segments")
 
     def __init__(
         self,
         segments: SegmentList,
-        aborted_indexes: AbortedIndexes,
+        aborted_transactions: AbortedTransactions,
         handles: HandleCache,
         failed: Callable[[str, OSError], StorageError],
     ) -> None:
         self._segments = segments
-        self._aborted_indexes = aborted_indexes
+        self._aborted_transactions = aborted_transactions
         self._handles = handles
         self._failed = failed
 
@@ -65,13 +65,16 @@ class LogReader:
             raise self._failed("reading", problem) from problem
 
     def aborted_transactions(
-        self, start: int, end: int, fill: Callable[[Segment, Sequence[Segment], AbortedIndex], None]
+        self,
+        start: int,
+        end: int,
+        fill: Callable[[Segment, Sequence[Segment], TransactionIndex], None],
     ) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions between the offsets (F-09).
         `fill` makes the index of a segment anew where it does not fit."""
         segments = self._segments
         try:
-            return self._aborted_indexes.search(
+            return self._aborted_transactions.search(
                 segments.starting_at(start),
                 start,
                 end,
@@ -82,13 +85,13 @@ class LogReader:
         except OSError as problem:
             raise self._failed("reading", problem) from problem
 
-    def require_aborted_indexes(
-        self, fill: Callable[[Segment, Sequence[Segment], AbortedIndex], None]
+    def require_transaction_indexes(
+        self, fill: Callable[[Segment, Sequence[Segment], TransactionIndex], None]
     ) -> None:
         """Have the transaction index of each segment say what was aborted. IndexesBeingRebuilt,
         LogCorrupt."""
         try:
-            self._aborted_indexes.require(self._segments.all, fill, self._handles.background)
+            self._aborted_transactions.require(self._segments.all, fill, self._handles.background)
         except OSError as problem:
             raise self._failed("reading", problem) from problem
 

@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from odradek_broker.platform.seams import Files
-from odradek_broker.storage.aborted_index import AbortedIndex, CorruptAbortedIndex
 from odradek_broker.storage.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -26,6 +25,7 @@ from odradek_broker.storage.producers.manager import Producers
 from odradek_broker.storage.segment import Segment, segment_name
 from odradek_broker.storage.segment_scanner import BatchAt, SegmentCorrupt, read_batches
 from odradek_broker.storage.segments import RETENTION_DELETED, SEGMENT_SUFFIXES
+from odradek_broker.storage.transaction_index import CorruptTransactionIndex, TransactionIndex
 from odradek_protocol.records.batch import BatchError, verify_crc
 
 _NAME_DIGITS = 20
@@ -194,7 +194,7 @@ class LogLoader:
             log_start_offset = max(self.log_start_offset, segments[0].base_offset)
             producers = self.new_producers()
             producers.load(segments, log_start_offset, active.next_offset, self.now_ms)
-            producers.aborted_indexes.expect(active)
+            producers.aborted_transactions.expect(active)
         except (SegmentCorrupt, BatchError):
             return None
         return LoadedLog(
@@ -222,7 +222,7 @@ class LogLoader:
             producers = self.new_producers()
         if begin.position:
             # `_resume_inside` has cut its transaction index to what the snapshot says.
-            producers.aborted_indexes.begin(segments[first])
+            producers.aborted_transactions.begin(segments[first])
         epochs = self._read_epochs(segments[: first + 1])
         epochs.truncate_end(begin.offset)
         good = self._scan_all(segments, first, begin, producers, epochs)
@@ -265,10 +265,10 @@ class LogLoader:
                 continue
             try:
                 segment.indexes.go_on_behind(state, offset)
-                producers.aborted_indexes.cut_behind(
+                producers.aborted_transactions.cut_behind(
                     segment, state.aborted_entries, state.aborted_crc
                 )
-            except (SegmentCorrupt, BatchError, CorruptAbortedIndex):
+            except (SegmentCorrupt, BatchError, CorruptTransactionIndex):
                 continue
             return _ScanStart(offset, state.size_bytes)
         return _ScanStart(segment.base_offset)
@@ -361,7 +361,7 @@ class LogLoader:
         segment.create()
         producers = self.new_producers()
         producers.start_empty(offset)
-        producers.aborted_indexes.begin(segment)
+        producers.aborted_transactions.begin(segment)
         return LoadedLog([segment], producers, LeaderEpochs(), offset, offset)
 
     def _remove(self, segments: list[Segment]) -> None:
@@ -451,7 +451,7 @@ def scan_segment(
     """
     if begin == 0:
         segment.indexes.start_rebuild()
-        producers.aborted_indexes.remove(segment)
+        producers.aborted_transactions.remove(segment)
     problem, position = "", begin
     try:
         for position, header, batch in read_batches(segment, begin, segment.next_offset):
@@ -476,10 +476,10 @@ def scan_segment(
     return problem
 
 
-def fill_aborted_index(
+def fill_transaction_index(
     segment: Segment,
     earlier: Sequence[Segment],
-    index: AbortedIndex,
+    index: TransactionIndex,
     scratch: Producers,
     log_start_offset: int,
 ) -> None:

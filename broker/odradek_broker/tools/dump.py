@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Any
 
 from odradek_broker.platform.seams import File, Files
-from odradek_broker.storage.aborted_index import ABORTED_ENTRY_VERSION
 from odradek_broker.storage.checkpoints import (
     CorruptCheckpoint,
     decode_epochs,
@@ -36,6 +35,7 @@ from odradek_broker.storage.journal_format import (
 )
 from odradek_broker.storage.producers.entry import ProducerEntry
 from odradek_broker.storage.producers.snapshot import CorruptSnapshot, decode_snapshot
+from odradek_broker.storage.transaction_index import ABORTED_ENTRY_VERSION
 from odradek_broker.tools.file_names import FileKind, FileName
 from odradek_broker.tools.record_decoders import decode_record
 from odradek_broker.tools.segment_file import Damaged, SegmentFile, StoredBatch, no_wait

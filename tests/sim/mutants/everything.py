@@ -16,7 +16,7 @@ from tests.sim.mutants.base import Mutant
 
 from odradek_broker.coordinator.transactions.markers import MarkerProgress
 from odradek_broker.storage import log
-from odradek_broker.storage.aborted_indexes import AbortedIndexes
+from odradek_broker.storage.aborted_transactions import AbortedTransactions
 from odradek_broker.storage.checkpoints import CLEANER_OFFSETS, encode_offsets
 from odradek_broker.storage.log_directory import LastRun, LogDirectory
 from odradek_broker.storage.manager import LogManager, StartReport
@@ -62,10 +62,10 @@ def _whatever_indexes_there_are(self: log.PartitionLog) -> None:
     self.ensure_loaded()
 
 
-_begin = AbortedIndexes.begin
+_begin = AbortedTransactions.begin
 
 
-def _not_begun_by_a_start(self: AbortedIndexes, segment: Segment) -> None:
+def _not_begun_by_a_start(self: AbortedTransactions, segment: Segment) -> None:
     if sys._getframe(1).f_code.co_name != "_recover":
         _begin(self, segment)
 
@@ -101,8 +101,8 @@ EVERYTHING = (
         "everything",
         892,
         {
-            (log.PartitionLog, "require_aborted_indexes"): _whatever_indexes_there_are,
-            (AbortedIndexes, "begin"): _not_begun_by_a_start,
+            (log.PartitionLog, "require_transaction_indexes"): _whatever_indexes_there_are,
+            (AbortedTransactions, "begin"): _not_begun_by_a_start,
         },
     ),
 )

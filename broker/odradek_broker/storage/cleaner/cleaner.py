@@ -12,7 +12,6 @@ from contextlib import closing
 from typing import cast
 
 from odradek_broker.platform.seams import Files
-from odradek_broker.storage.aborted_index import AbortedIndex, AbortedTransaction
 from odradek_broker.storage.cleaner.batches import BatchFilter
 from odradek_broker.storage.cleaner.job import (
     Cleaning,
@@ -34,6 +33,7 @@ from odradek_broker.storage.cleaner.transactions import CleanedTransactions
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.segment import Segment, segment_name
 from odradek_broker.storage.segment_scanner import read_batches
+from odradek_broker.storage.transaction_index import AbortedTransaction, TransactionIndex
 from odradek_protocol.records.batch import read_header_alone, verify_crc
 from odradek_protocol.records.record import RecordColumns, read_columns
 
@@ -45,7 +45,7 @@ def clean(job: CleaningJob, files: Files, throttle: Throttle = unthrottled) -> C
 
     A cleaning that is given up leaves files that end in `.cleaned`, which the next one of the
     segment or the next start removes. Raises SegmentCorrupt and BatchError for what cannot be read,
-    CorruptAbortedIndex, OSError.
+    CorruptTransactionIndex, OSError.
     """
     return _LogCleaning(job, files, throttle).run()
 
@@ -89,13 +89,13 @@ class _LogCleaning:
 
     def _aborted_transactions(self) -> list[AbortedTransaction]:
         """Of all segments, those behind the cleaned ones too: there a marker may lie of a
-        transaction that began before. CorruptAbortedIndex, OSError."""
+        transaction that began before. CorruptTransactionIndex, OSError."""
         found = []
         bases = [base for base, _ in self._job.segments]
         for base in (*bases, *self._job.later_bases):
             path = f"{self._job.directory}/{segment_name(base)}.txnindex"
             if self._files.exists(path):
-                with closing(AbortedIndex(self._files, path)) as index:
+                with closing(TransactionIndex(self._files, path)) as index:
                     entries: Iterable[AbortedTransaction] = index.entries()
                     found += [
                         entry for entry in entries if entry.first_offset < self._job.upper_bound

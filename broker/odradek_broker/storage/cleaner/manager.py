@@ -160,7 +160,7 @@ class LogCleaner:
             found = log_to_clean(log, self._logs.directory_of(log).cleaner_offsets.get(key), now_ms)
             if found.due:
                 # An aborted record must not pass for the newest of its key.
-                log.require_aborted_indexes()
+                log.require_transaction_indexes()
             return found
         except IndexesBeingRebuilt:
             return None

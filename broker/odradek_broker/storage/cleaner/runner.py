@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from odradek_broker.platform.seams import Files
-from odradek_broker.storage.aborted_index import CorruptAbortedIndex
 from odradek_broker.storage.cleaner.cleaner import clean
 from odradek_broker.storage.cleaner.job import Cleaning, CleaningJob, CleaningStep
 from odradek_broker.storage.handles import BackgroundRunner
 from odradek_broker.storage.segment_scanner import SegmentCorrupt
+from odradek_broker.storage.transaction_index import CorruptTransactionIndex
 from odradek_protocol.records.batch import BatchError
 
 
@@ -62,7 +62,7 @@ class CleanerRunner(Protocol):
 
 def failed(problem: Exception) -> CleaningFailed:
     """What an exception of `clean` means."""
-    if isinstance(problem, CorruptAbortedIndex):
+    if isinstance(problem, CorruptTransactionIndex):
         return CleaningFailed(Failure.INDEX, str(problem))
     if isinstance(problem, SegmentCorrupt | BatchError):
         return CleaningFailed(Failure.DAMAGED, str(problem))

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from operator import add, le
 
 from odradek_broker.platform.seams import Buffer, Files
-from odradek_broker.storage.aborted_index import AbortedIndex, AbortedTransaction
 from odradek_broker.storage.cleaner.job import CleaningJob
 from odradek_broker.storage.cleaner.swap import CLEANED
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segment_scanner import BatchAt
 from odradek_broker.storage.segments import RELATIVE_OFFSET_MAX
+from odradek_broker.storage.transaction_index import AbortedTransaction, TransactionIndex
 from odradek_protocol.records.batch import BatchHeader
 
 _WRITE_BYTES = 1024 * 1024
@@ -86,7 +86,7 @@ class CleanedSegment(Segment):
         self._pending_bytes = 0
         self.create()
         self.indexes.start_rebuild()
-        self._aborted = AbortedIndex.create(handles.files, self.path_of("txnindex"))
+        self._aborted = TransactionIndex.create(handles.files, self.path_of("txnindex"))
 
     def path_of(self, suffix: str) -> str:
         return super().path_of(suffix) + CLEANED

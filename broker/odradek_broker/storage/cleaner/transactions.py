@@ -8,8 +8,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from odradek_broker.storage.aborted_index import AbortedTransaction
 from odradek_broker.storage.producers.manager import read_end_marker
+from odradek_broker.storage.transaction_index import AbortedTransaction
 from odradek_protocol.records.batch import BatchHeader
 from odradek_protocol.stored.control_marker import ControlType
 

@@ -1,4 +1,4 @@
-"""Producer state of a partition together with its files: snapshots and aborted indexes.
+"""Producer state of a partition together with its files: snapshots and transaction indexes.
 
 What a batch means for its producer is decided in `state`; here is where that is kept, and how it is
 found again (P-26..P-28, L-04).
@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from odradek_broker.platform.seams import Files
-from odradek_broker.storage.aborted_index import AbortedTransaction
-from odradek_broker.storage.aborted_indexes import AbortedIndexes
+from odradek_broker.storage.aborted_transactions import AbortedTransactions
 from odradek_broker.storage.errors import AppendRejected
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.producers.snapshot import (
@@ -26,6 +25,7 @@ from odradek_broker.storage.segment_state import (
     SegmentState,
     encode_segment_state,
 )
+from odradek_broker.storage.transaction_index import AbortedTransaction
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchError, BatchHeader, CorruptBatch
 from odradek_protocol.records.record import read_records
@@ -57,7 +57,7 @@ class Producers:
         "_directory",
         "_files",
         "_options",
-        "aborted_indexes",
+        "aborted_transactions",
         "restored_to",
         "state",
         "unsynced",
@@ -87,7 +87,7 @@ class Producers:
         #: Snapshots of which nobody knows yet that they are on disk.
         self.volatile: set[str] = set()
         """Paths written since the last flush took them."""
-        self.aborted_indexes = AbortedIndexes(
+        self.aborted_transactions = AbortedTransactions(
             files, self.unsynced, self.segment_state, self._first_open_at
         )
 
@@ -123,12 +123,12 @@ class Producers:
         last_offset: int,
         now_ms: int,
     ) -> None:
-        """Take over a batch that is in the log (P-18). OSError from the aborted index."""
+        """Take over a batch that is in the log (P-18). OSError from the transaction index."""
         self.state.update(header, base_offset, last_offset, now_ms)
         if marker is not None:
             aborted = self._apply_marker(header, marker, last_offset)
             if aborted is not None:
-                self.aborted_indexes.append(segment, aborted)
+                self.aborted_transactions.append(segment, aborted)
 
     def _apply_marker(
         self, header: BatchHeader, marker: EndMarker, offset: int
@@ -144,12 +144,12 @@ class Producers:
         )
 
     def replay(self, header: BatchHeader, batch: memoryview, segment: Segment) -> None:
-        """Take over a batch that a scan found, and fill the aborted index of its segment."""
+        """Take over a batch that a scan found, and fill the transaction index of its segment."""
         marker = read_end_marker(header, batch) if header.is_control else None
         self.apply(header, marker, segment, header.base_offset, header.last_offset, 0)
 
     def follow(self, header: BatchHeader, batch: memoryview) -> AbortedTransaction | None:
-        """Take over a batch whose aborted index is somebody else's business: what belongs there."""
+        """Take over a batch whose transaction index is somebody else's business: what belongs there."""
         marker = read_end_marker(header, batch) if header.is_control else None
         self.state.update(header, header.base_offset, header.last_offset, 0)
         if marker is None:
@@ -202,8 +202,8 @@ class Producers:
         """State as of `end_offset`, where the log was cut off: `segments` are left, `gone` are
         removed (L-36). OSError, SegmentCorrupt, BatchError."""
         for segment in gone:
-            self.aborted_indexes.forget(segment)
-        self.aborted_indexes.truncate_to(segments[-1], end_offset)
+            self.aborted_transactions.forget(segment)
+        self.aborted_transactions.truncate_to(segments[-1], end_offset)
         self.remove_snapshots(lambda at: at > end_offset)
         self.load(segments, log_start_offset, end_offset, now_ms)
 
@@ -283,7 +283,7 @@ class Producers:
         path = self._snapshot_path(offset)
         segment_state = b""
         if segment is not None:
-            aborted = self.aborted_indexes.state(segment)
+            aborted = self.aborted_transactions.state(segment)
             if aborted is not None:
                 segment_state = encode_segment_state(segment.indexes.state(*aborted))
         self._files.remove(path)

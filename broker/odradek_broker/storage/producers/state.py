@@ -4,7 +4,7 @@ T-41).
 How the log drives it, in one critical section without an `await` (P-19):
 
     batch   check -> write the bytes -> update
-    marker  check_marker -> write the bytes -> apply_marker -> aborted index -> flush
+    marker  check_marker -> write the bytes -> apply_marker -> transaction index -> flush
     replay  update or apply_marker alone, for bytes that were checked when they were written (P-17)
 
 A check never changes state, so a failed write needs nothing undone (P-18).
@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from odradek_broker.storage.aborted_index import AbortedTransaction
 from odradek_broker.storage.errors import AppendRejected
+from odradek_broker.storage.last_stable_offset import OpenTransactions
 from odradek_broker.storage.log_config import AppendOrigin
-from odradek_broker.storage.open_transactions import OpenTransactions
 from odradek_broker.storage.producers.entry import ProducerEntry
 from odradek_broker.storage.producers.snapshot import decode_snapshot, encode_snapshot
+from odradek_broker.storage.transaction_index import AbortedTransaction
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchHeader, next_sequence
@@ -280,7 +280,7 @@ class ProducerStateManager:
     ) -> AbortedTransaction | None:
         """Take an appended COMMIT or ABORT marker over (T-41).
 
-        Returns what belongs into the aborted index: an aborted transaction that had data here;
+        Returns what belongs into the transaction index: an aborted transaction that had data here;
         None for a commit and for a marker that ended nothing (T-42). ValueError for other
         control types.
         """

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from odradek_broker.platform.seams import Files
-from odradek_broker.storage.aborted_index import AbortedTransaction
 from odradek_broker.storage.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -21,6 +20,7 @@ from odradek_broker.storage.producers.entry import ProducerEntry
 from odradek_broker.storage.producers.manager import read_end_marker
 from odradek_broker.storage.producers.snapshot import CorruptSnapshot, decode_snapshot
 from odradek_broker.storage.producers.state import ProducerStateManager
+from odradek_broker.storage.transaction_index import AbortedTransaction
 from odradek_broker.tools.file_names import FileKind
 from odradek_broker.tools.segment_file import StoredBatch, no_wait
 from odradek_broker.tools.verify.findings import Findings

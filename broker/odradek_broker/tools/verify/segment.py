@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from odradek_broker.platform.seams import File, Files
-from odradek_broker.storage.aborted_index import AbortedTransaction
+from odradek_broker.storage.transaction_index import AbortedTransaction
 from odradek_broker.tools.dump import ABORTED_ENTRY, OFFSET_ENTRY, TIME_ENTRY, entries
 from odradek_broker.tools.file_names import FileKind
 from odradek_broker.tools.segment_file import Damaged, SegmentFile, StoredBatch

@@ -18,12 +18,6 @@ from logs import NOW_MS, append, append_marker, make_batch, make_log
 from odradek.simulation.disk import MemoryFiles
 from odradek_broker.platform.seams import File
 from odradek_broker.storage import checkpoints
-from odradek_broker.storage.aborted_index import (
-    ABORTED_ENTRY,
-    ENTRY_BYTES,
-    AbortedIndex,
-    CorruptAbortedIndex,
-)
 from odradek_broker.storage.checkpoints import CorruptCheckpoint
 from odradek_broker.storage.data_directory import read_identity
 from odradek_broker.storage.epochs import LeaderEpochs
@@ -34,6 +28,12 @@ from odradek_broker.storage.producers.snapshot import (
     CorruptSnapshot,
     decode_snapshot,
     encode_snapshot,
+)
+from odradek_broker.storage.transaction_index import (
+    ABORTED_ENTRY,
+    ENTRY_BYTES,
+    CorruptTransactionIndex,
+    TransactionIndex,
 )
 from odradek_protocol.checksums import crc32c
 
@@ -113,10 +113,10 @@ def _time_index(content: bytes) -> None:
         raise Broken("a time index keeps what was cut")
 
 
-def _aborted_index(content: bytes) -> None:
+def _transaction_index(content: bytes) -> None:
     try:
-        index = AbortedIndex(_files(content), _PATH)
-    except CorruptAbortedIndex:
+        index = TransactionIndex(_files(content), _PATH)
+    except CorruptTransactionIndex:
         return
     entries = list(index.entries())
     declared = construct.Array(len(content) // ENTRY_BYTES, ABORTED_ENTRY).parse(content)
@@ -124,7 +124,7 @@ def _aborted_index(content: bytes) -> None:
         (each.producer_id, each.first_offset, each.last_offset, each.last_stable_offset)
         for each in declared
     ]:
-        raise Broken("the declaration of an aborted index reads something else")
+        raise Broken("the declaration of a transaction index reads something else")
     for start in (0, 5, _BASE):
         for end in (1, 10, 2**62):
             found, _ = index.search(start, end)
@@ -132,7 +132,7 @@ def _aborted_index(content: bytes) -> None:
                 raise Broken(f"aborted outside of {start} to {end}: {found}")
     index.truncate_to(10)
     if index.last_offset >= 10:
-        raise Broken("an aborted index keeps what was cut")
+        raise Broken("a transaction index keeps what was cut")
 
 
 # --- Checkpoints ----------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ _KINDS: dict[str, Callable[[bytes], None]] = {
     "snapshot sealed": _sealed_snapshot,
     "index": _offset_index,
     "timeindex": _time_index,
-    "txnindex": _aborted_index,
+    "txnindex": _transaction_index,
     checkpoints.RECOVERY_POINTS: _offset_checkpoint,
     checkpoints.LEADER_EPOCHS: _epoch_checkpoint,
     checkpoints.PARTITION_METADATA: _partition_metadata,

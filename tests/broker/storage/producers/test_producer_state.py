@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import budget
-from odradek_broker.storage.aborted_index import AbortedTransaction
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.producers.entry import CachedBatch
 from odradek_broker.storage.producers.snapshot import (
@@ -28,6 +27,7 @@ from odradek_broker.storage.producers.state import (
     ProducerStateError,
     ProducerStateManager,
 )
+from odradek_broker.storage.transaction_index import AbortedTransaction
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import BatchHeader

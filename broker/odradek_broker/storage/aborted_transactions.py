@@ -18,16 +18,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from odradek_broker.platform.seams import Files
-from odradek_broker.storage.aborted_index import (
-    AbortedIndex,
-    AbortedTransaction,
-    CorruptAbortedIndex,
-    cut_behind,
-)
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt
 from odradek_broker.storage.handles import BackgroundRunner, HandleCache
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segment_state import SegmentState
+from odradek_broker.storage.transaction_index import (
+    AbortedTransaction,
+    CorruptTransactionIndex,
+    TransactionIndex,
+    cut_behind,
+)
 
 _OPEN_MAX = 4
 #: Indexes of one log that are made anew at a time where all are needed.
@@ -37,7 +37,7 @@ _LATE_MAX = 100_000
 # No two attempts write the same file, also where a log was closed and opened between them.
 _attempts = itertools.count()
 
-Fill = Callable[[Segment, Sequence[Segment], AbortedIndex], None]
+Fill = Callable[[Segment, Sequence[Segment], TransactionIndex], None]
 """Writes the index of a segment, given those before it, in whatever thread. OSError; anything else
 says that batches are damaged."""
 
@@ -67,7 +67,7 @@ def _at_once(work: Callable[[], None], done: Callable[[Exception | None], None])
         done(None)
 
 
-class AbortedIndexes:
+class AbortedTransactions:
     """`unsynced` takes the paths that were written. `state_at`: what the snapshot at an offset says
     of the segment before it. `first_open_at`: where the first transaction begins that is open at an
     offset, -1 if nobody knows. Errors of the operating system pass."""
@@ -101,7 +101,7 @@ class AbortedIndexes:
         self._believed: set[int] = set()
         # Of the segment that is written to, at the time when the log was opened.
         self._expected: dict[int, SegmentState] = {}
-        self._open: OrderedDict[int, AbortedIndex] = OrderedDict()
+        self._open: OrderedDict[int, TransactionIndex] = OrderedDict()
         self._broken: dict[int, _Broken] = {}
 
     @property
@@ -136,7 +136,7 @@ class AbortedIndexes:
         if broken is None:
             try:
                 self._opened(segment).append(entry)
-            except CorruptAbortedIndex:
+            except CorruptTransactionIndex:
                 self._broken[segment.base_offset] = _Broken()
             else:
                 self._unsynced.add(segment.path_of("txnindex"))
@@ -221,7 +221,7 @@ class AbortedIndexes:
         if broken is None:
             try:
                 return self._opened(segment).search(start_offset, end_offset)
-            except CorruptAbortedIndex:
+            except CorruptTransactionIndex:
                 self.close_index(segment)
                 broken = self._broken[base] = _Broken()
         repair(broken)
@@ -229,12 +229,12 @@ class AbortedIndexes:
             raise IndexesBeingRebuilt(segment.path)
         return self._opened(segment).search(start_offset, end_offset)
 
-    def _opened(self, segment: Segment) -> AbortedIndex:
+    def _opened(self, segment: Segment) -> TransactionIndex:
         index = self._open.get(segment.base_offset)
         if index is not None:
             self._open.move_to_end(segment.base_offset)
             return index
-        index = AbortedIndex(self._files, segment.path_of("txnindex"))
+        index = TransactionIndex(self._files, segment.path_of("txnindex"))
         if segment.base_offset not in self._believed:
             try:
                 self._check(segment, index)
@@ -244,21 +244,21 @@ class AbortedIndexes:
         self._keep(segment, index)
         return index
 
-    def _check(self, segment: Segment, index: AbortedIndex) -> None:
-        """CorruptAbortedIndex where a file does not have what it had, or is missing and nobody
+    def _check(self, segment: Segment, index: TransactionIndex) -> None:
+        """CorruptTransactionIndex where a file does not have what it had, or is missing and nobody
         knows of anything that was in it."""
         base = segment.base_offset
         state = self._expected.get(base) or self._state_of(segment)
         if state is None:
             if segment.size_bytes and not index.was_there:
-                raise CorruptAbortedIndex(f"{index.path} is missing")
+                raise CorruptTransactionIndex(f"{index.path} is missing")
         elif (len(index), index.checksum()) != (state.aborted_entries, state.aborted_crc):
-            raise CorruptAbortedIndex(
+            raise CorruptTransactionIndex(
                 f"{index.path} does not have its {state.aborted_entries} entries"
             )
         self._believed.add(base)
 
-    def _keep(self, segment: Segment, index: AbortedIndex) -> None:
+    def _keep(self, segment: Segment, index: TransactionIndex) -> None:
         while len(self._open) >= _OPEN_MAX:
             self._open.popitem(last=False)[1].close()
         self._open[segment.base_offset] = index
@@ -292,7 +292,7 @@ class AbortedIndexes:
         background: BackgroundRunner,
     ) -> None:
         path = f"{segment.path_of('txnindex')}.{next(_attempts)}.tmp"
-        index = AbortedIndex.create(self._files, path)
+        index = TransactionIndex.create(self._files, path)
         earlier = [other for other in all_segments if other.base_offset < segment.base_offset]
         handles = HandleCache(self._files, limit=1)
         copies = [other.detached(handles) for other in (*earlier, segment)]
@@ -318,7 +318,7 @@ class AbortedIndexes:
         background(work, done)
 
     def _filled(
-        self, segment: Segment, broken: _Broken, index: AbortedIndex, problem: Exception | None
+        self, segment: Segment, broken: _Broken, index: TransactionIndex, problem: Exception | None
     ) -> None:
         """A worker is done. What was made for a segment that is gone or was cut is dropped."""
         wanted = self._broken.get(segment.base_offset) is broken
@@ -362,12 +362,12 @@ class AbortedIndexes:
         try:
             index = self._opened(segment)
             return len(index), index.checksum()
-        except CorruptAbortedIndex:
+        except CorruptTransactionIndex:
             self.close_index(segment)
             return None
 
     def cut_behind(self, segment: Segment, entries: int, crc: int) -> None:
-        """Keep so many entries of a segment's. CorruptAbortedIndex if it does not begin with them;
+        """Keep so many entries of a segment's. CorruptTransactionIndex if it does not begin with them;
         OSError."""
         self.forget(segment)
         cut_behind(self._files, segment.path_of("txnindex"), entries, crc)
@@ -391,7 +391,7 @@ class AbortedIndexes:
     def truncate_to(self, segment: Segment, offset: int) -> None:
         """Drop what was aborted by markers at or above the offset (L-36)."""
         if segment.base_offset not in self._broken:
-            with suppress(CorruptAbortedIndex):
+            with suppress(CorruptTransactionIndex):
                 self._opened(segment).truncate_to(offset)
                 return
             self.close_index(segment)

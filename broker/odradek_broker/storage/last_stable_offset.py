@@ -1,8 +1,22 @@
-"""Which transactions hold the last stable offset of one partition back (T-45)."""
+"""The last stable offset of a partition, where read_committed stops, and the transactions that hold
+it back (L-10, L-12, T-45).
+
+Log start <= last stable offset <= high watermark <= log end, always.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+
+
+def last_stable_offset(
+    high_watermark: int, log_start_offset: int, first_unstable_offset: int | None
+) -> int:
+    """The high watermark, or the first offset of a transaction that is undecided below it. That
+    transaction may have begun below the log start (DeleteRecords)."""
+    if first_unstable_offset is None or first_unstable_offset >= high_watermark:
+        return high_watermark
+    return max(first_unstable_offset, log_start_offset)
 
 
 class OpenTransactions:
@@ -20,11 +34,11 @@ class OpenTransactions:
         self._above_high_watermark: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """How many are open."""
+        """The number of open transactions."""
         return len(self._open)
 
     def begin(self, first_offset: int, producer_id: int) -> None:
-        """ValueError unless it starts behind all that are open."""
+        """Add an open transaction. ValueError unless it starts behind all that are open."""
         last = next(reversed(self._open), -1)
         if first_offset <= last:
             raise ValueError(
@@ -34,7 +48,7 @@ class OpenTransactions:
         self._open[first_offset] = producer_id
 
     def finish(self, first_offset: int, last_offset: int) -> int:
-        """End one with the marker at `last_offset`.
+        """End a transaction with the marker at `last_offset`.
 
         Returns the partition's last stable offset were the marker below the high watermark: the
         next open transaction's first offset, else the offset behind the marker (L-04). KeyError
@@ -46,7 +60,7 @@ class OpenTransactions:
         return last_offset + 1 if first_open is None else first_open
 
     def high_watermark_moved(self, high_watermark: int) -> None:
-        """Forget finished transactions whose marker lies below."""
+        """Drop the finished transactions whose marker lies below."""
         if self._above_high_watermark:
             self._above_high_watermark = {
                 first: last
@@ -56,7 +70,7 @@ class OpenTransactions:
 
     @property
     def first_open(self) -> tuple[int, int] | None:
-        """(first offset, producer id) of the earliest that is open."""
+        """(first offset, producer id) of the earliest open transaction."""
         return next(iter(self._open.items()), None)
 
     @property
@@ -65,7 +79,8 @@ class OpenTransactions:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of the earliest open one, or finished one above the high watermark."""
+        """First offset of the earliest transaction that is open, or finished above the high
+        watermark."""
         if not self._open and not self._above_high_watermark:
             return None
         first_open = self.first_open_offset

@@ -39,30 +39,30 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class CorruptAbortedIndex(ValueError):
+class CorruptTransactionIndex(ValueError):
     """The file is no index; rebuild it from the log (L-05)."""
 
 
 def cut_behind(files: Files, path: str, entries: int, crc: int) -> None:
     """Cut a file behind so many entries, which stay where they are; without any it is removed.
-    CorruptAbortedIndex if it does not begin with them, by their CRC-32C."""
+    CorruptTransactionIndex if it does not begin with them, by their CRC-32C."""
     if entries == 0:
         files.remove(path)
         return
     if not files.exists(path):
-        raise CorruptAbortedIndex(f"{path} is missing")
+        raise CorruptTransactionIndex(f"{path} is missing")
     size_bytes = entries * ENTRY_BYTES
     file = files.open(path)
     try:
         if crc32c(file.read_at(0, size_bytes)) != crc or file.size() < size_bytes:
-            raise CorruptAbortedIndex(f"{path} does not begin with its {entries} entries")
+            raise CorruptTransactionIndex(f"{path} does not begin with its {entries} entries")
         if file.size() > size_bytes:
             file.truncate(size_bytes)
     finally:
         file.close()
 
 
-class AbortedIndex:
+class TransactionIndex:
     """Entries in the order of their markers. The file is made with the first of them.
 
     Most segments never see an abort, so nothing is opened before it is needed, and nothing of the
@@ -72,7 +72,7 @@ class AbortedIndex:
     __slots__ = ("_file", "_files", "_last_offset", "_size_bytes", "path", "was_there")
 
     def __init__(self, files: Files, path: str) -> None:
-        """Opens what is there. CorruptAbortedIndex if it is not whole entries in the order of their
+        """Opens what is there. CorruptTransactionIndex if it is not whole entries in the order of their
         markers: then begin anew with `create` and replay the segment (L-33)."""
         self._files = files
         self.path = path
@@ -93,14 +93,14 @@ class AbortedIndex:
                 self.close()  # There are many of them, and nothing to read.
 
     @classmethod
-    def create(cls, files: Files, path: str) -> AbortedIndex:
+    def create(cls, files: Files, path: str) -> TransactionIndex:
         """An empty one; what is there is removed."""
         files.remove(path)
         return cls(files, path)
 
     def _checked_end(self) -> int:
         if self._size_bytes % ENTRY_BYTES:
-            raise CorruptAbortedIndex(
+            raise CorruptTransactionIndex(
                 f"{self.path} has {self._size_bytes} bytes, which is no multiple of {ENTRY_BYTES}"
             )
         previous = -1
@@ -108,7 +108,7 @@ class AbortedIndex:
             if not previous < entry.last_offset or not (
                 0 <= entry.first_offset <= entry.last_offset
             ):
-                raise CorruptAbortedIndex(
+                raise CorruptTransactionIndex(
                     f"{self.path} has the entry {entry} behind one with last offset {previous}"
                 )
             previous = entry.last_offset
@@ -177,10 +177,10 @@ class AbortedIndex:
             wanted = min(entries_per_read * ENTRY_BYTES, self._size_bytes - position)
             content = self._file.read_at(position, wanted)
             if len(content) != wanted:
-                raise CorruptAbortedIndex(f"{self.path} ends before byte {position + wanted}")
+                raise CorruptTransactionIndex(f"{self.path} ends before byte {position + wanted}")
             for version, *fields in _ENTRY.iter_unpack(content):
                 if version != ABORTED_ENTRY_VERSION:
-                    raise CorruptAbortedIndex(f"{self.path} has an entry of version {version}")
+                    raise CorruptTransactionIndex(f"{self.path} has an entry of version {version}")
                 yield AbortedTransaction._make(fields)
             position += wanted
 
@@ -198,12 +198,12 @@ class AbortedIndex:
         self._last_offset = next(self._scan(kept - 1)).last_offset if kept else -1
 
     def checksum(self) -> int:
-        """CRC-32C of all entries. CorruptAbortedIndex."""
+        """CRC-32C of all entries. CorruptTransactionIndex."""
         if self._file is None:
             return crc32c(b"")
         content = self._file.read_at(0, self._size_bytes)
         if len(content) < self._size_bytes:
-            raise CorruptAbortedIndex(f"{self.path} ends before byte {self._size_bytes}")
+            raise CorruptTransactionIndex(f"{self.path} ends before byte {self._size_bytes}")
         return crc32c(content)
 
     def take_place(self, path: str) -> None:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 import budget
 from odradek_broker.platform.machine import RealFile, RealFiles
 from odradek_broker.platform.seams import Files
-from odradek_broker.storage.aborted_index import (
+from odradek_broker.storage.transaction_index import (
     ABORTED_ENTRY,
     ENTRY_BYTES,
-    AbortedIndex,
     AbortedTransaction,
-    CorruptAbortedIndex,
+    CorruptTransactionIndex,
+    TransactionIndex,
 )
 
 PATH = "00000000000000000000.txnindex"
@@ -36,14 +36,14 @@ def files(tmp_path: Path) -> Files:
 
 
 @pytest.fixture
-def index(files: Files) -> AbortedIndex:
-    index = AbortedIndex(files, PATH)
+def index(files: Files) -> TransactionIndex:
+    index = TransactionIndex(files, PATH)
     for entry in ENTRIES:
         index.append(entry)
     return index
 
 
-def test_l04_entry_is_34_bytes_as_declared(index: AbortedIndex, tmp_path: Path) -> None:
+def test_l04_entry_is_34_bytes_as_declared(index: TransactionIndex, tmp_path: Path) -> None:
     content = (tmp_path / PATH).read_bytes()
     assert len(content) == 34 * len(ENTRIES) == ENTRY_BYTES * len(ENTRIES)
     assert content[:34] == struct.pack(">hqqqq", 0, 1, 10, 20, 5)
@@ -62,7 +62,7 @@ def test_l04_entry_is_34_bytes_as_declared(index: AbortedIndex, tmp_path: Path) 
 
 
 def test_l04_the_file_appears_with_the_first_entry(files: Files) -> None:
-    index = AbortedIndex(files, PATH)
+    index = TransactionIndex(files, PATH)
     assert (len(index), index.last_offset, index.search(0, 100)) == (0, -1, ([], False))
     index.sync()
     index.truncate_to(0)
@@ -71,18 +71,18 @@ def test_l04_the_file_appears_with_the_first_entry(files: Files) -> None:
     assert files.exists(PATH)
 
 
-def test_l04_reopened_index_holds_the_same(index: AbortedIndex, files: Files) -> None:
+def test_l04_reopened_index_holds_the_same(index: TransactionIndex, files: Files) -> None:
     index.sync()
     index.close()
     index.close()
-    again = AbortedIndex(files, PATH)
+    again = TransactionIndex(files, PATH)
     assert list(again.entries()) == ENTRIES
     assert (len(again), again.last_offset) == (4, 50)
     again.append(AbortedTransaction(9, 60, 61, 62))
     assert list(again.entries())[-1].producer_id == 9
 
 
-def test_l04_markers_come_in_order(index: AbortedIndex) -> None:
+def test_l04_markers_come_in_order(index: TransactionIndex) -> None:
     for marker in (50, 49):
         with pytest.raises(ValueError, match="comes after one with 50"):
             index.append(AbortedTransaction(9, 45, marker, 51))
@@ -106,13 +106,13 @@ def test_l04_markers_come_in_order(index: AbortedIndex) -> None:
     ],
 )
 def test_f09_aborted_in_a_range(
-    index: AbortedIndex, fetch_offset: int, upper_bound_offset: int, producers: list[int]
+    index: TransactionIndex, fetch_offset: int, upper_bound_offset: int, producers: list[int]
 ) -> None:
     found, _ = index.search(fetch_offset, upper_bound_offset)
     assert [entry.producer_id for entry in found] == producers
 
 
-def test_f09_search_says_when_later_segments_need_none(index: AbortedIndex) -> None:
+def test_f09_search_says_when_later_segments_need_none(index: TransactionIndex) -> None:
     assert index.search(0, 32) == (ENTRIES[:3], True)  # LSO 32 of the third: nothing earlier later
     assert index.search(0, 33)[1] is True
     assert index.search(0, 51)[1] is True
@@ -141,7 +141,7 @@ def test_f09_search_finds_what_a_plain_scan_finds(
         first = open_since.pop(producer_id)
         lso = min(open_since.values(), default=offset + 1)
         entries.append(AbortedTransaction(producer_id, first, offset, lso))
-    index = AbortedIndex.create(files, PATH)
+    index = TransactionIndex.create(files, PATH)
     for entry in entries:
         index.append(entry)
     low, high = sorted(bounds)
@@ -155,14 +155,14 @@ def test_f09_search_finds_what_a_plain_scan_finds(
 
 @pytest.mark.parametrize(("offset", "kept"), [(0, 0), (20, 0), (21, 1), (31, 2), (50, 3), (51, 4)])
 def test_l36_truncation_drops_markers_at_and_above(
-    index: AbortedIndex, files: Files, offset: int, kept: int
+    index: TransactionIndex, files: Files, offset: int, kept: int
 ) -> None:
     index.truncate_to(offset)
     assert list(index.entries()) == ENTRIES[:kept]
     assert index.last_offset == (ENTRIES[kept - 1].last_offset if kept else -1)
     index.append(AbortedTransaction(9, 60, 61, 62))
     index.close()
-    assert list(AbortedIndex(files, PATH).entries())[:-1] == ENTRIES[:kept]
+    assert list(TransactionIndex(files, PATH).entries())[:-1] == ENTRIES[:kept]
 
 
 @pytest.mark.parametrize(
@@ -176,19 +176,19 @@ def test_l36_truncation_drops_markers_at_and_above(
     ],
 )
 def test_l33_a_damaged_file_is_noticed_and_begun_anew(
-    index: AbortedIndex, files: Files, tmp_path: Path, damage: object
+    index: TransactionIndex, files: Files, tmp_path: Path, damage: object
 ) -> None:
     index.close()
     assert callable(damage)
     (tmp_path / PATH).write_bytes(damage((tmp_path / PATH).read_bytes()))
-    with pytest.raises(CorruptAbortedIndex, match="txnindex"):
-        AbortedIndex(files, PATH)
-    assert len(AbortedIndex.create(files, PATH)) == 0
+    with pytest.raises(CorruptTransactionIndex, match="txnindex"):
+        TransactionIndex(files, PATH)
+    assert len(TransactionIndex.create(files, PATH)) == 0
     assert not files.exists(PATH)
 
 
 def test_l08_failed_append_adds_nothing(
-    index: AbortedIndex, files: Files, monkeypatch: pytest.MonkeyPatch
+    index: TransactionIndex, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = AbortedTransaction(9, 60, 61, 62)
     true_append = RealFile.append
@@ -204,11 +204,11 @@ def test_l08_failed_append_adds_nothing(
     assert (len(index), index.last_offset) == (4, 50)
     index.append(entry)
     index.close()
-    assert list(AbortedIndex(files, PATH).entries()) == [*ENTRIES, entry]
+    assert list(TransactionIndex(files, PATH).entries()) == [*ENTRIES, entry]
 
 
 def test_many_entries_are_read_in_pieces(files: Files) -> None:
-    index = AbortedIndex(files, PATH)
+    index = TransactionIndex(files, PATH)
     entries = [AbortedTransaction(n, 2 * n, 2 * n + 1, 2 * n + 2) for n in range(1500)]
     for entry in entries:
         index.append(entry)
@@ -216,7 +216,7 @@ def test_many_entries_are_read_in_pieces(files: Files) -> None:
     assert index.search(2000, 2010) == (entries[1000:1005], True)
 
 
-def test_remove_deletes_the_file(index: AbortedIndex, files: Files) -> None:
+def test_remove_deletes_the_file(index: TransactionIndex, files: Files) -> None:
     index.remove()
     assert not files.exists(PATH)
     assert list(index.entries()) == []

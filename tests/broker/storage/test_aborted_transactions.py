@@ -25,7 +25,7 @@ from logs import (
     reopen,
 )
 from odradek.simulation.disk import Failure, MemoryFiles
-from odradek_broker.storage import aborted_indexes
+from odradek_broker.storage import aborted_transactions
 from odradek_broker.storage.errors import (
     IndexesBeingRebuilt,
     LogCorrupt,
@@ -79,7 +79,7 @@ def ruin(log: PartitionLog, files: MemoryFiles, base_offset: int = 3) -> bytes:
     path = index_path(base_offset)
     good = files.content(path) if files.exists(path) else b""
     files.put(path, good[:-1] or b"x")
-    log._producers.aborted_indexes.close()
+    log._producers.aborted_transactions.close()
     return good
 
 
@@ -251,7 +251,7 @@ def test_p18_aborts_go_on_while_the_index_of_their_segment_is_made(
 def test_aborts_beyond_what_is_kept_for_a_rebuild_make_another(
     files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aborted_indexes, "_LATE_MAX", 3)
+    monkeypatch.setattr(aborted_transactions, "_LATE_MAX", 3)
     log = make_log(files)
     workers = Workers(log)
     ruin(log, files, 0)
@@ -548,7 +548,7 @@ async def test_f09_the_broker_makes_a_transaction_index_beside_its_loop(
     monkeypatch.setattr("odradek_broker.storage.recovery.read_batches", noting)
     path = Path(log.segments[0].path_of("txnindex"))
     ruin_real_index(path)
-    log._producers.aborted_indexes.close()
+    log._producers.aborted_transactions.close()
     first = (await client.call(fetch(0), version)).responses[0].partitions[0]
     assert (first.error_code, first.records) == (code, b"")
     await until(lambda: path.read_bytes() == b"")
