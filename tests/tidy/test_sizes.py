@@ -32,7 +32,6 @@ _LONG_FUNCTIONS = {
 _SMALL = {
     "odradek.errors": "a public name",
     "odradek_broker.metadata.producer_ids": "beside the other kinds of metadata",
-    "odradek_broker.storage.last_stable_offset": "the log is too long already",
     "odradek_client.consumer.assignors.range": "an assignor",
     "odradek_client.consumer.assignors.round_robin": "an assignor",
     "odradek_protocol.records.place": "the codec's, which may be compiled",

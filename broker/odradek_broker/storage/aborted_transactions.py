@@ -367,8 +367,8 @@ class AbortedTransactions:
             return None
 
     def cut_behind(self, segment: Segment, entries: int, crc: int) -> None:
-        """Keep so many entries of a segment's. CorruptTransactionIndex if it does not begin with them;
-        OSError."""
+        """Keep so many entries of a segment's. CorruptTransactionIndex if it does not begin with
+        them; OSError."""
         self.forget(segment)
         cut_behind(self._files, segment.path_of("txnindex"), entries, crc)
         self.begin(segment)

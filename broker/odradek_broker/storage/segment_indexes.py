@@ -177,8 +177,8 @@ class SegmentIndexes:
             self.rebuild()
 
     def _need(self) -> None:
-        """Read the index files for a reader, which decides about a rebuild. SegmentCorrupt where they
-        do not fit; OSError."""
+        """Read the index files for a reader, which decides about a rebuild. SegmentCorrupt where
+        they do not fit; OSError."""
         if not self.loaded and not self._read():
             raise SegmentCorrupt(f"the indexes of {self._segment.path} do not fit it")
 
@@ -219,8 +219,8 @@ class SegmentIndexes:
             raise SegmentCorrupt(f"{self._offsets.path} has lost entries")
 
     def _walk_end(self, position: int, last_offset: int | None = None) -> Iterator[BatchAt]:
-        """Walk from the last entry of the index. SegmentCorrupt if in a closed segment that entry is
-        too far from the end to be the last."""
+        """Walk from the last entry of the index. SegmentCorrupt if in a closed segment that entry
+        is too far from the end to be the last."""
         walk = (
             walk_batches(self._segment, position)
             if last_offset is None
@@ -331,8 +331,8 @@ class SegmentIndexes:
         self._max_timestamp, self._max_timestamp_offset = largest
 
     def _check_end(self, last_offset: int, start: int, end: int, next_offset: int) -> None:
-        """Check the batches between the last entry of the offset index and `end`, where the next one
-        would get `next_offset`. SegmentCorrupt, BatchError, OSError."""
+        """Check the batches between the last entry of the offset index and `end`, where the next
+        one would get `next_offset`. SegmentCorrupt, BatchError, OSError."""
         position, found = start, self._segment.base_offset
         for position, header, batch in read_batches(self._segment, start) if end else ():
             verify_crc(batch, 0, header)
@@ -434,8 +434,8 @@ class SegmentIndexes:
         return self._walk_from(*self._offsets.floor_entry(offset))
 
     def _walk_from(self, last_offset: int, position: int) -> Iterator[BatchAt]:
-        """Walk from an entry of the index. SegmentCorrupt if the entry is not true: a walk that began
-        behind what is looked for would not find it."""
+        """Walk from an entry of the index. SegmentCorrupt if the entry is not true: a walk that
+        began behind what is looked for would not find it."""
         if position and position >= self._segment.size_bytes:
             raise SegmentCorrupt(f"{self._offsets.path} goes on behind {self._segment.path}")
         for batch in walk_batches(self._segment, position):
@@ -519,9 +519,9 @@ class SegmentIndexes:
         return self._max_timestamp, self._max_timestamp_offset
 
     def _summarize(self) -> bool:
-        """Read the largest timestamp of a closed segment from a few entries of its index files, which
-        may have a quarter of a million: a search by time asks every segment. False if they do not
-        fit. OSError."""
+        """Read the largest timestamp of a closed segment from a few entries of its index files,
+        which may have a quarter of a million: a search by time asks every segment. False if they do
+        not fit. OSError."""
         if not self._segment.sealed:
             return False
         try:
@@ -541,7 +541,8 @@ class SegmentIndexes:
         return True
 
     def largest_timestamp_below(self, bound: int) -> tuple[int, int]:
-        """The `largest_timestamp` of the batches that end below an offset. SegmentCorrupt, OSError."""
+        """The `largest_timestamp` of the batches that end below an offset. SegmentCorrupt,
+        OSError."""
         largest = self.largest_timestamp
         if bound >= self._segment.next_offset:
             return largest
@@ -565,9 +566,9 @@ class SegmentIndexes:
         return walk_batches(self._segment, 0) if entry is None else self._walk_from_time(entry)
 
     def _walk_from_time(self, entry: tuple[int, int]) -> Iterator[BatchAt]:
-        """Walk from the batch of a time index entry, (timestamp, offset). SegmentCorrupt unless that
-        batch is the first that reaches the timestamp, as far as the walk can tell: a search that
-        began behind the first would answer wrongly (L-33)."""
+        """Walk from the batch of a time index entry, (timestamp, offset). SegmentCorrupt unless
+        that batch is the first that reaches the timestamp, as far as the walk can tell: a search
+        that began behind the first would answer wrongly (L-33)."""
         timestamp, offset = entry
         met = False
         for batch in self._walk_to(offset):

@@ -16,7 +16,8 @@ _RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class SegmentCorrupt(Exception):
-    """The bytes where a batch should start are not a batch, or an index does not fit its segment."""
+    """The bytes where a batch should start are not a batch, or an index does not fit its
+    segment."""
 
 
 class BatchAt(NamedTuple):

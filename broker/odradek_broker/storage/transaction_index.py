@@ -72,8 +72,8 @@ class TransactionIndex:
     __slots__ = ("_file", "_files", "_last_offset", "_size_bytes", "path", "was_there")
 
     def __init__(self, files: Files, path: str) -> None:
-        """Opens what is there. CorruptTransactionIndex if it is not whole entries in the order of their
-        markers: then begin anew with `create` and replay the segment (L-33)."""
+        """Opens what is there. CorruptTransactionIndex if it is not whole entries in the order of
+        their markers: then begin anew with `create` and replay the segment (L-33)."""
         self._files = files
         self.path = path
         self._file: File | None = None

@@ -149,7 +149,8 @@ class Producers:
         self.apply(header, marker, segment, header.base_offset, header.last_offset, 0)
 
     def follow(self, header: BatchHeader, batch: memoryview) -> AbortedTransaction | None:
-        """Take over a batch whose transaction index is somebody else's business: what belongs there."""
+        """Take over a batch whose transaction index is somebody else's business: what belongs
+        there."""
         marker = read_end_marker(header, batch) if header.is_control else None
         self.state.update(header, header.base_offset, header.last_offset, 0)
         if marker is None:
