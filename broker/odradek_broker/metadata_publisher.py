@@ -1,10 +1,11 @@
-"""The metadata publisher: changes of the cluster metadata, handed to the parts of the broker that
-follow them.
+"""The metadata publisher: passes changes of the cluster metadata to the parts of the broker that
+depend on them.
 
     records appended --> publish:  metadata replayed, partitions made or dropped, quotas changed
     records durable  --> complete: finalized features, files of removed topics, their offsets
 
-A crash takes back what is not durable, so nothing that cannot be taken back happens before (D4).
+A crash undoes changes that are not durable, so actions that cannot be undone wait for durability
+(D4).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from odradek_protocol.stored.cluster_metadata import (
 
 
 class MetadataPublisher:
-    """`delete_offsets` deletes the committed offsets of a removed topic, by its name (O-15)."""
+    """Publishes changes of the cluster metadata. `delete_offsets` deletes the committed offsets of
+    a deleted topic, by its name (O-15)."""
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class MetadataPublisher:
         self._quotas = quotas
         self._connection_quotas = connection_quotas
         self._delete_offsets = delete_offsets
-        #: The features for answers to clients: a level changes when its record is durable.
+        #: The features in answers to clients: a level changes when its record is durable.
         self.finalized_features = self._replayed_features(0)
 
     def loaded(self, log_end_offset: int) -> None:
@@ -71,7 +73,7 @@ class MetadataPublisher:
                 self.finalized_features = features
             done: Deferred[None] = Deferred()
             completed = self._replicas.complete(delta)
-            # A new topic of the same name must not find the offsets of a removed one (O-15).
+            # A new topic of the same name must not have the offsets of a deleted one (O-15).
             deleted = gather([self._delete_offsets(name) for name in delta.removed_topics])
             deleted.then(lambda _: completed.then(done.resolve))
             return done

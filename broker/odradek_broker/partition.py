@@ -1,4 +1,4 @@
-"""A partition as its leader sees it: its log, and the requests that wait for durability or for
+"""The leader's state of a partition: its log, and the requests that wait for durability or for
 data."""
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Waiter = Callable[[], None]
 
 
 class Settled(Protocol):
-    """Somebody who knows all that there is to know of a partition, and watches it for who waits for
-    more."""
+    """A fetch session that is up to date with a partition, and is called when the partition
+    changes."""
 
     def moved(self) -> None:
-        """There is more to know: the partition has moved, failed or gone. Who waits is among its
-        `data_waiters` from now on, and is called in a moment."""
+        """The partition has changed, failed or was deleted. Its waiting fetch is added to
+        `data_waiters`, and called afterwards."""
         ...
 
 
 class StoredRecord(NamedTuple):
-    """A stored record. `producer_id` is -1 outside of transactions."""
+    """A stored record. `producer_id` is -1 for a record outside of transactions."""
 
     offset: int
     key: bytes | None
@@ -52,7 +52,7 @@ class StoredRecord(NamedTuple):
 class Partition:
     """A partition that this broker leads.
 
-    `request_flush` is called to make the log durable; the log's own hooks report the result.
+    `request_flush` is called to make the log durable; the log calls back with the result.
     """
 
     __slots__ = (
@@ -74,13 +74,13 @@ class Partition:
         self.log = log
         self.leader_epoch = leader_epoch
         self._request_flush = request_flush
-        #: Whether the record that creates this partition is durable.
+        #: True if the record that creates this partition is durable.
         self.recorded = True
         self._durable_waiters: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
-        #: Called in this order when more may be readable, or nothing ever will be; see
+        #: Called in this order when more may be readable, or the partition is deleted; see
         #: `fetch/parked.py`.
         self.data_waiters: dict[Waiter, None] = {}
-        #: Told once, and forgotten, when the log has moved in any way; see `fetch/sessions.py`.
+        #: Called once, and removed, when the log has changed in any way; see `fetch/sessions.py`.
         self.settled: dict[Settled, None] = {}
         log.on_moved = self._advanced
         log.on_offline = self._failed
@@ -109,7 +109,7 @@ class Partition:
         return result
 
     def check_leader_epoch(self, epoch: int) -> ErrorCode:
-        """NONE if a client's idea of the leader epoch is ours, or -1 (F-11)."""
+        """NONE if the client's leader epoch is the partition's, or -1 (F-11)."""
         if epoch == -1 or epoch == self.leader_epoch:
             return ErrorCode.NONE
         if epoch < self.leader_epoch:
@@ -134,8 +134,8 @@ class Partition:
     ) -> Deferred[ErrorCode]:
         """Append records of the broker's own topics as one batch.
 
-        They are appended when this returns. The answer, NONE or the error, comes when they are
-        durable.
+        The records are appended when this method returns. The result, NONE or the error, comes when
+        they are durable.
         """
         return self._append_own(simple_batch(records, now_ms), now_ms)
 
@@ -146,7 +146,8 @@ class Partition:
         producer_id: int,
         producer_epoch: int,
     ) -> Deferred[ErrorCode]:
-        """`append_internal` as part of a producer's transaction (O-17)."""
+        """Append records as part of a producer's transaction (O-17); else like
+        `append_internal`."""
         batch = simple_batch(
             records,
             now_ms,
@@ -168,9 +169,9 @@ class Partition:
     ) -> Deferred[ErrorCode]:
         """Write the marker that ends a producer's transaction here (T-40 to T-42, R-30).
 
-        Where the log refuses it (47, 52, a disk's error) the answer is there at once, and nothing
-        was written. Otherwise it comes when the marker is durable; the last stable offset has moved
-        by then, and fetches that waited for it were woken (T-45, F-03).
+        If the log refuses the marker (47, 52, an error of the disk), the result comes at once, and
+        nothing was written. Otherwise it comes when the marker is durable; by then the last stable
+        offset has moved, and fetches that waited for it were woken (T-45, F-03).
         """
         batch = control_batch(
             ControlType.COMMIT if commit else ControlType.ABORT,
@@ -198,8 +199,8 @@ class Partition:
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch <= `epoch`, its end offset); (-1, -1) for an unknown epoch (F-13).
 
-        An epoch before the log's first ends where that one begins, as in Kafka: its records are
-        deleted. StorageError.
+        An epoch before the log's first one ends where the first one begins, as in Kafka: its
+        records were deleted. StorageError.
         """
         log = self.log
         entries = log.leader_epochs.entries
@@ -213,7 +214,7 @@ class Partition:
 
     def read_stored(self, first_offset: int = 0) -> Iterator[StoredRecord]:
         """Every record in the log from an offset on, control records included. StorageError, also
-        for a batch that cannot be read; an offline log is not empty, it cannot be read."""
+        for an unreadable batch and for an offline log."""
         log = self.log
         log.load(0)
         offset = max(first_offset, log.log_start_offset)
@@ -244,19 +245,19 @@ class Partition:
             offset = behind
 
     def read_all(self, first_offset: int = 0) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-        """(offset, key, value) of every record from an offset on but control records."""
+        """(offset, key, value) of every record from an offset on, without control records."""
         for record in self.read_stored(first_offset):
             if not record.is_control:
                 yield record.offset, record.key, record.value
 
     def wake(self) -> None:
-        """Let everyone who waits for data check again."""
+        """Let every fetch that waits for data check again."""
         self.unsettle()
         for waiter in list(self.data_waiters):
             waiter()
 
     def unsettle(self) -> None:
-        """Nobody knows all of it any more."""
+        """Call every fetch session that was up to date."""
         if self.settled:
             settled, self.settled = self.settled, {}
             for one in settled:
@@ -273,7 +274,8 @@ class Partition:
         self._give_up(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def deleted(self) -> None:
-        """Fail those who wait for durability, and wake those who wait for data: the log is gone."""
+        """Answer the requests that wait for durability with an error, and wake those that wait for
+        data: the log is deleted."""
         self._give_up(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _give_up(self, error: ErrorCode) -> None:

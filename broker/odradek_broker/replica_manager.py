@@ -1,6 +1,6 @@
-"""The replica manager: partitions of this broker, kept in step with the cluster metadata.
+"""The replica manager: partitions of this broker, kept consistent with the cluster metadata.
 
-It leads all of them, and each has one replica.
+The broker leads all of them, and each has one replica.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from odradek_protocol.stored.cluster_metadata import (
     RemoveTopicRecord,
 )
 
-#: How long a partition that could not be opened waits for the next attempt.
+#: The pause between two attempts to open a partition.
 REOPEN_INTERVAL_MS = 5_000
-#: So many partitions of a request have their files made or renamed at once, the others in slices:
-#: each takes the disk about a millisecond, in which nobody else is answered.
+#: The number of partitions of a request whose files are created or renamed at once, the others in
+#: slices: each takes about a millisecond, during which no other request is answered.
 _AT_ONCE_MAX = 8
 _SLICE_MAX = 4
-#: So many partitions that could not be opened are tried again at a time.
+#: The number of partitions that are opened again at a time.
 _REOPENED_MAX = 20
 
 
@@ -40,9 +40,9 @@ _REOPENED_MAX = 20
 class MetadataDelta:
     """Changes of partitions by metadata records; the first two take effect when those are durable.
 
-    `retired`: logs whose files are deleted; `created`: partitions that may be used. `waiting`:
-    (topic, its id, index) of partitions that are not made yet. `durable`: the records are. `done`
-    resolves when they are and nothing is left to do.
+    `retired`: logs whose files are to be deleted; `created`: partitions that may be used.
+    `waiting`: (topic, its id, index) of partitions that are not created yet. `durable`: true if the
+    records are durable. `done` resolves when they are and nothing is left to do.
     """
 
     retired: deque[PartitionLog] = field(default_factory=deque)
@@ -54,15 +54,15 @@ class MetadataDelta:
 
     @property
     def busy(self) -> bool:
-        """True if there is work to do now."""
+        """True if there is work that does not have to wait."""
         return bool(self.waiting or (self.durable and self.retired))
 
 
 class ReplicaManager:
     """Partitions by topic and index.
 
-    `watch` observes producer ids; `request_flush` is asked to make a log durable. What a request
-    with many partitions brings is done in slices, in turns with those of other requests (L-45).
+    `watch` observes producer ids; `request_flush` is asked to make a log durable. A request with
+    many partitions is carried out in slices, which take turns with other requests (L-45).
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class ReplicaManager:
         self._watch = watch
         self._request_flush = request_flush
         self._partitions: dict[str, dict[int, Partition]] = {}
-        #: When to try again to open a partition (monotonic milliseconds).
+        #: The time of the next attempt to open a partition (monotonic milliseconds).
         self._reopen_at_ms: dict[tuple[str, int], int] = {}
-        #: What was told of those that could not be opened: once is enough, until it is another
-        #: problem.
+        #: The last reported problem of each partition that could not be opened: a problem is
+        #: reported once.
         self._told: dict[tuple[str, int], str] = {}
         self._scheduler = scheduler
-        #: That are not done with, in the order of their turns; and whether the next turn is asked
-        #: for.
+        #: The unfinished deltas, in the order of their turns; and whether the next turn is
+        #: scheduled.
         self._deltas: deque[MetadataDelta] = deque()
         self._scheduled = False
         self._closed = False
@@ -95,8 +95,8 @@ class ReplicaManager:
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition, if it exists and this node leads it (D8).
 
-        It exists once that is durable: what it acknowledged before, a crash could take away
-        together with the topic (D4).
+        A partition exists when its creation is durable: otherwise a crash could remove acknowledged
+        records together with the topic (D4).
         """
         partitions = self._partitions.get(topic)
         if partitions is None:
@@ -106,7 +106,7 @@ class ReplicaManager:
 
     def internal_partition(self, topic: str, index: int) -> Partition | None:
         """A partition of an internal topic; None before the topic is created, or if its data
-        directory has failed: then nobody leads it."""
+        directory has failed: then it has no leader."""
         partition = self.partition(topic, index)
         if partition is None or self._logs.directory_of(partition.log).failure:
             return None
@@ -119,20 +119,20 @@ class ReplicaManager:
                 yield topic, index, partition
 
     def lead(self, log: PartitionLog, leader_epoch: int) -> Partition:
-        """The partition of a log, under a leader epoch."""
+        """Create the partition of a log, led under a leader epoch."""
         log.watch = self._watch
         return Partition(log, leader_epoch, self._request_flush)
 
     # --- Start ---
 
     def load(self, removed_topic_ids: set[bytes], report: StartReport) -> None:
-        """Open every partition of the metadata; problems go into the report.
+        """Open every partition of the metadata; problems are added to the report.
 
         DataDirectoryError if the directory contradicts the metadata.
         """
         for log in self._logs:
             if log.topic_id in removed_topic_ids:
-                # Its deletion was durable, the end of its files was not.
+                # The deletion of the topic was durable, that of its files was not.
                 self._logs.delete(log.topic, log.partition)
         for topic in self._metadata.topics.values():
             for index in topic.partitions:
@@ -147,10 +147,10 @@ class ReplicaManager:
             report.problems.append(not_found)
 
     def _set_strays_aside(self, report: StartReport) -> None:
-        """Rename the logs of no topic, or delete empty ones: they must not be taken for a topic of
-        their name.
+        """Rename logs without a topic, or delete them if they are empty: a later topic of the same
+        name must not use them.
 
-        A crash may have undone the creation of their topic, or they come from elsewhere.
+        A crash may have undone the creation of their topic, or they were copied into the directory.
         """
         for stray in self._logs:
             topic = self._metadata.topics.get(stray.topic)
@@ -176,8 +176,8 @@ class ReplicaManager:
         index: int,
         open_log: Callable[[str, int, bytes, LogConfig], PartitionLog],
     ) -> None:
-        """Lead a partition, making its log if it is missing; only a new epoch if it is led
-        already."""
+        """Lead a partition, whose log is created if it is missing; a partition that is led already
+        only gets a new epoch."""
         held = self._partitions.setdefault(topic_name, {})
         topic = self._metadata.topics[topic_name]
         if index in held:
@@ -190,8 +190,8 @@ class ReplicaManager:
         held[index] = self.lead(log, topic.partitions[index].leader_epoch)
 
     def _try_to_open(self, topic_name: str, index: int) -> str:
-        """Open a partition; the problem, or "". Its topic is recorded and exists all the same, so
-        the partition has no leader until `open_missing` succeeds."""
+        """Open a partition; returns the problem, or "". The topic exists in either case, so after a
+        problem the partition has no leader until `open_missing` succeeds."""
         try:
             self._open(topic_name, index, self._logs.create)
         except (StorageError, DataDirectoryError) as problem:
@@ -207,11 +207,11 @@ class ReplicaManager:
         self._reopen_at_ms[topic_name, index] = due_ms
 
     def open_missing(self) -> list[str]:
-        """Try again to open the partitions that could not be opened; problems that nobody was told
-        of yet."""
+        """Try again to open the partitions that could not be opened; returns the problems that were
+        not reported yet."""
         problems = []
         now_ms = self._clock.monotonic_ms()
-        # The order of the entries is that of the attempts.
+        # The order of the entries is that of the next attempts.
         for (name, index), due_ms in list(islice(self._reopen_at_ms.items(), _REOPENED_MAX)):
             topic = self._metadata.topics.get(name)
             if topic is None or index not in topic.partitions:
@@ -226,7 +226,7 @@ class ReplicaManager:
     # --- Changes of metadata ---
 
     def apply(self, records: Sequence[MetadataRecord]) -> MetadataDelta:
-        """Replay records and make the partitions agree with them, as far as is allowed before the
+        """Replay records and apply them to the partitions, as far as that is allowed before the
         records are durable; `complete` does the rest."""
         delta = MetadataDelta()
         for record in records:
@@ -235,8 +235,8 @@ class ReplicaManager:
         return delta
 
     def complete(self, delta: MetadataDelta) -> Deferred[None]:
-        """The records of a delta are durable; resolves when all of it is done, as far as the disk
-        lets it."""
+        """Finish a delta whose records are durable; resolves when everything is done, as far as the
+        disk allows."""
         delta.durable = True
         for partition in delta.created:
             partition.recorded = True
@@ -248,7 +248,7 @@ class ReplicaManager:
         return delta.done
 
     def close(self) -> None:
-        """Make and rename no more: the next start does what is left, as after a crash (D4)."""
+        """Create and rename no more files: the next start does the rest, as after a crash (D4)."""
         self._closed = True
         deltas, self._deltas = self._deltas, deque()
         for delta in deltas:
@@ -259,7 +259,7 @@ class ReplicaManager:
     # --- In slices ---
 
     def _go_on(self, delta: MetadataDelta) -> None:
-        """Give a delta a turn later, unless it is done."""
+        """Schedule the next turn of a delta, unless it is finished."""
         if self._closed:
             delta.waiting.clear()
             delta.retired.clear()
@@ -274,7 +274,7 @@ class ReplicaManager:
             self._scheduler.call_later(0, self._take_turn)
 
     def _take_turn(self) -> None:
-        """A slice of the delta that waits longest."""
+        """Carry out a slice of the oldest delta."""
         self._scheduled = False
         if self._deltas:
             delta = self._deltas.popleft()
@@ -285,7 +285,7 @@ class ReplicaManager:
             self._scheduler.call_later(0, self._take_turn)
 
     def _work(self, delta: MetadataDelta, at_most: int) -> None:
-        """Make or rename the files of some partitions."""
+        """Create or rename the files of some partitions."""
         for _ in range(at_most):
             if delta.waiting:
                 name, topic_id, index = delta.waiting.popleft()
@@ -296,7 +296,7 @@ class ReplicaManager:
                 self._logs.remove_retired(delta.retired.popleft())
 
     def _make(self, name: str, index: int, delta: MetadataDelta) -> None:
-        """Lead a new partition, for use when the record that creates it is durable."""
+        """Create a new partition, which may be used when its record is durable."""
         self._try_to_open(name, index)
         partition = self._partitions.get(name, {}).get(index)
         if partition is not None and not delta.durable:
@@ -318,7 +318,7 @@ class ReplicaManager:
             if name is None:
                 return
             if record.partition_id in self._partitions.setdefault(name, {}):
-                # It has a new epoch.
+                # The partition gets a new epoch.
                 self._open(name, record.partition_id, self._logs.create)
             elif name in INTERNAL_TOPICS or (
                 len(delta.created) < _AT_ONCE_MAX and not delta.waiting
@@ -328,15 +328,16 @@ class ReplicaManager:
                 delta.waiting.append((name, record.topic_id, record.partition_id))
 
     def _drop(self, topic_name: str) -> list[PartitionLog]:
-        """Drop the partitions of a removed topic and fail what waits for them; their logs.
+        """Remove the partitions of a deleted topic and fail the requests that wait for them;
+        returns their logs.
 
-        The files stay until the removal is durable: a crash may bring the topic back (D4).
+        The files stay until the deletion is durable, since a crash may undo it (D4).
         """
         self._told = {key: told for key, told in self._told.items() if key[0] != topic_name}
         retired = []
         dropped = self._partitions.pop(topic_name, {})
         for partition in dropped.values():
-            # A fetch of several is told of all at once.
+            # A fetch of several partitions is called once for all of them.
             partition.unsettle()
         for index, partition in dropped.items():
             log = self._logs.retire(topic_name, index)

@@ -30,7 +30,7 @@ Code = TypeVar("Code", bound=IntEnum)
 
 
 class FilterData(Protocol):
-    """A filter as it is sent."""
+    """A filter in the form of the request."""
 
     resource_type_filter: int
     resource_name_filter: str | None
@@ -50,7 +50,7 @@ def of_code(kind: type[Code], code: int) -> Code:
 
 
 def is_unknown(data: FilterData) -> bool:
-    """True if a filter has a number that stands for something unknown."""
+    """True if a filter has a number without a meaning."""
     return 0 in (
         *(data.resource_type_filter, data.pattern_type_filter),
         *(data.operation, data.permission_type),
@@ -58,7 +58,7 @@ def is_unknown(data: FilterData) -> bool:
 
 
 def filter_of(data: FilterData) -> AclFilter:
-    """The filter; numbers that mean nothing are UNKNOWN, which fits no ACL."""
+    """The filter; numbers without a meaning become UNKNOWN, which matches no ACL."""
     return AclFilter(
         of_code(AclResourceType, data.resource_type_filter),
         data.resource_name_filter,
@@ -70,10 +70,10 @@ def filter_of(data: FilterData) -> AclFilter:
     )
 
 
-#: ACLs need not be of anything that exists, so that nothing else limits their number.
+#: The most ACLs. They need not refer to an existing resource, so nothing else limits their number.
 _ACLS_MAX = 100_000
 
-#: More in one request are refused, all of them.
+#: The most creations of one request; with more, all of them are refused.
 _NEW_MAX = 10_000
 
 
@@ -88,8 +88,8 @@ class CreationResult:
 def create_acls(
     metadata: ClusterMetadata, wanted: Sequence[AclCreation]
 ) -> tuple[list[MetadataRecord], list[CreationResult]]:
-    """The records of the valid ones that are not there yet, and an answer for each, in their
-    order."""
+    """The records of the valid ACLs that do not exist yet, and an answer for each creation, in
+    their order."""
     records: list[MetadataRecord] = []
     results = []
     made: set[Acl] = set()
@@ -115,7 +115,7 @@ def create_acls(
 
 
 def _checked(data: AclCreation) -> Acl:
-    """The ACL that is wanted. AdminError."""
+    """The requested ACL. Raises AdminError."""
     acl = Acl(
         of_code(AclResourceType, data.resource_type),
         data.resource_name,
@@ -162,13 +162,13 @@ def _record(acl_id: bytes, acl: Acl) -> AccessControlEntryRecord:
     )
 
 
-#: More in one request are refused, all of them.
+#: The most ACLs that one request removes; with more, all of its filters are refused.
 _GONE_MAX = 10_000
 
 
 @dataclass
 class FilterResult:
-    """The answer for one filter: what it removes, or why it does not."""
+    """The answer for one filter: the ACLs that it removes, or the error."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -178,9 +178,9 @@ class FilterResult:
 def delete_acls(
     metadata: ClusterMetadata, filters: Sequence[FilterData]
 ) -> tuple[list[MetadataRecord], list[FilterResult]]:
-    """The records that remove what the filters mean, and an answer for each, in their order.
+    """The records that remove the matching ACLs, and an answer for each filter, in their order.
 
-    What two filters mean is told with both.
+    An ACL that two filters match is in the answers for both.
     """
     records: dict[bytes, MetadataRecord] = {}
     results = []

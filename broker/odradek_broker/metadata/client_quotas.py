@@ -29,17 +29,17 @@ from odradek_protocol.stored.cluster_metadata import (
     QuotaEntityData,
 )
 
-#: Entities that may have quotas. They need not exist, so that nothing else limits their number.
+#: The most entities with quotas. They need not exist, so nothing else limits their number.
 _ENTITIES_MAX = 100_000
 
-#: Keys whose values are whole numbers, and the highest.
+#: The highest value of each key whose values are whole numbers.
 _WHOLE_MAX = {
     QuotaKey.PRODUCER_BYTE_RATE: INT64_MAX,
     QuotaKey.CONSUMER_BYTE_RATE: INT64_MAX,
     QuotaKey.CONNECTION_CREATION_RATE: INT32_MAX,
 }
 
-#: Whole as far as a double can tell.
+#: The precision of a whole number that was sent as a double.
 _EPSILON = 1e-6
 
 
@@ -73,7 +73,7 @@ def alter_client_quotas(
 ) -> tuple[list[MetadataRecord], list[EntityResult]]:
     """The records of the valid changes, and an answer for each entity, once.
 
-    All changes of an entity are made or none. A change to the value that is there makes no record.
+    All changes of an entity are made or none. A change to the present value makes no record.
     """
     times = Counter(each.entity for each in wanted)
     records: list[MetadataRecord] = []
@@ -99,7 +99,8 @@ def alter_client_quotas(
 def _alter_one(
     metadata: ClusterMetadata, wanted: EntityChanges, added: int
 ) -> list[MetadataRecord]:
-    """`added`: entities that get their first quotas earlier in the request."""
+    """The records of one entity's changes. Raises AdminError. `added`: entities that get their
+    first quotas earlier in the request."""
     keys = Counter(change.key for change in wanted.changes)
     for key, times in keys.items():
         if times > 1:
@@ -135,7 +136,7 @@ def _refused(message: str) -> AdminError:
 
 
 def _legal_keys(entity: QuotaEntity) -> Sequence[QuotaKey]:
-    """The quotas that an entity may have. AdminError if there is no such entity."""
+    """The keys of quotas that the entity may have. AdminError if such an entity may have none."""
     names = dict(entity)
     if not names:
         raise _refused("Quotas are of users, client ids or addresses; the entity is empty.")
@@ -153,7 +154,8 @@ def _legal_keys(entity: QuotaEntity) -> Sequence[QuotaKey]:
 
 
 def _check_address(name: str | None) -> None:
-    """Kafka looks names of hosts up as well; here nothing waits for a name server."""
+    """AdminError unless the text is an address. Kafka looks host names up as well; here nothing
+    waits for a name server."""
     try:
         if name is not None:
             ip_address(name)
@@ -183,7 +185,7 @@ class MatchType(IntEnum):
 
 @dataclass(frozen=True)
 class FilterComponent:
-    """A filter's condition on an entity's part of one type; `match` is a name, and only given for
+    """The condition of a filter on one type of an entity; `match` is a name, only given for
     EXACT."""
 
     entity_type: str
@@ -193,7 +195,8 @@ class FilterComponent:
 
 @dataclass
 class _Filter:
-    """`names`: None is the default of the type. `types`: any name, the default too."""
+    """A filter. `names`: the exact name by type, None for the default of the type. `types`: the
+    types for which any name matches, the default too."""
 
     names: dict[str, str | None] = field(default_factory=dict)
     types: set[str] = field(default_factory=set)
@@ -213,7 +216,7 @@ class _Filter:
 def describe_client_quotas(
     metadata: ClusterMetadata, components: Sequence[FilterComponent], strict: bool
 ) -> list[tuple[QuotaEntity, Mapping[str, float]]]:
-    """The entities that a filter fits, with their quotas. AdminError for a filter that cannot be.
+    """The entities that match a filter, with their quotas. AdminError for an invalid filter.
 
     `strict`: entities with types besides those of the filter are left out.
     """

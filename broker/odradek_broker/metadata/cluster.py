@@ -1,9 +1,9 @@
 """Cluster metadata: topics, partitions, settings, quotas, credentials, ACLs and producer ids,
 replayed from their own log.
 
-State changes only in `replay`, in service and at restart alike (D4). What is to be recorded is
-decided in `topics/`, `configs/`, `client_quotas/`, `acls/` and `scram.py`, which read this state
-and return records.
+Only `replay` changes the state, both at the start and later (D4). The records are made in
+`topics/`, `configs/`, `client_quotas/`, `acls/` and `scram.py`, which read this state and return
+records.
 """
 
 from __future__ import annotations
@@ -52,16 +52,17 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
-#: Ids in one block (rule P-29).
+#: The ids in one block (rule P-29).
 PRODUCER_ID_BLOCK = 1000
-#: Kafka keeps ids off these: two are reserved, a leading "-" in base64 looks like an option.
+#: Topic ids that Kafka does not use: two are reserved; of the others, a leading "-" in base64 looks
+#: like an option.
 _RESERVED_IDS = (ZERO_UUID, bytes(15) + b"\x01")
 _BASE64_DASH = 62
 _ID_TRIES_MAX = 1000
 
 
 class MetadataError(RuntimeError):
-    """A record that contradicts the state: it is from another log."""
+    """A record that contradicts the state: the log is corrupt, or of another cluster."""
 
 
 @dataclass(slots=True)
@@ -78,7 +79,7 @@ class PartitionState:
 
 @dataclass(slots=True)
 class Topic:
-    """A topic. `topic_id`: 16 bytes; a topic created again under a used name gets a new one
+    """A topic. `topic_id`: 16 bytes; a topic with the name of a deleted one gets a new id
     (F-14)."""
 
     name: str
@@ -91,38 +92,39 @@ class Topic:
 
 
 class ClusterMetadata:
-    """Topics, partitions and settings. `config`: the broker's, dynamic settings included."""
+    """Topics, partitions and settings. `config`: the broker's settings, including the dynamic
+    ones."""
 
     def __init__(self, config: BrokerConfig, randomness: Randomness) -> None:
         self.config = config
         self.node_id = config.node_id
         self.topics: dict[str, Topic] = {}
-        #: Raised when a topic or a partition is created or removed, or who may know of one changes.
-        #: Soft state.
+        #: Grows when a topic or a partition is created or removed, or when the users who may see a
+        #: topic change. Not stored.
         self.topics_version = 0
         self._static = config
-        #: Told of settings before they are recorded: ConfigError if something else than their form
-        #: is wrong.
+        #: Called with settings before they are recorded; raises ConfigError for an error other than
+        #: one of their form.
         self.check_config: Callable[[BrokerConfig], None] = lambda _: None
-        #: Why the present dynamic settings of the broker are not used; empty if they are.
+        #: The reason why the dynamic settings of the broker are not used; empty if they are.
         self.config_problem = ""
         self._random = randomness
         self._names_by_id: dict[bytes, str] = {}
-        #: By type of resource, then by its name.
+        #: The settings of resources by type, then by name.
         self._configs: dict[int, dict[str, dict[str, str]]] = {}
         #: The quotas of each entity by key. Changed by `replay` only.
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         #: The SCRAM credentials of each user. Changed by `replay` only.
         self.scram_credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
-        #: Who may do what, where an authorizer goes by it. Changed by `replay` only.
+        #: The ACLs, for an authorizer that uses them. Changed by `replay` only.
         self.acls = AclIndex()
-        #: The finalized level of each feature; of one whose level was never changed, the highest.
-        #: Changed by `replay` only.
+        #: The finalized level of each feature; for a feature whose level was never changed, the
+        #: highest. Changed by `replay` only.
         self.feature_levels = {name: levels.highest for name, levels in FEATURES.items()}
         self._log_configs: dict[str, LogConfig] = {}
         self._next_producer_id = 0
-        # Soft state: the block in use and the one being made durable. A restart skips what is
-        # left of both.
+        # Not stored: the block in use and the one that is being made durable. A restart skips the
+        # rest of both.
         self._block = range(0)
         self._coming_block = range(0)
 
@@ -133,20 +135,21 @@ class ClusterMetadata:
         return self._names_by_id.get(topic_id)
 
     def topic_names(self) -> list[str]:
-        """All topics, the broker's own as well: expressions match those too, as in Kafka."""
+        """All topics, including the broker's own: regular expressions match those too, as in
+        Kafka."""
         return list(self.topics)
 
     def topic_id(self, name: str) -> bytes:
-        """The id of a topic; zeros if there is none."""
+        """The id of a topic; zeros if it does not exist."""
         topic = self.topics.get(name)
         return ZERO_UUID if topic is None else topic.topic_id
 
     def is_internal(self, name: str) -> bool:
-        """True if a topic is one of the broker's own, which clients do not write to."""
+        """True if a topic is one of the broker's own, to which clients do not write."""
         return name in INTERNAL_TOPICS
 
     def partition_count(self, name: str) -> int:
-        """0 for a topic that does not exist."""
+        """The number of partitions; 0 for a topic that does not exist."""
         topic = self.topics.get(name)
         return 0 if topic is None else len(topic.partitions)
 
@@ -191,7 +194,7 @@ class ClusterMetadata:
         text = self._configs.get(RESOURCE_GROUP, {}).get(group_id, {}).get(name)
         if text is None:
             return None
-        # The broker's bounds may have moved since it was set.
+        # The broker's bounds may have changed since the setting was made.
         least = SETTINGS[f"group.{name.replace('.', '.min.', 1)}"]
         most = SETTINGS[f"group.{name.replace('.', '.max.', 1)}"]
         least_ms, most_ms = self.config.value_of(least), self.config.value_of(most)
@@ -200,7 +203,7 @@ class ClusterMetadata:
 
     @property
     def consumer_groups_off(self) -> str:
-        """The reason why groups of the consumer protocol (KIP-848) are not served; empty where they
+        """The reason why groups of the consumer protocol (KIP-848) are not served; empty if they
         are."""
         if not self.config.serves_consumer_groups:
             return CONSUMER_GROUPS_OFF
@@ -210,7 +213,7 @@ class ClusterMetadata:
 
     @property
     def topic_configs(self) -> TopicConfigs:
-        """Settings of topics over the broker's present ones."""
+        """The settings of topics on top of the broker's present settings."""
         return TopicConfigs(self.config)
 
     def log_config(self, name: str) -> LogConfig:
@@ -271,7 +274,7 @@ class ClusterMetadata:
         ]
 
     def internal_topic_records(self, name: str) -> list[MetadataRecord]:
-        """The records that make one of the broker's own topics; none if it exists (O-01, T-01).
+        """The records that create one of the broker's own topics; empty if it exists (O-01, T-01).
 
         KeyError for a topic that is not the broker's own.
         """
@@ -327,7 +330,7 @@ class ClusterMetadata:
         return producer_id
 
     def producer_id_block(self) -> list[MetadataRecord]:
-        """The record that reserves the next block; it must be durable before the block is used."""
+        """The record that reserves the next block; to be durable before the block is used."""
         first = self._next_producer_id
         self._coming_block = range(first, first + PRODUCER_ID_BLOCK)
         return [
@@ -335,7 +338,7 @@ class ClusterMetadata:
         ]
 
     def use_producer_id_block(self) -> None:
-        """The block's record is durable: give out its ids."""
+        """Use a block whose record is durable."""
         self._block = self._coming_block
         self._coming_block = range(0)
 
@@ -346,11 +349,11 @@ class ClusterMetadata:
         return encode_record(record)
 
     def replay_bytes(self, value: bytes | memoryview) -> None:
-        """`replay` of an encoded record. DecodeError if it cannot be read."""
+        """Replay an encoded record. DecodeError if it is not valid."""
         self.replay(decode_record(value))
 
     def replay(self, record: Message) -> None:
-        """Take one record into the state. MetadataError if it contradicts what is there."""
+        """Apply one record to the state. MetadataError if it contradicts the state."""
         _REPLAY[type(record)](self, record)
 
     def _replay_topic(self, record: TopicRecord) -> None:
@@ -447,7 +450,7 @@ class ClusterMetadata:
                 AclPermission(record.permission_type),
             )
             self.acls.add(record.id, acl)
-            # Expressions of groups may match other topics now (A-67).
+            # The regular expressions of groups may match other topics from here on (A-67).
             self.topics_version += 1
         except ValueError as problem:
             raise MetadataError(f"an ACL cannot be used: {problem}") from problem
@@ -459,10 +462,11 @@ class ClusterMetadata:
         self.topics_version += 1
 
     def _use_dynamic_settings(self) -> None:
-        """Combine static and dynamic settings; they are not used if they do not fit together.
+        """Combine static and dynamic settings; the dynamic ones are not used if both are
+        inconsistent.
 
-        Not every change of a request may be replayed yet, and the static ones may be others than
-        when the dynamic ones were checked.
+        Only some changes of a request may be replayed yet, and the static settings may have changed
+        since the dynamic ones were checked.
         """
         try:
             self.config = with_dynamic(

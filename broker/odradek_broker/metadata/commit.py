@@ -16,13 +16,13 @@ from odradek_protocol.stored.cluster_metadata import MetadataRecord
 log = structlog.get_logger("odradek.admin")
 
 Response = TypeVar("Response")
-#: Some clients send a timeout of 0 and wait all the same.
+#: The shortest wait: some clients send a timeout of 0 and wait nevertheless.
 _SHORTEST_WAIT_MS = 5_000
 DEFAULT_WAIT_MS = 60_000
 
 
 class MetadataNode(Protocol):
-    """The parts of the node that changes of metadata need."""
+    """The parts of the node that changes of metadata use."""
 
     @property
     def scheduler(self) -> Scheduler: ...
@@ -38,11 +38,12 @@ def when_durable(
     timed_out: Callable[[], Response],
     timeout_ms: int = DEFAULT_WAIT_MS,
 ) -> Response | Deferred[Response]:
-    """Record, and give `respond()` once everything replayed so far is on disk.
+    """Append the records, and answer `respond()` when everything that was replayed so far is on
+    disk.
 
-    `timed_out()` is given instead where that takes longer than `timeout_ms`; what was recorded
-    stays recorded. So it is where nothing can be recorded: clients try again. With a negative
-    time nothing is recorded either: it is over before it has begun.
+    The answer is `timed_out()` if that takes longer than `timeout_ms`; the records stay. The answer
+    is the same if the records cannot be appended, because clients then retry, and with a negative
+    timeout, with which nothing is appended.
     """
     if timeout_ms < 0:
         return timed_out()

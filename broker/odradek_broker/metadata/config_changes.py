@@ -1,5 +1,5 @@
-"""Changes of settings by AlterConfigs and IncrementalAlterConfigs (KIP-339): state in, records
-out."""
+"""Changes of settings by AlterConfigs and IncrementalAlterConfigs (KIP-339): pure functions from
+the state to records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Change:
 class ResourceChanges:
     """The changes of one resource: a topic or a group by name, a broker by id, "" for all brokers.
 
-    `replaces`: settings that are not named go back to what they were before anybody set them.
+    `replaces`: settings that are not named go back to their defaults.
     """
 
     resource_type: int
@@ -62,7 +62,7 @@ def alter_configs(
 ) -> tuple[list[MetadataRecord], list[ChangeResult]]:
     """The records of the valid changes, and an answer for each resource.
 
-    All changes of a resource are made or none. A change to the value that is there makes no record.
+    All changes of a resource are made or none. A change to the present value makes no record.
     """
     times = Counter((changes.resource_type, changes.resource_name) for changes in wanted)
     records: list[MetadataRecord] = []
@@ -88,7 +88,8 @@ def alter_configs(
 def _alter_one(
     metadata: ClusterMetadata, changes: ResourceChanges, added: int
 ) -> list[MetadataRecord]:
-    """`added`: resources of this type that get their first settings earlier in the request."""
+    """The records of the changes of one resource. Raises AdminError. `added`: resources of this
+    type that get their first settings earlier in the request."""
     kind = resource_kind(changes.resource_type)
     name = changes.resource_name
     keys = Counter(change.name for change in changes.changes)
@@ -127,8 +128,8 @@ def _alter_one(
 
 
 def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Change) -> str | None:
-    """The setting's text after the change; None if it is removed. As in Kafka, unknown settings and
-    those that are not set may be removed too."""
+    """The setting's text after the change; None if it is removed. As in Kafka, settings that are
+    unknown or not set may be removed too."""
     try:
         operation = Operation(change.operation)
     except ValueError:

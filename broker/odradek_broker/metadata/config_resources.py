@@ -2,7 +2,9 @@
 metrics.
 
 A kind of resource knows its settings, the conditions of a change and the description of all
-settings. `config_changes.py` decides on changes with it; nothing here changes anything."""
+settings. `config_changes.py` uses it to make the records of changes; the functions here change
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ from odradek_protocol.errors import ErrorCode
 
 
 class GroupConfigResource:
-    """A group by its id. It need not exist: its settings may be there before it."""
+    """A group by its id. The group need not exist when it gets settings."""
 
     bad_value = ErrorCode.INVALID_CONFIG
 
@@ -102,7 +104,7 @@ class GroupConfigResource:
         return checked
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
-        """Nothing more is asked of these."""
+        """No further condition."""
 
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
@@ -156,7 +158,7 @@ _THREADS = (
 
 
 def _check_steps(before: BrokerConfig, after: BrokerConfig) -> None:
-    """Refuse with AdminError a change that Kafka refuses although each value by itself is legal."""
+    """AdminError for a change that Kafka refuses although each value by itself is legal."""
 
     def values(name: str) -> tuple[Any, Any]:
         row = find_setting(name)
@@ -187,12 +189,12 @@ def _check_steps(before: BrokerConfig, after: BrokerConfig) -> None:
 
 
 def _of_one_broker(key: str) -> bool:
-    """True for a setting that each broker has for itself, such as a certificate or a principal."""
+    """True for a setting that each broker has on its own, such as a certificate or a principal."""
     return (".ssl." in key and bool(listener_of(key))) or key.startswith("sasl.kerberos.")
 
 
 class BrokerConfigResource:
-    """A broker by its id, or all of them by the empty name."""
+    """A broker by its id, or all brokers by the empty name."""
 
     bad_value = ErrorCode.INVALID_REQUEST
 
@@ -258,7 +260,8 @@ class BrokerConfigResource:
         return checked
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
-        """`min.insync.replicas` is one for all brokers, and always there (N-45)."""
+        """AdminError unless `min.insync.replicas` is set for all brokers together, and never
+        removed (N-45)."""
         if name and MIN_INSYNC_REPLICAS in keys:
             raise AdminError(
                 ErrorCode.INVALID_CONFIG,
@@ -275,7 +278,7 @@ class BrokerConfigResource:
     ) -> list[ConfigEntry]:
         if name:
             return describe_broker(metadata.config, keys)
-        # The empty name means what is set for all brokers, and nothing else.
+        # The empty name shows the settings of all brokers only.
         given = metadata.broker_overrides("")
         of_all = with_dynamic(metadata.config, {}, given)
         entries = describe_broker(of_all, [key for key in given if keys is None or key in keys])
@@ -330,7 +333,7 @@ class ClientMetricsConfigResource:
         return checked
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
-        """Nothing more is asked of these."""
+        """No further condition."""
 
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
@@ -385,7 +388,7 @@ class TopicConfigResource:
         return metadata.topic_configs.validate(after, metadata.topic_overrides(name))
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
-        """Nothing more is asked of these."""
+        """No further condition."""
 
     def describe(
         self, metadata: ClusterMetadata, name: str, keys: Collection[str] | None
@@ -393,7 +396,7 @@ class TopicConfigResource:
         return metadata.topic_configs.describe(metadata.topic_overrides(name), keys)
 
 
-#: Groups, and subscriptions, that may have settings. Neither has to exist, so that nothing else
+#: The most groups, and the most subscriptions, with settings. They need not exist, so nothing else
 #: limits their number.
 _NAMES_MAX = 10_000
 _NAMES_LIMITED = frozenset({RESOURCE_CLIENT_METRICS, RESOURCE_GROUP})
@@ -408,11 +411,11 @@ class ResourceKind(Protocol):
     bad_value: ErrorCode
 
     def check_described(self, metadata: ClusterMetadata, name: str) -> None:
-        """AdminError unless there is such a resource to describe."""
+        """AdminError unless the resource exists and may be described."""
         ...
 
     def check_altered(self, metadata: ClusterMetadata, name: str) -> None:
-        """AdminError unless there is such a resource to change."""
+        """AdminError unless the resource exists and may be changed."""
         ...
 
     def kind_of(self, key: str) -> Kind:
@@ -420,18 +423,20 @@ class ResourceKind(Protocol):
         ...
 
     def present_list(self, metadata: ClusterMetadata, name: str, key: str) -> str | None:
-        """The effective value of a list, as text; None if lists are set only as a whole here."""
+        """The effective value of a list, as text; None if this kind of resource sets lists only as
+        a whole."""
         ...
 
     def check(
         self, metadata: ClusterMetadata, name: str, after: Mapping[str, str | None]
     ) -> dict[str, str]:
-        """The resource's own settings after a change, as they are stored. Raises ConfigError for a
-        bad one."""
+        """The resource's own settings after a change, in their stored form. ConfigError for an
+        invalid value."""
         ...
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
-        """AdminError where a request that names these keys, and leaves these settings, may not."""
+        """AdminError for a change that names keys it may not name, or leaves settings that may not
+        be left."""
         ...
 
     def describe(
@@ -450,9 +455,9 @@ _KINDS: dict[int, ResourceKind] = {
 
 
 def check_name_limit(metadata: ClusterMetadata, resource_type: int, name: str, added: int) -> None:
-    """AdminError if a resource more with settings would be too many.
+    """AdminError if another resource with settings would exceed the limit.
 
-    `added`: names that the same request has brought before.
+    `added`: names that were added earlier in the same request.
     """
     if resource_type not in _NAMES_LIMITED:
         return
@@ -465,7 +470,7 @@ def check_name_limit(metadata: ClusterMetadata, resource_type: int, name: str, a
 
 
 def configured_resource(resource_type: int, name: str) -> Resource:
-    """The resource whose rights count for its settings."""
+    """The resource whose rights apply to the settings."""
     if resource_type == RESOURCE_TOPIC:
         return topic(name)
     if resource_type == RESOURCE_GROUP:

@@ -1,5 +1,5 @@
-"""The features of the cluster: the levels that this broker can have, and how the finalized ones
-change (N-52, N-53)."""
+"""The features of the cluster: the levels that this broker supports, and changes of the finalized
+levels (N-52, N-53)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ FEATURES: dict[str, FeatureLevels] = {
     TRANSACTION_VERSION: FeatureLevels(0, 2),
 }
 
-#: Features of Kafka 4.3.0 that this broker has not, and why. In that release each has level 1.
+#: The features of Kafka 4.3.0 that this broker does not have, with the reason. In that release each
+#: has level 1.
 _LEFT_OUT: dict[str, str] = {
     "eligible.leader.replicas.version": "each partition has one replica",
     "kraft.version": "the voters of the metadata log cannot change",
@@ -41,14 +42,15 @@ _LEVEL_LEFT_OUT = 1
 
 
 class FinalizedFeatures(NamedTuple):
-    """The durable level of each feature, 0 where it is off; `epoch` grows whenever one changes."""
+    """The durable level of each feature, 0 if it is off; `epoch` grows with every change of a
+    level."""
 
     epoch: int
     levels: Mapping[str, int]
 
 
 class UpgradeType(IntEnum):
-    """The direction that a change of a level may take."""
+    """The direction in which an update may change a level."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -56,8 +58,8 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """A level that is wanted. `upgrade_type`: the number of an `UpgradeType`, or one that means
-    nothing."""
+    """A requested level. `upgrade_type`: the number of an `UpgradeType`, or one without a
+    meaning."""
 
     feature: str
     level: int
@@ -67,12 +69,12 @@ class FeatureUpdate(NamedTuple):
 def update_features(
     levels: Mapping[str, int], updates: Iterable[FeatureUpdate]
 ) -> list[MetadataRecord]:
-    """The records that bring features to the levels wanted. AdminError if one of them cannot be
-    had: then none changes.
+    """The records that set features to the requested levels. AdminError if one of the levels is not
+    possible: then none changes.
 
-    Of several updates of one feature the last one counts, as in Kafka. An update that names
-    metadata.version asks for a release: the features of the release that are left out are passed
-    over then.
+    Of several updates of one feature the last one counts, as in Kafka. An update with
+    metadata.version sets a release: then features of the release that this broker does not have are
+    ignored.
     """
     wanted = {update.feature: update for update in updates}
     if METADATA_VERSION in wanted:

@@ -1,8 +1,8 @@
-"""The records that make up the present cluster metadata, and no others: what a snapshot is made of.
+"""The records that make up the present cluster metadata: the content of a snapshot.
 
-They are kept encoded, in an order in which they can be replayed. While a snapshot takes them they
-stay as they are, and what changes meanwhile is kept apart; nothing is copied, for a copy of many
-records would hold everybody up.
+The records are kept encoded, in an order in which they can be replayed. While a snapshot reads them
+they do not change, and changes of that time are kept separately. Nothing is copied, because a copy
+of many records would delay all requests.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from odradek_protocol.stored.cluster_metadata import (
     UserScramCredentialRecord,
 )
 
-#: One record, or those of all settings of a resource by their names. The latter are replaced, never
+#: One record, or the records of all settings of a resource by name. The latter are replaced, never
 #: changed.
 _Entry = bytes | dict[str, bytes]
 _PRODUCER_IDS = "producer ids"
-#: With each record that is replayed so many changes go to where they belong.
+#: The number of postponed changes that are applied with each record that is replayed.
 _SETTLED_EACH = 4
 
 
 class MetadataImage:
-    """Changed by `replay` alone, record by record, as the metadata itself."""
+    """The records of the present metadata. Only `replay` changes them, record by record."""
 
     def __init__(self) -> None:
         #: By topic id; (topic id, partition); (type of resource, its name); ("quotas", entity);
         #: ("scram", user); ("ACL", id); ("feature", name); `_PRODUCER_IDS`.
         self._entries: dict[Any, _Entry] = {}
-        #: What has become of some of them since a snapshot began; None: it is gone.
+        #: The changes since a snapshot began, by the same keys; None: the entry was removed.
         self._changes: dict[Any, _Entry | None] = {}
-        #: Who takes the entries as they were.
+        #: The reader of the unchanged entries.
         self._reader: _Frozen | None = None
         self._topics: dict[bytes, tuple[bytes, str]] = {}
 
@@ -56,21 +56,20 @@ class MetadataImage:
         return count
 
     def replay(self, record: Message, value: bytes) -> None:
-        """Take one record that the metadata has accepted; `value`: the same, encoded."""
+        """Apply one record that the metadata has accepted; `value` is the encoded record."""
         self.settle(_SETTLED_EACH)
         _REPLAY[type(record)](self, record, value)
 
     def values(self) -> Iterator[bytes]:
-        """The encoded records as they are now, whatever is replayed before the last one is taken.
-        One such iterator at a time."""
+        """The encoded records of the present state, not affected by what is replayed before the
+        last one is read. Only one such iterator at a time."""
         self._reader = None
         self.settle(len(self._changes))
         self._reader = _Frozen(self._entries, self._taken)
         return self._reader
 
     def settle(self, at_most: int) -> None:
-        """Bring some of the changes that came during a snapshot to where they belong, once it is
-        over."""
+        """Apply some of the changes that were made during a snapshot, once it has ended."""
         if self._changes and self._reader is None:
             for key in list(islice(self._changes, at_most)):
                 entry = self._changes.pop(key)
@@ -94,7 +93,7 @@ class MetadataImage:
         elif entry is None:
             self._entries.pop(key, None)
         elif self._changes and key not in self._entries:
-            # Behind what it may need to be replayed, a partition behind its topic.
+            # Behind the records that it depends on: a partition behind its topic.
             self._changes[key] = entry
         else:
             self._entries[key] = entry
@@ -104,7 +103,7 @@ class MetadataImage:
         self._put(record.topic_id, value)
 
     def _replay_partition(self, record: PartitionRecord, value: bytes) -> None:
-        # All keys of a topic share one object: ids that were read from a log are copies.
+        # All keys of a topic share one object, since ids that were read from a log are copies.
         topic_id = self._topics[record.topic_id][0]
         self._put((topic_id, record.partition_id), value)
 
@@ -155,7 +154,7 @@ class MetadataImage:
 
 
 class _Frozen(Iterator[bytes]):
-    """The records of entries that nobody changes until `taken` is called, at the end."""
+    """The records of entries that do not change until `taken` is called, at the end."""
 
     __slots__ = ("_taken", "_values")
 

@@ -27,12 +27,12 @@ from odradek_protocol.stored.cluster_metadata import (
     decode_record,
 )
 
-#: Like Kafka's: the metadata topic has a fixed id, since no record can give it one.
+#: As in Kafka, the metadata topic has a fixed id, since no record can give it one.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 
-#: Replays records, which end at an offset of the metadata log, and makes the partitions agree with
-#: them. The result is called when the records are durable, and resolves when the work that had to
-#: wait for that is done.
+#: Replays records, which end at an offset of the metadata log, and applies them to the partitions.
+#: The returned function is called when the records are durable; its result resolves when the work
+#: that had to wait for that is done.
 Publish = Callable[[Sequence[MetadataRecord], int], Callable[[], Deferred[None]]]
 
 
@@ -47,7 +47,7 @@ class MetadataLogState(NamedTuple):
 class MetadataLog:
     """Partition 0 of the metadata topic. `load` is called before anything else.
 
-    `lead` makes the partition of a log; `on_fatal` is called with the reason why the broker must
+    `lead` creates the partition of a log; `on_fatal` is called with the reason why the broker must
     stop.
     """
 
@@ -71,15 +71,15 @@ class MetadataLog:
         self._image = MetadataImage()
         self._partition: Partition | None = None
         self._snapshotter: MetadataSnapshotter | None = None
-        #: Snapshots that `load` could not use.
+        #: The problems with snapshots that `load` could not use.
         self.problems: list[str] = []
-        #: Ids of topics whose removal is recorded, as found by `load`.
+        #: The ids of topics whose removal is recorded, as `load` found them.
         self.removed_topic_ids: set[bytes] = set()
 
     def load(self) -> None:
-        """Open the log, making it if it is missing, and replay it; once.
+        """Open the log, which is created if it is missing, and replay it. Called once.
 
-        DataDirectoryError if it cannot be read: without it every log would be one of no topic.
+        DataDirectoryError if the log is not readable: without it no other log would have a topic.
         """
         if self._partition is not None:
             return
@@ -92,7 +92,7 @@ class MetadataLog:
             ) from problem
 
     def _replay(self) -> None:
-        """The newest snapshot that can be used, and the log behind it."""
+        """Replay the newest usable snapshot, and the log behind it."""
         log = self._logs.create(
             METADATA_TOPIC,
             0,
@@ -124,7 +124,7 @@ class MetadataLog:
                 self._image.replay(record, value)
                 tail_bytes += len(value)
         for name in self._metadata.topics:
-            # Defaults in place of what cannot be read might delete records.
+            # With defaults in place of unreadable settings, retention might delete records.
             self._metadata.log_config(name)
         newest = log.max_timestamp_offset_at_once()
         if newest is not None:
@@ -136,8 +136,8 @@ class MetadataLog:
     def _replay_snapshot(
         self, directory: SnapshotDirectory, log: PartitionLog
     ) -> list[StoredSnapshot]:
-        """Replay the newest snapshot from which the log goes on; it and those older, oldest
-        first."""
+        """Replay the newest snapshot at which the log continues; returns it and the older ones,
+        oldest first."""
         usable: list[StoredSnapshot] = []
         for snapshot in directory.find():
             if snapshot.end_offset < log.log_start_offset:
@@ -165,20 +165,22 @@ class MetadataLog:
                 " log has lost; restore it from a backup"
             )
         if usable and usable[-1].id.end_offset > log.log_end_offset:
-            # A power cut may take the end of a log whose durability is page-cache. What is behind
-            # the snapshot is lost either way.
+            # With page-cache durability a power cut may remove the end of the log. Records behind
+            # the snapshot are lost in either case.
             log.trimming.restart_at(usable[-1].id.end_offset, self._clock.wall_ms())
         return usable
 
     def maintain(self) -> list[str]:
-        """Take a snapshot and trim the log if that is due; the problems since the last call."""
+        """Take a snapshot and trim the log if that is due; returns the problems since the last
+        call."""
         return [] if self._snapshotter is None else self._snapshotter.maintain()
 
     def log_config(self) -> LogConfig:
-        """Nothing of it may be deleted that no snapshot stands for (`MetadataSnapshotter`).
+        """The settings of the metadata log. Retention deletes nothing: only `MetadataSnapshotter`
+        deletes records, which a snapshot covers.
 
-        Nor may a setting meant for producers' batches keep the broker from recording a request,
-        whose size is limited by max.control.request.bytes.
+        The largest batch is not limited either: max.control.request.bytes limits the size of a
+        request.
         """
         return replace(
             self._metadata.config.default_log_config(),
@@ -195,9 +197,9 @@ class MetadataLog:
     def commit(self, records: Sequence[MetadataRecord]) -> Deferred[None]:
         """Append records and publish them; resolves when they are durable.
 
-        StorageError if they cannot be appended, as on a full disk: nothing has happened then. A
-        broker whose metadata is written and does not become durable promises nothing any more: it
-        stops, and nothing resolves.
+        StorageError if the records cannot be appended, as on a full disk: then nothing has changed.
+        If the records are written and do not become durable, the broker stops, and nothing
+        resolves.
         """
         deferred: Deferred[None] = Deferred()
         if not records:
@@ -227,15 +229,15 @@ class MetadataLog:
         return deferred
 
     def state(self) -> MetadataLogState:
-        """The epoch and the ends of the log as they are."""
+        """The present epoch and ends of the log."""
         partition = self._loaded()
         return MetadataLogState(
             partition.leader_epoch, partition.log.high_watermark, partition.log.log_end_offset
         )
 
     def durable(self) -> Deferred[None]:
-        """Resolves when every record replayed so far is on disk, so that answers may show it
-        (D4)."""
+        """Resolves when every record replayed so far is on disk, so that answers may show its
+        effect (D4)."""
         deferred: Deferred[None] = Deferred()
 
         def settled(error: ErrorCode) -> None:

@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 def describe_loggers(
     levels: LogLevels, node_id: int, name: str, keys: Collection[str] | None
 ) -> dict[str, str]:
-    """The level of each logger, or of those named; unknown names are left out. AdminError for
+    """The level of each logger, or of the named ones; unknown names are left out. AdminError for
     another broker."""
     _check_broker(levels, node_id, name)
     present = levels.levels()
@@ -30,16 +30,15 @@ def describe_loggers(
 
 
 def is_of_loggers(changes: ResourceChanges) -> bool:
-    """True if single levels are to be changed. Kafka, too, refuses to replace all of them at
-    once."""
+    """True for a change of single levels of loggers. Like Kafka, the broker refuses to replace all
+    of them at once."""
     return changes.resource_type == RESOURCE_BROKER_LOGGER and not changes.replaces
 
 
 def alter_loggers(
     levels: LogLevels, node_id: int, wanted: Sequence[ResourceChanges], *, validate_only: bool
 ) -> list[ChangeResult]:
-    """Change the levels that are asked for, those of a resource all or not at all; the answer for
-    each resource."""
+    """Change levels, all of a resource's or none; returns the answer for each resource."""
     times = Counter(changes.resource_name for changes in wanted)
     results = []
     for changes in wanted:
@@ -89,8 +88,8 @@ def _check_broker(levels: LogLevels, node_id: int, name: str) -> None:
 
 
 def _level(present: Mapping[str, str], change: Change) -> str | None:
-    """The level that a change asks for; None for that of the logger above. AdminError if it cannot
-    be had."""
+    """The requested level; None for the level of the parent logger. AdminError if the level is not
+    possible."""
     name = change.name
     try:
         operation = Operation(change.operation)

@@ -12,7 +12,7 @@ from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
 
 class ProducerIdManager:
-    """Hands out ids of one block after the other.
+    """Takes ids from one block after the other.
 
     `commit` appends records to the metadata log; see `MetadataLog.commit`.
     """
@@ -26,12 +26,12 @@ class ProducerIdManager:
         self._metadata = metadata
         self._commit = commit
         self._faults = faults
-        #: Requests that came while a block was being recorded.
+        #: Requests that wait for a block to be recorded.
         self._waiting: list[Deferred[int | None]] = []
         self._reserving = False
 
     def next(self) -> Deferred[int | None]:
-        """An id that was never given out, once its block is durable; None if that failed."""
+        """An id that was never used, given when its block is durable; None after an error."""
         deferred: Deferred[int | None] = Deferred()
         producer_id = self._metadata.take_producer_id()
         if producer_id is not None:

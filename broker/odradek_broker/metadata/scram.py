@@ -1,5 +1,5 @@
-"""SCRAM credentials in the cluster metadata (KIP-554): state in, records and answers out. Codes,
-order and texts are those of Kafka's controller (A-40, A-41)."""
+"""SCRAM credentials in the cluster metadata (KIP-554): pure functions from the state to records and
+answers. Codes, order and texts are those of Kafka's controller (A-40, A-41)."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from odradek_protocol.stored.cluster_metadata import (
     UserScramCredentialRecord,
 )
 
-#: Users that may have credentials; nothing else limits their number.
+#: The most users with credentials; nothing else limits their number.
 _USERS_MAX = 100_000
 _NAME_CHARACTERS_MAX = 1_024
-#: Of salts. Kafka's own have 32; what a client may give is what a metadata log has to keep.
+#: The longest salt. Kafka's own have 32 bytes; a longer one from a client would have to be kept in
+#: the metadata log.
 _SALT_BYTES_MAX = 1_024
 
 
 @dataclass(frozen=True)
 class ScramDeletion:
-    """A credential to remove. `mechanism`: its number, whatever the client gave."""
+    """A credential to remove. `mechanism`: its number, which need not be valid."""
 
     user: str
     mechanism: int
@@ -65,7 +66,7 @@ def alter_scram_credentials(
 ) -> tuple[list[MetadataRecord], list[ScramResult]]:
     """The records of the valid changes, and an answer for each user, once.
 
-    Who is named twice, with whatever mechanisms, keeps all credentials as they are.
+    A user that is named twice, with any mechanisms, keeps all credentials.
     """
     records: dict[str, MetadataRecord] = {}
     refused: dict[str, ScramResult] = {}
@@ -126,7 +127,8 @@ def _deletion(metadata: ClusterMetadata, change: ScramDeletion) -> MetadataRecor
 
 
 def _upsertion(metadata: ClusterMetadata, change: ScramUpsertion, new_users: int) -> MetadataRecord:
-    """`new_users`: who get their first credential earlier in the request."""
+    """The record of a credential. Raises AdminError. `new_users`: users that get their first
+    credential earlier in the request."""
     mechanism = _mechanism(change.user, change.mechanism)
     if change.iterations < ITERATIONS_MIN:
         raise AdminError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
@@ -142,7 +144,7 @@ def _upsertion(metadata: ClusterMetadata, change: ScramUpsertion, new_users: int
 
 
 def _beyond_limits(metadata: ClusterMetadata, change: ScramUpsertion, new_users: int) -> str:
-    """Why a credential is too much for this broker; Kafka has no such limits."""
+    """The reason why a credential exceeds a limit of this broker; Kafka has no such limits."""
     users = len(metadata.scram_credentials) + new_users
     if users >= _USERS_MAX and change.user not in metadata.scram_credentials:
         return f"{_USERS_MAX} users have credentials already; remove some of them first"
@@ -161,7 +163,7 @@ def _beyond_limits(metadata: ClusterMetadata, change: ScramUpsertion, new_users:
 def describe_scram_credentials(
     metadata: ClusterMetadata, users: Sequence[str]
 ) -> list[tuple[ScramResult, Mapping[ScramMechanism, ScramCredential]]]:
-    """An answer for each user, once, with the credentials; for all users if none is named."""
+    """An answer for each user, once, with the credentials; for all users if no user is named."""
     found: list[tuple[ScramResult, Mapping[ScramMechanism, ScramCredential]]] = []
     times = Counter(users)
     for user in times or list(metadata.scram_credentials):

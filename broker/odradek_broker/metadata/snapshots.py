@@ -34,20 +34,20 @@ from odradek_protocol.stored.control_marker import (
 
 SUFFIX = ".checkpoint"
 
-#: While it is being written.
+#: The name while the file is being written.
 PART_SUFFIX = ".checkpoint.part"
 _OFFSET_DIGITS, _EPOCH_DIGITS = 20, 10
 
-#: Records in a batch: what is encoded in one turn of the loop.
+#: The records of a batch, which is encoded in one turn of the loop.
 RECORDS_PER_BATCH = 250
 
-#: The batch of the header is smaller.
+#: The largest batch of the header.
 HEADER_BATCH_BYTES_MAX = 256
 
 
 class SnapshotId(NamedTuple):
-    """The identity of a snapshot, which has the records below `end_offset`, the last of them of
-    `epoch`."""
+    """The identity of a snapshot, which covers the records below `end_offset`; `epoch` is that of
+    the last one."""
 
     end_offset: int
     epoch: int
@@ -58,7 +58,7 @@ class SnapshotId(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Content of a checkpoint file. `timestamp_ms`: of the last record of the log that it
+    """The content of a checkpoint file. `timestamp_ms`: that of the last record that the snapshot
     covers."""
 
     timestamp_ms: int
@@ -66,11 +66,11 @@ class Snapshot(NamedTuple):
 
 
 class CorruptSnapshot(Exception):
-    """The file is no whole snapshot."""
+    """The file is not a complete snapshot."""
 
 
 def parse_file_name(name: str) -> SnapshotId | None:
-    """None for a file that is no snapshot, or not a finished one."""
+    """The identity in a file name; None if the file is no snapshot, or an unfinished one."""
     if not name.endswith(SUFFIX):
         return None
     offset, _, epoch = name.removesuffix(SUFFIX).partition("-")
@@ -84,7 +84,8 @@ def parse_file_name(name: str) -> SnapshotId | None:
 def encode_snapshot(
     values: Iterator[bytes], epoch: int, timestamp_ms: int, now_ms: int
 ) -> Iterator[bytes | bytearray]:
-    """The file, batch by batch, each when it is asked for. `timestamp_ms`: see `Snapshot`."""
+    """The file, batch by batch, each encoded when it is requested. `timestamp_ms`: see
+    `Snapshot`."""
     yield snapshot_control_batch(
         ControlType.SNAPSHOT_HEADER, now_ms, 0, epoch, last_contained_ms=timestamp_ms
     )
@@ -98,7 +99,7 @@ def encode_snapshot(
 
 
 def decode_header(data: bytes) -> int:
-    """`Snapshot.timestamp_ms`, from the beginning of a file. CorruptSnapshot."""
+    """The `Snapshot.timestamp_ms`, read from the beginning of a file. Raises CorruptSnapshot."""
     try:
         for position, header in iter_batches(data):
             verify_crc(data, position, header)
@@ -112,7 +113,7 @@ def decode_header(data: bytes) -> int:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """The content of a file. CorruptSnapshot, whatever the bytes are."""
+    """The content of a file. Raises CorruptSnapshot for any other bytes."""
     timestamp_ms: int | None = None
     values: list[bytes] = []
     ended = False
@@ -142,13 +143,14 @@ def decode_snapshot(data: bytes) -> Snapshot:
     return Snapshot(timestamp_ms, values)
 
 
-#: No snapshot of ours comes near it; what is larger is not read into memory.
+#: The largest snapshot. Snapshots of this broker are far smaller, and larger files are not read
+#: into memory.
 _SNAPSHOT_BYTES_MAX = 2 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSnapshot:
-    """A snapshot that can be used. `timestamp_ms`: of the last record of the log that it covers."""
+    """A usable snapshot. `timestamp_ms`: that of the last record that it covers."""
 
     id: SnapshotId
     size_bytes: int
@@ -156,7 +158,8 @@ class StoredSnapshot:
 
 
 class SnapshotDirectory:
-    """`path`: that of the metadata log. Only `write` waits for the disk."""
+    """The snapshots in the directory `path` of the metadata log. Only `write` waits for the
+    disk."""
 
     def __init__(self, path: str, files: Files, deleted: DeletedFiles) -> None:
         self._path = path
@@ -167,7 +170,7 @@ class SnapshotDirectory:
         return f"{self._path}/{snapshot.file_name}"
 
     def find(self) -> list[SnapshotId]:
-        """All that are there, newest first. What was not finished is removed. OSError."""
+        """All snapshots, newest first. Unfinished files are removed. Raises OSError."""
         found = []
         for name in self._files.list(self._path):
             snapshot = parse_file_name(name)
@@ -179,7 +182,7 @@ class SnapshotDirectory:
         return sorted(found, reverse=True)
 
     def read(self, snapshot: SnapshotId) -> tuple[StoredSnapshot, Snapshot]:
-        """CorruptSnapshot, OSError."""
+        """Read a snapshot. Raises CorruptSnapshot or OSError."""
         file = self._files.open(self.path_of(snapshot))
         try:
             size_bytes = file.size()
@@ -201,8 +204,8 @@ class SnapshotDirectory:
             file.close()
 
     def write(self, snapshot: SnapshotId, parts: Sequence[Buffer]) -> None:
-        """Under a name that does not count until all of it is durable. Waits for the disk, so call
-        it beside the loop; OSError."""
+        """Write a snapshot, which gets its name when all of it is durable. Waits for the disk, so
+        it is called in another thread. Raises OSError."""
         part = self.path_of(snapshot).removesuffix(SUFFIX) + PART_SUFFIX
         self._files.remove(part)
         file = self._files.open(part, create=True)
@@ -215,7 +218,7 @@ class SnapshotDirectory:
         self._files.sync_dir(self._path)
 
     def delete(self, snapshot: SnapshotId, due_ms: int) -> None:
-        """Rename it now, and have it removed from `due_ms` on. OSError."""
+        """Rename the snapshot at once, and have it removed from `due_ms` on. Raises OSError."""
         path = self.path_of(snapshot)
         self._files.rename(path, f"{path}.deleted")
         self._deleted.add_files(due_ms, self._path, [f"{path}.deleted"], lambda: True)

@@ -1,5 +1,5 @@
-"""When the metadata log gets a snapshot, how it is written beside everything else, and what is
-deleted once one is there (KIP-630)."""
+"""The snapshots of the metadata log: when they are due, writing them while the broker serves
+requests, and deleting what they make superfluous (KIP-630)."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from odradek_broker.platform.seams import Clock, Scheduler
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 
-#: As in Kafka.
+#: The interval of Kafka.
 CLEANUP_INTERVAL_MS = 60_000
-#: After a snapshot that could not be written.
+#: The pause after a snapshot that could not be written.
 _RETRY_MS = 60_000
-#: Records that came during a snapshot, and that the image takes in at a time.
+#: The most changes made during a snapshot that are applied to the image at a time.
 _SETTLED_MAX = 2_000
 
 
 class LogDirectories(Protocol):
-    """The part of the log manager that a snapshot needs."""
+    """The parts of the log manager that a snapshot uses."""
 
     @property
     def removals_pending(self) -> bool:
-        """True if a log whose removal is recorded still has its old name."""
+        """True if a log whose removal is recorded has not been renamed yet."""
         ...
 
     def sync_names(self) -> None:
-        """Make the names of all logs durable. Waits for the disk; OSError."""
+        """Make the names of all logs durable. Waits for the disk; raises OSError."""
         ...
 
     def in_background(
         self, work: Callable[[], None], done: Callable[[Exception | None], None]
     ) -> None:
-        """Work beside the loop, and then call `done` on it."""
+        """Work in another thread, then call `done` on the loop."""
         ...
 
 
 class MetadataSnapshotter:
     """Snapshots of one metadata log, one at a time.
 
-    A snapshot is encoded in slices on the loop, from the image as it was, and written beside it. It
-    is written only when everything that it stands for is durable, the removal of deleted topics
-    included: their records are what tells a start to finish it, and the log may lose them
-    afterwards.
+    A snapshot of the image is encoded in slices on the loop, and written in another thread. It is
+    written only when everything that it covers is durable, including the removal of the files of
+    deleted topics: a start finishes such a removal because of the topics' records, which the log
+    may lose once there is a snapshot.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class MetadataSnapshotter:
         self._clock = clock
         self._scheduler = scheduler
         self._config = config
-        #: Oldest first.
+        #: The usable snapshots, oldest first.
         self._snapshots: list[StoredSnapshot] = []
         self._bytes_since = 0
         self._last_record_ms = -1
@@ -88,19 +88,20 @@ class MetadataSnapshotter:
         return list(self._snapshots)
 
     def found(self, snapshots: list[StoredSnapshot], tail_bytes: int, last_record_ms: int) -> None:
-        """Take over the finds of a start: the snapshots, oldest first, and the size of the log
+        """Take over the state at the start: the snapshots, oldest first, and the size of the log
         behind the newest snapshot, with the timestamp of the log's last record."""
         self._snapshots = snapshots
         self._bytes_since = tail_bytes
         self._last_record_ms = last_record_ms
 
     def appended(self, size_bytes: int, now_ms: int) -> None:
-        """The log has grown, at a time of the wall clock."""
+        """Note that the log has grown, with the wall clock's time."""
         self._bytes_since += size_bytes
         self._last_record_ms = now_ms
 
     def maintain(self) -> list[str]:
-        """Begin a snapshot and delete old ones if that is due; the problems since the last call."""
+        """Begin a snapshot and delete old ones if that is due; returns the problems since the last
+        call."""
         self._image.settle(_SETTLED_MAX)
         now_ms = self._clock.monotonic_ms()
         if self._is_due(now_ms):
@@ -130,7 +131,7 @@ class MetadataSnapshotter:
         if self._snapshots and end <= self._snapshots[-1].id.end_offset:
             return
         try:
-            # So that the log can be cut there: only whole segments go.
+            # A new segment, so that the log can be trimmed there: only whole segments are deleted.
             log.roll(self._clock.wall_ms())
         except (StorageError, OSError) as problem:
             self._failed(problem)
@@ -151,7 +152,7 @@ class MetadataSnapshotter:
         batches: Iterator[bytes | bytearray],
         parts: list[bytes | bytearray],
     ) -> None:
-        """Encode one batch in each turn of the loop; then write the snapshot, once its records are
+        """Encode one batch in each turn of the loop; then write the snapshot when its records are
         durable."""
         batch = next(batches, None)
         if batch is not None:
@@ -189,7 +190,7 @@ class MetadataSnapshotter:
         self._logs.in_background(work, done)
 
     def _failed(self, problem: Exception | str) -> None:
-        """Try again later."""
+        """Note the failure, after which the next attempt waits."""
         self._problems.append(f"the metadata log got no snapshot: {problem}")
         self._bytes_since = max(self._bytes_since, 1)
         self._due_from_ms = self._clock.monotonic_ms() + _RETRY_MS
@@ -197,11 +198,11 @@ class MetadataSnapshotter:
     # --- Deleting ---
 
     def _clean(self, now_ms: int) -> None:
-        """Delete the oldest snapshots, and the log below the next one, while the rest is too large
+        """Delete the oldest snapshots, and the log below the next one, while the total is too large
         or the oldest is too old. The newest stays."""
         while len(self._snapshots) > 1 and self._may_go(self._snapshots[0], now_ms):
             following = self._snapshots[1]
-            # The log first: an older snapshot that cannot be gone on from is never used.
+            # The log first: a snapshot with missing records behind it is never used.
             self._log.trimming.advance_log_start(following.id.end_offset)
             self._log.trimming.apply_retention(now_ms)
             due_ms = now_ms + self._log.config.file_delete_delay_ms

@@ -1,8 +1,9 @@
 """Changes of topics: CreateTopics, CreatePartitions and DeleteTopics, and the checks that they
 share.
 
-An error of one topic leaves the others alone. Error codes and their order are those of Kafka's
-controller."""
+An error of one topic does not affect the others. Error codes and their order are those of Kafka's
+controller.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from odradek_protocol.stored.cluster_metadata import MetadataRecord, RemoveTopic
 _NAME_MAX = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
-#: Kafka's limit for one request: more would hold up everybody else for too long.
+#: Kafka's limit for one request: more would delay all other requests for too long.
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
@@ -62,7 +63,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_assignment(metadata: ClusterMetadata, brokers: Sequence[int]) -> None:
-    """AdminError unless a partition may lie on these brokers."""
+    """AdminError unless the replicas of a partition may be on these brokers."""
     problem = None
     strangers = [broker for broker in brokers if broker != metadata.node_id]
     if not brokers:
@@ -79,14 +80,14 @@ def check_assignment(metadata: ClusterMetadata, brokers: Sequence[int]) -> None:
 
 
 def too_many_partitions() -> AdminError:
-    """The refusal of a request that is over PARTITIONS_PER_REQUEST_MAX."""
+    """The refusal of a request with more than PARTITIONS_PER_REQUEST_MAX."""
     return AdminError(
         ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
     )
 
 
 def check_quota(take: TakeQuota, partitions: int) -> None:
-    """Take partitions from a quota. AdminError if it is used up."""
+    """Take partitions from a quota. AdminError if it is exhausted."""
     if not take(partitions):
         raise AdminError(
             ErrorCode.THROTTLING_QUOTA_EXCEEDED,
@@ -103,7 +104,7 @@ class PartitionLimit:
         self._in_request = PARTITIONS_PER_REQUEST_MAX
 
     def check(self, count: int) -> None:
-        """AdminError if so many more are too many."""
+        """AdminError if this number of further partitions exceeds a limit."""
         if count > self._in_request:
             raise too_many_partitions()
         if count > self._on_broker:
@@ -122,7 +123,7 @@ USE_DEFAULT = -1
 
 @dataclass(frozen=True)
 class NewTopic:
-    """A requested topic. -1 stands for the broker's default.
+    """A requested topic. -1: the broker's default.
 
     `assignments`: node ids by partition, given instead of the two numbers.
     """
@@ -137,15 +138,16 @@ class NewTopic:
 def create_topics(
     metadata: ClusterMetadata, wanted: Sequence[NewTopic], quota: TakeQuota = unlimited
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
-    """The records of the valid topics, and one answer per name. `quota`: what the client has left.
+    """The records of the valid topics, and one answer per name. `quota`: the rest of the client's
+    quota.
 
-    With more partitions than one request may bring, all of its topics are refused, as in Kafka.
+    If the request has too many partitions, all of its topics are refused, as in Kafka.
     """
     times = Counter(topic.name for topic in wanted)
     if sum(_count_asked(metadata, topic) for topic in wanted) > PARTITIONS_PER_REQUEST_MAX:
         return [], [TopicResult.refused(name, too_many_partitions()) for name in times]
-    # '.' and '_' are one character in the names of metrics, so a topic that differs only in them
-    # from one that exists is refused; of two in one request Kafka creates both.
+    # '.' and '_' are the same character in the names of metrics, so a topic that differs from an
+    # existing one only in them is refused; of two such topics in one request Kafka creates both.
     taken = {name.replace(".", "_"): name for name in metadata.topics}
     limit = PartitionLimit(metadata)
     records: list[MetadataRecord] = []
@@ -227,7 +229,7 @@ def _check_configs(metadata: ClusterMetadata, configs: Mapping[str, str | None])
 
 
 def _numbers(metadata: ClusterMetadata, topic: NewTopic) -> tuple[int, int]:
-    """(partitions, replication factor) with defaults filled in, in every version."""
+    """(partitions, replication factor), with the broker's defaults for -1, in every version."""
     count, factor = topic.num_partitions, topic.replication_factor
     if factor == 0 or factor < USE_DEFAULT:
         raise AdminError(
@@ -247,7 +249,7 @@ def _numbers(metadata: ClusterMetadata, topic: NewTopic) -> tuple[int, int]:
 
 
 def _check_replication(metadata: ClusterMetadata, factor: int) -> str:
-    """The message about a factor above 1 if it is accepted; AdminError if it is not."""
+    """The message about an accepted replication factor above 1; AdminError if it is refused."""
     if metadata.config.replication_factor_policy == "accept":
         return (
             f"replication factor {factor} was asked for; one copy is kept, because there is one"
@@ -298,7 +300,7 @@ def create_partitions(
 ) -> tuple[list[MetadataRecord], list[TopicResult]]:
     """The records of the new partitions, and an answer for each topic, once per name.
 
-    `quota`: what the client has left.
+    `quota`: the rest of the client's quota.
     """
     times = Counter(more.name for more in wanted)
     limit = PartitionLimit(metadata)
@@ -330,7 +332,7 @@ def _add_partitions(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
         )
     if topic.is_internal:
-        # The coordinator of a key is found by the number of partitions; it must never change.
+        # Keys are assigned to coordinators by the number of partitions, which must never change.
         raise AdminError(
             ErrorCode.INVALID_REQUEST,
             f"The number of partitions of the internal topic {more.name} cannot be changed.",
@@ -362,7 +364,7 @@ def _add_partitions(
 
 @dataclass(frozen=True)
 class TopicRef:
-    """A topic by name, or by id where the name is None."""
+    """A topic by name, or by id if the name is None."""
 
     name: str | None = None
     topic_id: bytes = ZERO_UUID
@@ -370,7 +372,7 @@ class TopicRef:
 
 @dataclass
 class DeleteResult:
-    """The answer for one topic; `name` is None where it is not known."""
+    """The answer for one topic; `name` is None if it is not known."""
 
     name: str | None
     topic_id: bytes
@@ -381,9 +383,10 @@ class DeleteResult:
 def delete_topics(
     metadata: ClusterMetadata, wanted: Sequence[TopicRef], quota: TakeQuota = unlimited
 ) -> tuple[list[MetadataRecord], list[DeleteResult]]:
-    """The records that remove topics, and an answer for each. `quota`: what the client has left.
+    """The records that remove topics, and an answer for each. `quota`: the rest of the client's
+    quota.
 
-    One that is given more than once stays, and is refused once.
+    A topic that is named more than once is not deleted, and has one refusal.
     """
     once, results = _named_once(metadata, wanted)
     records: list[MetadataRecord] = []
@@ -412,7 +415,7 @@ def _named_once(
     times = Counter(wanted)
     once = [ref for ref, count in times.items() if count == 1]
     ids = {ref.topic_id for ref in wanted if ref.name is None}
-    # Given by their name and by their id too.
+    # Named by name and by id.
     doubles: dict[bytes, str] = {}
     for ref in once:
         if ref.name is not None and ref.topic_id == ZERO_UUID:
@@ -444,7 +447,7 @@ def _named_once(
 
 
 def _find(metadata: ClusterMetadata, ref: TopicRef) -> Topic:
-    """The topic that may be deleted."""
+    """The topic to delete. AdminError if it may not be deleted."""
     if ref.name is not None and ref.topic_id != ZERO_UUID:
         raise AdminError(
             ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."

@@ -1,2 +1,2 @@
-"""Quotas: rates that clients and addresses are held to, and how long whoever exceeds one has to
-wait."""
+"""Quotas: limits of the rates of clients and addresses, and the throttle time of a client that
+exceeds one."""

@@ -27,7 +27,7 @@ class QuotaKey(StrEnum):
     CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 
-#: Those of users and client ids.
+#: The quotas of users and client ids.
 CLIENT_KEYS = (
     QuotaKey.PRODUCER_BYTE_RATE,
     QuotaKey.CONSUMER_BYTE_RATE,
@@ -37,30 +37,30 @@ CLIENT_KEYS = (
 
 
 def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
-    """The entity of some pairs; of two of one type the last one counts, as in Kafka."""
+    """The entity of some pairs; of two pairs of one type the last one counts, as in Kafka."""
     return tuple(sorted(dict(pairs).items()))
 
 
-#: In the place of a user or a client id: quota and usage are of the other one alone. No name is
+#: In place of a user or a client id: the quota and the usage are of the other one only. No name is
 #: empty.
 ANY = ""
 
-#: Whoever used nothing for so long is forgotten.
+#: The usage of a client is dropped after this time without usage.
 _INACTIVE_MS = 3_600_000
 
-#: Users and client ids whose usage is known, and characters of their names, at most. Those that
-#: have used nothing for longest are forgotten beyond that, as if they were new.
+#: The most users and client ids whose usage is kept, and the most characters of their names. Beyond
+#: that, those with the oldest usage are dropped, as if they were new.
 _USAGES_MAX = 20_000
 _CHARACTERS_MAX = 4_000_000
 
 
-#: What a rate is measured with.
+#: The measure of a rate.
 U = TypeVar("U")
 
 
 class Applied(NamedTuple):
-    """The quota that holds for a client, infinite for none, and the client whose usage counts: ANY
-    in `user` or `client_id` sums up."""
+    """The quota that applies to a client, infinite if there is none, and the client to whose usage
+    it applies: with ANY in `user` or `client_id`, the usage of all of them together."""
 
     limit: float
     user: str
@@ -77,24 +77,24 @@ class _Entry(Generic[U]):
 
 
 class ClientQuotas(Generic[U]):
-    """The quotas of one key, by user and client id, with what is used of them."""
+    """The quotas of one key, by user and client id, and their usage."""
 
     def __init__(self, new_usage: Callable[[], U]) -> None:
         self._new_usage = new_usage
-        #: By (user, client id): None is the default of the type, ANY that the entity has no such
-        #: type.
+        #: By (user, client id): None is the default of the type, ANY means that the entity does not
+        #: have the type.
         self._limits: dict[tuple[str | None, str | None], float] = {}
-        #: (of a user, of a client id) of the quotas that there are.
+        #: The (has a user, has a client id) of the existing quotas.
         self._kinds: set[tuple[bool, bool]] = set()
         self._usages: dict[tuple[str, str], _Entry[U]] = {}
         self._characters = 0
 
     def __bool__(self) -> bool:
-        """True if anybody has a quota: the usage of all clients counts then (Q-02)."""
+        """True if there is a quota: then the usage of all clients is counted (Q-02)."""
         return bool(self._limits)
 
     def update(self, entity: QuotaEntity, limit: float | None) -> None:
-        """Set the quota of an entity; None removes it. What was used goes on to count."""
+        """Set the quota of an entity; None removes it. The usage is kept."""
         names = dict(entity)
         key = names.get(USER, ANY), names.get(CLIENT_ID, ANY)
         if limit is None:
@@ -104,9 +104,9 @@ class ClientQuotas(Generic[U]):
         self._kinds = {(user != ANY, client_id != ANY) for user, client_id in self._limits}
 
     def find(self, user: str, client_id: str) -> Applied | None:
-        """The most special quota that holds for a client; None if there is none (Q-01).
+        """The most specific quota that applies to a client; None if there is none (Q-01).
 
-        Clients without a name of theirs have the quotas of the default only.
+        Only the default quotas apply to clients without a name.
         """
         limits = self._limits
         for named_user, counted_user in ((user, user), (None, user), (ANY, ANY)):
@@ -122,8 +122,8 @@ class ClientQuotas(Generic[U]):
         return None
 
     def applied(self, user: str, client_id: str) -> Applied:
-        """The quota that applies (see `find`); without one, no limit, and the usage that a later
-        quota will find (Q-02)."""
+        """The quota that applies (see `find`); without one, no limit, and the usage to which a
+        later quota would apply (Q-02)."""
         found = self.find(user, client_id)
         if found is not None:
             return found
@@ -141,7 +141,7 @@ class ClientQuotas(Generic[U]):
             entry = _Entry(self._new_usage(), now_ms)
         entry.used_ms = now_ms
         entry.limited = applied.limit < inf
-        # Whoever used it last is at the end.
+        # The most recently used is at the end.
         self._usages[key] = entry
         self._forget_inactive(now_ms)
         return entry.usage
@@ -157,7 +157,7 @@ class ClientQuotas(Generic[U]):
             self._characters -= len(key[0]) + len(key[1])
 
     def usages(self) -> Iterator[tuple[str, str, U]]:
-        """(user, client id, usage) of those that have a quota, ANY where usage is summed up."""
+        """(user, client id, usage) of those with a quota, ANY where usage is summed up."""
         for (user, client_id), entry in self._usages.items():
             if entry.limited:
                 yield user, client_id, entry.usage

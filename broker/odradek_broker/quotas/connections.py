@@ -1,7 +1,6 @@
-"""Limits of connections: how many there may be, of one address too, and how many may come per
-second.
+"""Limits of connections: their number, also for one address, and their rate.
 
-The answers are for whoever accepts connections; nothing here touches one (KIP-402, KIP-612).
+The server that accepts connections asks; this module has no connections itself (KIP-402, KIP-612).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from odradek_broker.quotas.client_quotas import ANY, CLIENT_ID, ClientQuotas, qu
 from odradek_broker.quotas.rates import SampledRate, Windows
 from odradek_protocol.settings import INT32_MAX
 
-#: A limit of 0 lets one window pass between two connections, as Kafka does.
+#: The rate for a limit of 0: one window passes between two connections, as in Kafka.
 _LEAST_RATE = 1e-9
 
 
@@ -32,7 +31,8 @@ class Admission(NamedTuple):
 
 
 class ConnectionQuotas:
-    """Counts connections. `settings` gives the present ones; `windows` are those of all quotas."""
+    """Counts connections. `settings` returns the present settings; `windows` are those of all
+    quotas."""
 
     def __init__(
         self, clock: Clock, windows: Windows, settings: Callable[[], BrokerConfig]
@@ -41,22 +41,22 @@ class ConnectionQuotas:
         self._windows = windows
         self._settings = settings
         self._counts: dict[str, int] = {}
-        #: By address; those of clients do, as if an address were a client id.
+        #: The rates of addresses, kept like those of clients, with the address as the client id.
         self._rates = ClientQuotas(lambda: SampledRate(windows))
         self._all = SampledRate(windows)
         self._by_listener: dict[str, SampledRate] = {}
         self._overrides: tuple[str, dict[str, int]] = ("", {})
-        #: When the next may be accepted, by listener; "" stands for all of them.
+        #: The time of the next connection, by listener; "" stands for all of them.
         self._accept_at_ms: dict[str, int] = {}
 
     def update(self, address: str | None, limit: float | None) -> None:
-        """Set how many connections may come per second from an address; None is any other one, and
-        a limit of None the end of it."""
+        """Set the limit of connections per second from an address, None for any other address; a
+        limit of None removes it."""
         name = None if address is None else _address_of(address)
         self._rates.update(quota_entity([(CLIENT_ID, name)]), limit)
 
     def admit(self, host: str, listener: str = "") -> Admission:
-        """Count an accepted connection if it may stay; call `closed` at its end."""
+        """Count an accepted connection if it may stay; `closed` is to be called at its end."""
         address = _address_of(host)
         now_ms = self._clock.monotonic_ms()
         self._count_all(now_ms, listener)
@@ -79,8 +79,8 @@ class ConnectionQuotas:
             self._counts.pop(address, None)
 
     def pause_ms(self, listener: str = "") -> int:
-        """The time for which a listener must not accept connections, because too many came to it,
-        or to all listeners (max.connection.creation.rate)."""
+        """The time for which a listener must not accept connections, because there were too many at
+        this listener, or at all listeners (max.connection.creation.rate)."""
         at_ms = max(self._accept_at_ms.get("", 0), self._accept_at_ms.get(listener, 0))
         return max(at_ms - self._clock.monotonic_ms(), 0)
 
@@ -100,8 +100,7 @@ class ConnectionQuotas:
         self._accept_at_ms[listener] = now_ms + min(throttle_ms, self._windows.size_ms)
 
     def _throttle_ms(self, address: str, now_ms: int) -> int:
-        """The time for which an address must not connect; a connection that is refused for that
-        does not count."""
+        """The time for which an address must not connect; a refused connection does not count."""
         applied = self._rates.find(ANY, address) if self._rates else None
         if applied is None:
             return 0
@@ -124,5 +123,5 @@ def _address_of(host: str) -> str:
     try:
         return plain_address(host.partition("%")[0])
     except ValueError:
-        # A name, as in a simulated network.
+        # A host name, as in a simulated network.
         return host

@@ -1,4 +1,4 @@
-"""The quotas of this broker's clients: one manager for each rate that there are quotas of.
+"""The quotas of this broker's clients: one manager for each rate that quotas may limit.
 
 A manager without quotas is None, so that a broker without any pays one comparison for each request.
 """
@@ -16,7 +16,7 @@ from odradek_broker.request import RequestContext
 
 
 class QuotaType(StrEnum):
-    """The limited quantities, in the words of Kafka's metrics."""
+    """The limited quantities, with the names of Kafka's metrics."""
 
     PRODUCE = "Produce"
     FETCH = "Fetch"
@@ -41,7 +41,8 @@ class RateQuota:
         self._throttle_max_ms = throttle_max_ms
 
     def record(self, context: RequestContext, amount: float) -> int:
-        """Count what a client uses, and throttle its request if that is too much; milliseconds."""
+        """Count the usage of a client; returns the throttle time of its request, in
+        milliseconds."""
         applied = self.quotas.applied(context.user, context.client_id or "")
         now_ms = self._clock.monotonic_ms()
         usage = self.quotas.usage(applied, now_ms)
@@ -51,15 +52,14 @@ class RateQuota:
         return throttle_ms
 
     def record_only(self, context: RequestContext, amount: float) -> None:
-        """Count what a client uses: its next request is throttled for it. A negative amount takes
-        back what was counted."""
+        """Count the usage of a client, for which its next request is throttled. A negative amount
+        undoes an earlier one."""
         applied = self.quotas.applied(context.user, context.client_id or "")
         now_ms = self._clock.monotonic_ms()
         self.quotas.usage(applied, now_ms).record(amount, now_ms)
 
     def most_at_once(self, context: RequestContext) -> float:
-        """The most that a client may use at once if it has used nothing; more is throttled in any
-        case."""
+        """The largest amount that is not throttled for a client without earlier usage."""
         applied = self.quotas.applied(context.user, context.client_id or "")
         return applied.limit * self._windows.whole_s
 
@@ -80,7 +80,7 @@ class MutationQuota:
         self._clock = clock
 
     def take(self, context: RequestContext, mutations: int, *, strict: bool) -> bool:
-        """See `QuotaManagers.mutations`."""
+        """Take mutations from the quota; see `QuotaManagers.mutations`."""
         applied = self.quotas.applied(context.user, context.client_id or "")
         now_ms = self._clock.monotonic_ms()
         bucket = self.quotas.usage(applied, now_ms)
@@ -95,22 +95,22 @@ class MutationQuota:
         return not (strict and throttle_ms)
 
 
-#: Takes so many mutations of a controller, which are partitions created or deleted, from the quota
-#: of a client; whether they may be made.
+#: Takes this number of mutations (partitions created or deleted) from the quota of a client; false
+#: if they must not be made.
 TakeQuota = Callable[[int], bool]
 
 
-#: For `QuotaManagers.mutations`: no version of the request knows the error.
+#: The argument for `QuotaManagers.mutations` of requests that know the error in no version.
 NEVER_STRICT = 2**15
 
 
 def unlimited(_: int) -> bool:
-    """The mutation quota of a client without one: it admits everything."""
+    """The mutation quota of a client without one: every mutation is allowed."""
     return True
 
 
 class QuotaManagers:
-    """All of them. Those without a quota are None.
+    """The managers of all quotas. A manager without a quota is None.
 
     `windows` is for rates, `mutation_windows` for the mutations of a controller.
     """
@@ -130,16 +130,17 @@ class QuotaManagers:
         self.controller_mutation: MutationQuota | None = None
 
     def update(self, entity: QuotaEntity, key: str, limit: float | None) -> None:
-        """Set a quota of users or client ids, None for its end."""
+        """Set a quota of users or client ids; None removes it."""
         manager = self._all[QuotaKey(key)]
         manager.quotas.update(entity, limit)
         in_use = manager if manager.quotas else None
         setattr(self, _ATTRIBUTES[manager.kind], in_use)
 
     def mutations(self, context: RequestContext, strict_since: int) -> TakeQuota:
-        """The quota of a client's mutations; its request is throttled once it is used up (KIP-599).
+        """The quota of a client's mutations; when it is exhausted, the request is throttled
+        (KIP-599).
 
-        In versions below `strict_since` they always may, since they do not know the error.
+        In versions below `strict_since`, which do not know the error, mutations are always allowed.
         """
         manager = self.controller_mutation
         if manager is None:
@@ -148,7 +149,7 @@ class QuotaManagers:
         return lambda mutations: manager.take(context, mutations, strict=strict)
 
     def in_use(self) -> Iterator[RateQuota]:
-        """The managers of rates that have a quota."""
+        """The managers with a quota."""
         for manager in (self.produce, self.fetch, self.request):
             if manager is not None:
                 yield manager

@@ -1,6 +1,6 @@
-"""Usage over time, as Kafka measures it: rates over sampled windows, and a token bucket.
+"""Measures of usage over time, as in Kafka: rates over sampled windows, and a token bucket.
 
-Numbers in, numbers out: the quota and the time are given with each question.
+All functions are pure: quota and time are arguments of each call.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Windows:
 
     @property
     def whole_s(self) -> float:
-        """The seconds of the complete windows: the share of its quota for a client that used
-        nothing."""
+        """The seconds of the complete windows: in this time a client without earlier usage may use
+        its quota at once."""
         return (self.count - 1) * self.size_ms / 1000
 
 
@@ -42,7 +42,7 @@ class SampledRate:
         self._samples: deque[_Sample] = deque(maxlen=windows.count + 1)
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Count what is used now; a negative amount takes back what was counted at this time."""
+        """Count an amount that is used at this time; a negative amount undoes an earlier one."""
         samples = self._samples
         if not samples or now_ms - samples[-1].start_ms >= self._windows.size_ms:
             samples.append(_Sample(now_ms, now_ms))
@@ -56,7 +56,7 @@ class SampledRate:
         return sum(sample.total for sample in self._samples) / (span_ms / 1000)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """The time until the rate is down at `limit` if nothing is used, in ms; 0 if it is not
+        """The time until the rate falls to `limit` without further usage, in ms; 0 if it is not
         above."""
         span_ms = self._span_ms(now_ms)
         rate = sum(sample.total for sample in self._samples) / (span_ms / 1000)
@@ -65,8 +65,8 @@ class SampledRate:
         return floor((rate - limit) / limit * span_ms + 0.5)
 
     def _span_ms(self, now_ms: int) -> int:
-        """The time that the samples stand for: never less than all whole windows, so that the first
-        moments of a client are no enormous rate."""
+        """The time that the samples cover: at least all complete windows, so that the first usage
+        of a client is not counted as a very high rate."""
         samples, windows = self._samples, self._windows
         expired_ms = now_ms - windows.count * windows.size_ms
         while samples and samples[0].last_ms <= expired_ms:
@@ -77,10 +77,10 @@ class SampledRate:
 
 
 class TokenBucket:
-    """Tokens that come back at the quota's rate; the bucket holds as many as all windows bring
-    (KIP-599).
+    """Tokens that are refilled at the rate of the quota; the capacity of the bucket is that of all
+    windows (KIP-599).
 
-    It begins full, and may be overdrawn once: who finds it below zero has to wait.
+    The bucket begins full, and may fall below zero once: after that, clients have to wait.
     """
 
     __slots__ = ("_tokens", "_updated_ms", "_windows")
@@ -95,7 +95,7 @@ class TokenBucket:
         self._tokens = self._refilled(rate, now_ms) - tokens
 
     def throttle_ms(self, rate: float, now_ms: int) -> int:
-        """The time until the bucket is at zero again, in ms; 0 if it is not below."""
+        """The time until the bucket is at zero again, in ms; 0 if it is not below zero."""
         tokens = self._refilled(rate, now_ms)
         self._tokens = tokens
         return 0 if tokens >= 0 else floor(-tokens / rate * 1000 + 0.5)

@@ -1,4 +1,4 @@
-"""ACLs, and the index in which those of a resource are found (KIP-11, KIP-290)."""
+"""ACLs, and the index by which the ACLs of a resource are found (KIP-11, KIP-290)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Acl(NamedTuple):
 
 @dataclass(frozen=True)
 class AclFilter:
-    """Which ACLs are meant. None and ANY fit everything; PatternType.MATCH: what holds for
+    """A filter of ACLs. None and ANY match everything; PatternType.MATCH: the ACLs that apply to
     `name`."""
 
     resource_type: AclResourceType = AclResourceType.ANY
@@ -72,7 +72,7 @@ class AclFilter:
 
 @lru_cache(maxsize=4096)
 def plain_host(host: str) -> str:
-    """An address in one form, however it is written: Java writes IPv6 with all its zeros."""
+    """An address in its normal form: Java writes all zeros of an IPv6 address."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -88,14 +88,15 @@ Bucket = dict[str, list[Acl]]
 
 @dataclass
 class _OfType:
-    """The ACLs of one type of resource, by name. `lengths`: of prefixes, with how many have it."""
+    """The ACLs of one type of resource, by name. `lengths`: the lengths of prefixes, with the
+    number of prefixes of each."""
 
     literal: dict[str, Bucket] = field(default_factory=dict)
     prefixed: dict[str, Bucket] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
 
     def buckets(self, name: str) -> Iterator[Bucket]:
-        """The buckets of the ACLs that apply to a name, in no meaningful order."""
+        """The buckets of the ACLs that apply to a name, in no particular order."""
         for literal in {name, WILDCARD}:
             found = self.literal.get(literal)
             if found is not None:
@@ -134,13 +135,13 @@ class _OfType:
 
 
 class AclIndex:
-    """All ACLs. Changed by replaying records only (D4)."""
+    """All ACLs. Only the replay of records changes them (D4)."""
 
     def __init__(self) -> None:
         self._by_id: dict[bytes, Acl] = {}
         self._ids: dict[Acl, bytes] = {}
         self._types: dict[AclResourceType, _OfType] = {}
-        #: Raised with every change.
+        #: Grows with every change.
         self.version = 0
 
     def __len__(self) -> int:
@@ -154,7 +155,7 @@ class AclIndex:
         return acl_id in self._by_id
 
     def add(self, acl_id: bytes, acl: Acl) -> None:
-        """ValueError if the id or the ACL is there already."""
+        """Add an ACL. ValueError if the id or the ACL exists already."""
         if acl_id in self._by_id or acl in self._ids:
             raise ValueError(f"the ACL {acl} is created twice")
         self.version += 1
@@ -163,19 +164,19 @@ class AclIndex:
         self._types.setdefault(acl.resource_type, _OfType()).add(acl)
 
     def remove(self, acl_id: bytes) -> None:
-        """KeyError if no ACL has this id."""
+        """Remove an ACL. KeyError if no ACL has this id."""
         acl = self._by_id.pop(acl_id)
         self.version += 1
         del self._ids[acl]
         self._types[acl.resource_type].remove(acl)
 
     def buckets(self, kind: AclResourceType, name: str) -> Iterator[Bucket]:
-        """The ACLs that hold for a resource."""
+        """The ACLs that apply to a resource."""
         found = self._types.get(kind)
         return iter(()) if found is None else found.buckets(name)
 
     def of_type(self, kind: AclResourceType) -> Iterator[Acl]:
-        """All of one type of resource."""
+        """All ACLs of one type of resource."""
         found = self._types.get(kind, _OfType())
         for held in (found.literal, found.prefixed):
             for bucket in held.values():
@@ -183,7 +184,7 @@ class AclIndex:
                     yield from acls
 
     def matching(self, wanted: AclFilter) -> list[tuple[bytes, Acl]]:
-        """(id, ACL) of those that a filter means, oldest first."""
+        """(id, ACL) of the ACLs that match a filter, oldest first."""
         return [(acl_id, acl) for acl_id, acl in self._by_id.items() if wanted.fits(acl)]
 
     @property

@@ -1,9 +1,9 @@
-"""Authorization (rules A-01 to A-20): the protocol of an authorizer, and the one that allows
+"""Authorization (rules A-01 to A-20): the protocol of an authorizer, and the authorizer that allows
 everything.
 
-Handlers ask before they look a resource up, so that its existence does not leak (A-20). What
-implements `Authorizer` knows principals, patterns and implied rights; handlers name only the right
-that an operation needs.
+Handlers ask before they look a resource up, so that its existence does not leak (A-20).
+Implementations of `Authorizer` know principals, patterns and implied rights; handlers name only the
+right that an operation needs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Operation = AclOperation
 
 
 class Resource(NamedTuple):
-    """A resource; the cluster has the name that Kafka gives it."""
+    """A resource; the name of the cluster is the one in Kafka."""
 
     type: ResourceType
     name: str
@@ -53,7 +53,7 @@ def denial(operation: Operation, resource: Resource) -> str:
 
 
 class Authorizer(Protocol):
-    """Decides on requests. It is asked once per right and request, and must answer at once."""
+    """The decisions about requests. Called once per right and request; it must answer at once."""
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
         """True if the sender of this request may do the operation. Denials go to the audit log."""
@@ -62,8 +62,8 @@ class Authorizer(Protocol):
     def would_allow(
         self, context: RequestContext, operation: Operation, resource: Resource, /
     ) -> bool:
-        """The same where the answer of the request leaves something out, or another right would do:
-        that is no denial that anybody has to hear of."""
+        """The same decision without a line in the audit log, for answers that leave something out,
+        or where another right is enough."""
         ...
 
     def allows_any(
@@ -74,7 +74,7 @@ class Authorizer(Protocol):
 
 
 class AllowEverything:
-    """The authorizer where none is configured (A-19)."""
+    """The authorizer if none is configured (A-19)."""
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
         """Always true."""
@@ -94,7 +94,7 @@ class AllowEverything:
 
 
 ALLOW_EVERYTHING = AllowEverything()
-#: What the APIs of ACLs say then.
+#: The error message of the ACL APIs in that case.
 NO_AUTHORIZER = "No Authorizer is configured. (authorizer.class.name)"
 
 
@@ -106,7 +106,8 @@ _NO_TOPICS: frozenset[str] = frozenset()
 def hidden_topics(
     authorizer: Authorizer, context: RequestContext, names: Iterable[str]
 ) -> frozenset[str]:
-    """The topics that an answer about all of them leaves out: this client may not describe them."""
+    """The topics that an answer about all topics leaves out, because this client may not describe
+    them."""
     if authorizer is ALLOW_EVERYTHING:
         return _NO_TOPICS
     return frozenset(
@@ -126,10 +127,10 @@ def visible_topics(
 def denied_topics(
     authorizer: Authorizer, context: RequestContext, operation: Operation, names: Iterable[str]
 ) -> frozenset[str]:
-    """The topics that this client may not do the operation on, each asked for once.
+    """The topics on which this client may not do the operation, each checked once.
 
-    `names` is not even looked at where everything is allowed: requests with many partitions, Fetch
-    above all, pay nothing for an authorizer that is not there.
+    `names` is not read if everything is allowed, so that without an authorizer requests with many
+    partitions, such as Fetch, cost nothing more.
     """
     if authorizer is ALLOW_EVERYTHING:
         return _NO_TOPICS
@@ -150,13 +151,14 @@ _CONFIGS_DENIED = {
 def may_use_configs(
     authorizer: Authorizer, context: RequestContext, operation: Operation, resource: Resource
 ) -> ErrorCode:
-    """The error for a client without DESCRIBE_CONFIGS or ALTER_CONFIGS on the resource (A-18)."""
+    """The error for a client without DESCRIBE_CONFIGS or ALTER_CONFIGS on the resource, else NONE
+    (A-18)."""
     if authorizer.allows(context, operation, resource):
         return ErrorCode.NONE
     return _CONFIGS_DENIED[resource.type]
 
 
-#: Operations on each kind of resource, of which clients may be told (KIP-430).
+#: The operations on each kind of resource that are told to clients (KIP-430).
 _OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
         *(Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER),
@@ -171,7 +173,7 @@ _OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
         *(Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE),
     ),
 }
-#: The answer to a client that did not ask for its operations.
+#: The answer to a client that did not request its operations.
 UNKNOWN_OPERATIONS = -(2**31)
 
 
@@ -195,27 +197,28 @@ def cluster_operations(authorizer: Authorizer, context: RequestContext) -> int:
 
 
 def may_create_topic(authorizer: Authorizer, context: RequestContext, name: str) -> bool:
-    """CREATE on the cluster, or on a topic of this name (A-11, A-17)."""
+    """True with CREATE on the cluster, or on a topic of this name (A-11, A-17)."""
     return authorizer.would_allow(context, Operation.CREATE, CLUSTER) or authorizer.allows(
         context, Operation.CREATE, topic(name)
     )
 
 
 def may_fetch_as(authorizer: Authorizer, context: RequestContext, replica_id: int) -> bool:
-    """CLUSTER_ACTION for fetches of followers; consumers have replica id -1 (A-09)."""
+    """True with CLUSTER_ACTION for fetches of followers; consumers have replica id -1 (A-09)."""
     return replica_id < 0 or authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER)
 
 
 def may_write_idempotently(authorizer: Authorizer, context: RequestContext) -> bool:
-    """IDEMPOTENT_WRITE, or WRITE on any topic: for a producer id without a transactional id
-    (A-04)."""
+    """True with IDEMPOTENT_WRITE, or WRITE on any topic: for a producer id without a transactional
+    id (A-04)."""
     return authorizer.would_allow(
         context, Operation.IDEMPOTENT_WRITE, CLUSTER
     ) or authorizer.allows_any(context, Operation.WRITE, ResourceType.TOPIC)
 
 
 def may_write_markers(authorizer: Authorizer, context: RequestContext) -> bool:
-    """ALTER, for tools that end a hanging transaction, or CLUSTER_ACTION, for brokers (A-08)."""
+    """True with ALTER, for tools that end a hanging transaction, or CLUSTER_ACTION, for brokers
+    (A-08)."""
     return authorizer.would_allow(context, Operation.ALTER, CLUSTER) or authorizer.allows(
         context, Operation.CLUSTER_ACTION, CLUSTER
     )

@@ -1,8 +1,8 @@
-"""The name in a certificate, as Java writes it (RFC 2253): what ssl.principal.mapping.rules and
-ACLs see.
+"""The name in a certificate, in the form that Java writes (RFC 2253), for
+ssl.principal.mapping.rules and ACLs.
 
-Read from the DER bytes, because Python's `ssl` tells neither the object ids nor the kinds of
-strings.
+The name is read from the DER bytes, because Python's `ssl` has neither the object ids nor the types
+of strings.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _SEQUENCE, _SET, _OID, _VERSION = 0x30, 0x31, 0x06, 0xA0
-#: The attributes that have a keyword in RFC 2253; all others are written by object id, in hex.
+#: The attributes with a keyword in RFC 2253; all others are written with their object id, in hex.
 _KEYWORDS = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -22,7 +22,8 @@ _KEYWORDS = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-#: By the tags of strings that Java writes as text; it writes those of others in hex.
+#: The encodings, by tag, of the types of strings that Java writes as text; others are written in
+#: hex.
 _ENCODINGS = {
     12: "utf-8",
     19: "ascii",
@@ -35,18 +36,18 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 class CertificateError(ValueError):
-    """Bytes that are no certificate."""
+    """Bytes that are no valid certificate."""
 
 
 def subject_name(certificate: bytes) -> str:
-    """The subject of a certificate in DER, last attribute first. CertificateError."""
+    """The subject of a certificate in DER, last attribute first. Raises CertificateError."""
     try:
         (_, whole, _), *_ = _elements(certificate)
         (_, signed, _), *_ = _elements(whole)
         fields = [(tag, body) for tag, body, _ in _elements(signed)]
         if fields[0][0] == _VERSION:
             del fields[0]
-        # Serial number, algorithm, issuer, validity, subject.
+        # The fields before the subject: serial number, algorithm, issuer, validity.
         tag, subject = fields[4]
         if tag != _SEQUENCE:
             raise CertificateError("the subject of a certificate is no name")
@@ -57,7 +58,7 @@ def subject_name(certificate: bytes) -> str:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """(tag, content, whole element) of each in a row."""
+    """(tag, content, whole element) of each element in a sequence."""
     position = 0
     while position < len(data):
         start, tag, size = position, data[position], data[position + 1]
@@ -92,7 +93,7 @@ def _escape(text: str) -> str:
     escaped = "".join(
         "\\00" if char == "\0" else f"\\{char}" if char in _ESCAPED else char for char in text
     )
-    # Blanks at both ends count, and have to be seen.
+    # Blanks at both ends are significant, so they are escaped.
     body = escaped.strip(" ")
     if not body:
         return "\\ " * len(escaped)

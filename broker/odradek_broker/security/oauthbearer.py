@@ -1,8 +1,8 @@
 """OAUTHBEARER at a listener: tokens that are signed with the keys of a JWKS, and tokens without a
 signature for development (KIP-255, KIP-768).
 
-A token that is refused is answered by a challenge that says so, and ends the exchange with what the
-client says then (RFC 7628, section 3.2.3).
+The answer to a refused token is a challenge with the error; the exchange ends with the client's
+next message (RFC 7628, section 3.2.3).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek_broker.security.sasl import Authenticated, Challenge, Exchange, Ref
 from odradek_protocol.sasl.errors import SaslMessageError
 from odradek_protocol.sasl.oauthbearer import ABORT, parse_oauthbearer
 
-#: No token is longer; the largest receive size bounds it as well.
+#: The longest token; the largest receive size limits it as well.
 _TOKEN_CHARACTERS_MAX = 65_536
 _NAME_CHARACTERS_MAX = 1_024
 _INVALID = "invalid_token"
@@ -28,8 +28,8 @@ _INSUFFICIENT = "insufficient_scope"
 
 
 class TokenRefused(Exception):
-    """A token that is not taken. The text has nothing of it; `status` and `scope` are what the
-    client is told."""
+    """A token that is refused. The text contains nothing of the token; `status` and `scope` are
+    sent to the client."""
 
     def __init__(self, reason: str, status: str = _INVALID, scope: str = "") -> None:
         super().__init__(reason)
@@ -41,25 +41,25 @@ class Validator(Protocol):
     """Validates a token and finds its user."""
 
     def validate(self, token: str, /) -> Authenticated | Deferred[Authenticated | TokenRefused]:
-        """TokenRefused, raised at once or as the value that comes later."""
+        """The user of a token. TokenRefused, raised at once or as the value that comes later."""
         ...
 
 
 class OAuthBearerMechanism:
-    """OAUTHBEARER, with this validator."""
+    """OAUTHBEARER with a validator."""
 
     def __init__(self, validator: Validator) -> None:
         self._validator = validator
 
     def begin(self, host: str) -> Exchange:
-        """A client begins."""
+        """Begin the exchange of one client."""
         return _OAuthBearerExchange(self._validator)
 
 
 class _OAuthBearerExchange:
     def __init__(self, validator: Validator) -> None:
         self._validator = validator
-        #: After a token that was refused: what the client is told, and why.
+        #: After a refused token: the error for the client, and the reason.
         self._error = ""
         self._reason = ""
 
@@ -107,7 +107,7 @@ class _OAuthBearerExchange:
 
 
 def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:
-    """A claim that is a time, in seconds since 1970. TokenRefused for anything else."""
+    """A claim that is a time, in seconds since 1970; in ms. TokenRefused for any other value."""
     value = claims.get(name)
     if value is None:
         return None
@@ -128,7 +128,7 @@ def _user(claims: Mapping[str, Any], name: str) -> str:
 
 
 def _check_times(claims: Mapping[str, Any], now_ms: int, skew_ms: int) -> int:
-    """The time at which a token expires; TokenRefused if it is not valid now."""
+    """The time at which a token expires; TokenRefused if the token is not valid at present."""
     expires_ms = _time_ms(claims, "exp")
     begins_ms, issued_ms = _time_ms(claims, "nbf"), _time_ms(claims, "iat")
     if expires_ms is None:
@@ -162,7 +162,7 @@ class UnsecuredValidator:
         self._now_ms = now_ms
 
     def validate(self, token: str) -> Authenticated:
-        """TokenRefused."""
+        """The user of a token without a signature. Raises TokenRefused."""
         header, payload, signature = _parts(token)
         settings = self._settings
         if header.get("alg") != "none" or signature:
@@ -202,15 +202,16 @@ def _json(part: str) -> dict[str, Any]:
 
 
 class KeySource(Protocol):
-    """Where the keys are; see `odradek_broker.server.jwks`."""
+    """The source of keys; see `odradek_broker.server.jwks`."""
 
     def key(self, key_id: str | None, /) -> Any | Deferred[Any]:
-        """The key (a `jwt.PyJWK`) with this id, or the only one there is; None if there is none."""
+        """The key (a `jwt.PyJWK`) with this id, or the only key without one; None if there is
+        none."""
         ...
 
 
 class SignedValidator:
-    """Validates signatures and claims. `now_ms`: wall time. Wants the package PyJWT."""
+    """Validates signatures and claims. `now_ms`: wall time. Needs the package PyJWT."""
 
     def __init__(self, settings: SignedTokens, keys: KeySource, now_ms: Callable[[], int]) -> None:
         self._settings = settings
@@ -218,7 +219,8 @@ class SignedValidator:
         self._now_ms = now_ms
 
     def validate(self, token: str) -> Authenticated | Deferred[Authenticated | TokenRefused]:
-        """TokenRefused, or a Deferred where the keys have to be read first."""
+        """The user of a signed token. TokenRefused, or a Deferred if the keys have to be read
+        first."""
         header, _, _ = _parts(token)
         algorithm, key_id = header.get("alg"), header.get("kid")
         if algorithm not in self._settings.algorithms:
@@ -246,7 +248,7 @@ class SignedValidator:
         if key.algorithm_name and key.algorithm_name != algorithm:
             raise TokenRefused("it is signed by an algorithm that is not that of its key")
         try:
-            # Times are checked here, as all others, by the broker's clock.
+            # Times are checked in `_check_times`, by the broker's clock.
             claims = jwt.decode(
                 token,
                 key.key,

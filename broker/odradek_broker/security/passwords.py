@@ -13,13 +13,13 @@ import re
 from dataclasses import dataclass, field
 
 _SCHEME = "scrypt"
-#: 16 MiB and some 50 ms for each hash.
+#: Each hash takes 16 MiB and about 50 ms.
 LOG_COST = 14
 BLOCK_SIZE = 8
 PARALLELISM = 1
 SALT_BYTES = 16
 _KEY_BYTES = 32
-#: What a file may ask for: 256 MiB.
+#: The costs that a file may use: up to 256 MiB.
 _LOG_COST_RANGE = range(10, 19)
 _BLOCK_SIZE_MAX = 8
 _PARALLELISM_MAX = 4
@@ -30,7 +30,7 @@ _HASH = re.compile(
 
 
 class PasswordHashError(ValueError):
-    """A text that is no hash of a password. The message holds nothing of it."""
+    """A text that is no password hash. The message contains nothing of the text."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PasswordHash:
     parallelism: int = PARALLELISM
 
     def fits(self, password: str) -> bool:
-        """True if the hash is of this password. Takes tens of milliseconds and megabytes."""
+        """True if the hash is that of the password. Takes tens of milliseconds and megabytes."""
         return hmac.compare_digest(_derive(password, self), self.key)
 
     def __str__(self) -> str:
@@ -54,12 +54,12 @@ class PasswordHash:
 
 
 def hash_password(password: str, salt: bytes) -> PasswordHash:
-    """The hash to keep of a password; `salt`: SALT_BYTES at random."""
+    """The hash of a password; `salt`: SALT_BYTES random bytes."""
     return PasswordHash(salt, _derive(password, PasswordHash(salt, b"")))
 
 
 def parse_password_hash(text: str) -> PasswordHash:
-    """PasswordHashError says what is wrong."""
+    """The hash in a text. PasswordHashError with the problem."""
     found = _HASH.fullmatch(text)
     if found is None:
         raise PasswordHashError("it is not of the form scrypt$14$8$1$SALT$KEY")
@@ -92,6 +92,6 @@ def _derive(password: str, made: PasswordHash) -> bytes:
         r=made.block_size,
         p=made.parallelism,
         dklen=_KEY_BYTES,
-        # What it takes, and a little: OpenSSL refuses at exactly as much.
+        # The memory that it needs, and a little more: OpenSSL refuses the exact amount.
         maxmem=128 * made.block_size * (cost + made.parallelism + 2) + 1_048_576,
     )

@@ -1,10 +1,9 @@
-"""The users of PLAIN: those that the configuration names with their passwords, and those of a file
-with hashes.
+"""The users of PLAIN: users in the configuration, with their passwords, and users in a file, with
+hashes.
 
-A wrong password and an unknown user take the same time, in which nothing else waits: hashes are
-made beside the loop, one at a time, and the addresses that ask take turns. A password that was
-right is remembered by a keyed hash of it, so that a client that connects again costs nothing
-(A-44).
+A wrong password and an unknown user take the same time. Hashes are computed in another thread, one
+at a time, so that nothing else waits, and addresses take turns. A keyed hash of a correct password
+is kept, so that a client that connects again costs nothing (A-44).
 """
 
 from __future__ import annotations
@@ -27,39 +26,40 @@ from odradek_protocol.sasl.plain import parse_plain
 
 WRONG = "Authentication failed: Invalid username or password"
 BUSY = "too many passwords are waiting to be checked"
-#: Users of a file, and the characters of a name.
+#: The most users of a file, and the most characters of a name.
 _USERS_MAX = 100_000
 _NAME_CHARACTERS_MAX = 1_024
-#: Passwords that were right, and are remembered.
+#: The most correct passwords that are kept.
 _REMEMBERED_MAX = 10_000
-#: Passwords of one address that wait to be checked, and addresses; more are refused at once.
+#: The most passwords of one address that wait to be checked, and the most addresses; further ones
+#: are refused at once.
 _WAITING_MAX = 100
 _ADDRESSES_WAITING_MAX = 1_000
-#: No password is longer: what a hash takes depends on it.
+#: The longest password: the time for a hash depends on it.
 _PASSWORD_CHARACTERS_MAX = 1_024
 
 Work = Callable[[], None]
 Done = Callable[[Exception | None], None]
-#: Does the work beside the loop, and calls back on it with what ended the work.
+#: Runs the work in another thread, and calls back on the loop with its result.
 Beside = Callable[[Work, Done], None]
 
 
 class UsersFileError(ValueError):
-    """A file of users that cannot be used: line and problem."""
+    """An unusable file of users: line and problem."""
 
 
 def parse_users(text: str) -> dict[str, PasswordHash]:
-    """The users of a file: NAME:HASH in each line; empty lines and those with # at the beginning do
-    not count.
+    """The users of a file: NAME:HASH in each line; empty lines and lines that begin with # are
+    ignored.
 
-    UsersFileError.
+    Raises UsersFileError.
     """
     users: dict[str, PasswordHash] = {}
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
         if not line or line.startswith("#"):
             continue
-        # Hashes have no colon.
+        # Hashes contain no colon.
         name, colon, hashed = line.rpartition(":")
         if not colon or not name or len(name) > _NAME_CHARACTERS_MAX:
             raise UsersFileError(f"line {number} must be NAME:HASH")
@@ -75,17 +75,16 @@ def parse_users(text: str) -> dict[str, PasswordHash]:
 
 
 class _Queue:
-    """Work that waits for its turn: the addresses take turns, so that none holds up another for
-    long."""
+    """Work that waits: the addresses take turns, so that no address delays another for long."""
 
     def __init__(self, beside: Beside) -> None:
         self._beside = beside
-        #: By address, in the order of their turns.
+        #: The work by address, in the order of their turns.
         self._waiting: dict[str, deque[tuple[Work, Done]]] = {}
         self._running = False
 
     def add(self, host: str, work: Work, done: Done) -> bool:
-        """False if too much waits already."""
+        """Add work; False if too much work waits already."""
         own = self._waiting.get(host)
         if own is None:
             if len(self._waiting) >= _ADDRESSES_WAITING_MAX:
@@ -124,9 +123,9 @@ class PlainUsers:
         self._secret = secret
         self._queue = _Queue(beside)
         self._hashes: dict[str, PasswordHash] = {}
-        #: Name to the keyed hash of the password that was right.
+        #: The keyed hash of the correct password, by user.
         self._right: dict[str, bytes] = {}
-        #: For names that nobody has: of no password, and as costly as the others.
+        #: The hash for unknown users: of no password, and as costly as the others.
         self._nobody = PasswordHash(secret, secret)
 
     def knows(self, name: str) -> bool:
@@ -134,7 +133,7 @@ class PlainUsers:
         return name in self._passwords or name in self._hashes
 
     def use_hashes(self, hashes: Mapping[str, PasswordHash]) -> None:
-        """These are the users with hashes from now on."""
+        """Use these users with hashes from here on."""
         self._right.clear()
         self._hashes = dict(hashes)
         if self._hashes:
@@ -157,7 +156,7 @@ class PlainUsers:
         found: list[bool] = []
 
         def done(problem: Exception | None) -> None:
-            # The file may have changed meanwhile.
+            # The file may have changed in the meantime.
             right = found == [True] and held is not None and self._hashes.get(name) is held
             if right:
                 self._remember(name, seen)
@@ -177,13 +176,13 @@ class PlainUsers:
 
 
 class PlainMechanism:
-    """PLAIN, for these users."""
+    """PLAIN with these users."""
 
     def __init__(self, users: PlainUsers) -> None:
         self._users = users
 
     def begin(self, host: str) -> Exchange:
-        """A client begins."""
+        """Begin the exchange of one client."""
         return _PlainExchange(self._users, host)
 
 
@@ -210,6 +209,6 @@ class _PlainExchange:
     def _ended(self, name: str, right: bool) -> Step:
         if right:
             return Authenticated(name)
-        # Whatever a stranger sends as a name may be a password.
+        # Any text that an unauthenticated client sends as a name may be a password.
         who = f"a wrong password for user {name!r}" if self._users.knows(name) else "no such user"
         return Refused(f"PLAIN: {who}", WRONG)

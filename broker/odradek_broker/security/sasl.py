@@ -1,4 +1,4 @@
-"""SASL mechanisms as a listener sees them: an exchange of tokens that ends with a user, or with a
+"""The interface of SASL mechanisms: an exchange of tokens that ends with a user, or with a
 refusal."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from odradek_broker.deferred import Deferred
 
-#: Kafka's words where a client asks to be somebody else than it can show.
+#: Kafka's error message if a client requests another user than the authenticated one.
 OTHER_USER = (
     "Authentication failed: Client requested an authorization id that is different from username"
 )
@@ -16,15 +16,15 @@ OTHER_USER = (
 
 @dataclass(frozen=True)
 class Challenge:
-    """The exchange goes on: what the client is sent."""
+    """The exchange continues with this token for the client."""
 
     token: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Authenticated:
-    """The end: the client is this user. `expires_at_ms`: wall time at which what it showed
-    expires."""
+    """The end: the client is this user. `expires_at_ms`: the wall time at which its credentials
+    expire."""
 
     user: str
     token: bytes = field(default=b"", repr=False)
@@ -33,8 +33,8 @@ class Authenticated:
 
 @dataclass(frozen=True)
 class Refused:
-    """The end: why, for the log, which has no secret in it. `told`: what the client is told; None:
-    that its credentials are invalid, and nothing more."""
+    """The end: the reason, for the log, without any secret. `told`: the message for the client;
+    None: that its credentials are invalid."""
 
     reason: str
     told: str | None = None
@@ -47,7 +47,7 @@ class Exchange(Protocol):
     """An authentication of one client by one mechanism."""
 
     def step(self, token: bytes, /) -> Step | Deferred[Step]:
-        """Take the client's next token. Not called after the end."""
+        """Process the next token of the client. Not called after the end."""
         ...
 
 
@@ -55,5 +55,5 @@ class Mechanism(Protocol):
     """A mechanism of one listener."""
 
     def begin(self, host: str, /) -> Exchange:
-        """A client at this address begins."""
+        """Begin the exchange of a client at this address."""
         ...

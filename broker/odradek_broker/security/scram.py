@@ -1,8 +1,8 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 at a listener, with the credentials of the cluster metadata
 (KIP-84).
 
-An unknown user gets a made-up salt, always the same one while the broker runs, and is refused only
-after the proof: clients do not learn which users there are (A-45).
+An unknown user gets an invented salt, the same one while the broker runs, and is refused only after
+the proof, so that clients do not learn which users exist (A-45).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from odradek_protocol.sasl.scram import (
     ScramState,
 )
 
-#: Of a salt that is made up: as long as those that Kafka's tools make.
+#: The bytes of an invented salt: as many as in those of Kafka's tools.
 _SALT_BYTES = 26
 
 Credentials = Callable[[], Mapping[str, Mapping[ScramMechanism, ScramCredential]]]
@@ -37,7 +37,7 @@ Credentials = Callable[[], Mapping[str, Mapping[ScramMechanism, ScramCredential]
 class ScramUsers:
     """A SCRAM mechanism and the credentials of its users. `secret`: random bytes of this process.
 
-    `new_nonce`: printable, without commas, another one each time.
+    `new_nonce` returns a new nonce each time, printable and without commas.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ScramUsers:
         self.new_nonce = new_nonce
 
     def begin(self, host: str) -> Exchange:
-        """A client begins."""
+        """Begin the exchange of one client."""
         return _ScramExchange(self)
 
     def credential(self, user: str) -> ScramCredential | None:
@@ -61,7 +61,7 @@ class ScramUsers:
         return self._credentials().get(user, {}).get(self.mechanism)
 
     def made_up(self, user: str) -> ScramCredential:
-        """A credential that no password fits, for a user who has none. It looks like those of other
+        """A credential with no valid password, for an unknown user. It looks like those of other
         users."""
         name = self.mechanism.hash_name
         salt = hmac.digest(self._secret, b"salt" + user.encode(), name)
@@ -79,7 +79,7 @@ class _ScramExchange:
         self._users = users
         self._server = ScramServer(users.mechanism)
         self._user = ""
-        #: None: the user has none, or it is to be one of a delegation token.
+        #: None: the user has no credential, or requests one of a delegation token.
         self._credential: ScramCredential | None = None
 
     def step(self, token: bytes) -> Step:
@@ -97,7 +97,7 @@ class _ScramExchange:
         if first.authorization_id not in ("", first.username):
             return Refused(OTHER_USER, OTHER_USER)
         self._user = first.username
-        # There are no delegation tokens.
+        # Delegation tokens do not exist here.
         if first.extensions.get(TOKEN_AUTHENTICATION, "").lower() != "true":
             self._credential = self._users.credential(self._user)
         shown = self._credential or self._users.made_up(self._user)
@@ -107,7 +107,7 @@ class _ScramExchange:
         right = self._server.receive_final(token)
         name, user = self._users.mechanism.mechanism, self._user
         if self._credential is None:
-            # Whatever a stranger sends as a name may be a password.
+            # Any text that an unauthenticated client sends as a name may be a password.
             return Refused(f"{name}: no such user")
         if not right:
             return Refused(f"{name}: a wrong password for user {user!r}")

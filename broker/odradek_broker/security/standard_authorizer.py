@@ -1,8 +1,8 @@
 """Kafka's StandardAuthorizer: rights by the ACLs in the cluster's metadata (rules A-60 to A-66),
 and the audit log of its decisions.
 
-Clients decide how often they are denied, so the log has limits: a repeated line is written once in
-a while with the number of repetitions, and all lines of that time are counted.
+Clients can cause any number of denials, so the log is limited: a repeated line is written at
+intervals, with the number of repetitions, and the number of all lines is limited too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from odradek_protocol.acls import (
     PatternType,
 )
 
-#: Allowing one of these allows it too (A-20). Denials imply nothing.
+#: The operations each of which implies the permission for another one (A-20). Denials imply
+#: nothing.
 _IMPLIED_BY = {
     Operation.DESCRIBE: frozenset(
         {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
@@ -34,12 +35,12 @@ _IMPLIED_BY = {
 _DENIED_BY = {each: frozenset({each, Operation.ALL}) for each in Operation}
 _ALLOWED_BY = {each: _DENIED_BY[each] | _IMPLIED_BY.get(each, frozenset()) for each in Operation}
 
-#: Decisions that are kept, until an ACL changes. Longer names are no names of topics, and decided
-#: each time.
+#: The most decisions that are kept until an ACL changes. A name that is too long for a topic is
+#: decided each time.
 _DECISIONS_MAX = 20_000
 _NAME_MAX = 249
 
-#: Kafka asks for a topic of this name, to find out who may do everything.
+#: The name of the topic that Kafka checks to find out whether a user may do everything.
 _ANY_NAME = "hardcode"
 
 
@@ -57,8 +58,8 @@ _NO_ACLS_ALLOWED = Decision(True, "the resource has no ACLs (allow.everyone.if.n
 
 
 class StandardAuthorizer:
-    """`super_users`: principals that may do everything. `open_without_acls`: whether what has no
-    ACLs is everybody's."""
+    """Decides by ACLs. `super_users`: principals that may do everything. `open_without_acls`: true
+    if every user may use a resource without ACLs."""
 
     def __init__(
         self,
@@ -72,12 +73,12 @@ class StandardAuthorizer:
         self._super_users = frozenset(super_users)
         self._no_acls = _NO_ACLS_ALLOWED if open_without_acls else _NO_ACLS_DENIED
         self._audit = audit
-        #: Soft state, of one version of the ACLs.
+        #: Not stored; valid for one version of the ACLs.
         self._decisions: dict[tuple[str, str, int, int, str], Decision] = {}
         self._version = acls.version
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource, /) -> bool:
-        """Decide, and tell the audit log."""
+        """Decide, with a line in the audit log."""
         decision = self._decide(context, operation, resource)
         if not decision.allowed:
             self._tell(self._audit.denied, context, operation, resource, decision)
@@ -88,7 +89,7 @@ class StandardAuthorizer:
     def would_allow(
         self, context: RequestContext, operation: Operation, resource: Resource, /
     ) -> bool:
-        """Decide without logging a denial."""
+        """Decide without a line for a denial."""
         decision = self._decide(context, operation, resource)
         if decision.allowed and self._audit.tells_allowed:
             self._tell(self._audit.allowed, context, operation, resource, decision)
@@ -98,7 +99,7 @@ class StandardAuthorizer:
         self, context: RequestContext, operation: Operation, kind: ResourceType, /
     ) -> bool:
         """True if the sender may do the operation on some resource of this type: on a resource of
-        any name whatever, or by an ACL that no denial overrides (A-64)."""
+        any name, or by an ACL that no denial overrides (A-64)."""
         whole = Resource(kind, _ANY_NAME)
         if self.would_allow(context, operation, whole):
             return True
@@ -200,13 +201,13 @@ def _is_taken_away(pattern: PatternType, name: str, denied: set[tuple[PatternTyp
 
 log = structlog.get_logger("odradek.authorizer")
 
-#: Lines a minute about all clients.
+#: The most lines of all clients in a minute.
 _DENIED_LINES_MAX = 200
 _ALLOWED_LINES_MAX = 6_000
 
 
 class AuditLog:
-    """The log of denials, and with `logs_allowed` of permissions too. `now_ms`: a monotonic
+    """The log of denials, and with `logs_allowed` also of permissions. `now_ms`: a monotonic
     clock."""
 
     def __init__(self, now_ms: Callable[[], float], logs_allowed: Callable[[], bool]) -> None:
@@ -221,14 +222,14 @@ class AuditLog:
     def denied(
         self, principal: str, host: str, operation: str, resource: str, rule: str, request: str
     ) -> None:
-        """A request was denied something."""
+        """Log a denial."""
         decision = (principal, host, operation, _cut(resource), rule)
         self._denied.say("info", "denied", decision, _details(*decision, request))
 
     def allowed(
         self, principal: str, host: str, operation: str, resource: str, rule: str, request: str
     ) -> None:
-        """A request was allowed something."""
+        """Log a permission."""
         decision = (principal, host, operation, _cut(resource), rule)
         self._allowed.say("info", "allowed", decision, _details(*decision, request))
 
