@@ -1,8 +1,8 @@
-"""Deferred: an answer that is not there yet, without an event loop.
+"""Deferred: a value that arrives later, without an event loop.
 
 A core that cannot answer at once returns a `Deferred`; the code that finishes the work resolves it;
-the session that holds the connection sends what it was given. It is deliberately less than a
-future: one value, callbacks run at once, no cancellation.
+the session of the connection sends the value. A `Deferred` is deliberately less than a future: one
+value, callbacks run at once, no cancellation.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ _UNSET = object()
 class Deferred(Generic[T]):
     """A value that arrives once.
 
-    `abandon` is called when nobody waits for it any more, as its connection is gone. Whoever was to
-    resolve it may drop the work: at once through `on_abandon`, or later by `abandoned` (rule N-10).
+    `abandon` is called when nothing waits for the value any more, because the connection is closed.
+    The code that would resolve it may then drop the work: at once through `on_abandon`, or later by
+    `abandoned` (rule N-10).
     """
 
     __slots__ = ("_callbacks", "_value", "abandoned", "on_abandon")
 
     def __init__(self) -> None:
         self._value: object = _UNSET
-        # Nearly all have one callback, or are resolved before they get one.
+        # Nearly all have one callback, or are resolved before they get a callback.
         self._callbacks: list[Callable[[T], None]] | None = None
         self.abandoned = False
         self.on_abandon: Callable[[], None] | None = None
 
     @classmethod
     def of(cls, value: T) -> Deferred[T]:
-        """A resolved one."""
+        """A `Deferred` that is resolved."""
         deferred = cls()
         deferred.resolve(value)
         return deferred
@@ -43,13 +44,13 @@ class Deferred(Generic[T]):
         return self._value is not _UNSET
 
     def result(self) -> T:
-        """The value; RuntimeError before it is there."""
+        """The value; RuntimeError if it has not arrived."""
         if self._value is _UNSET:
             raise RuntimeError("the answer is not there yet")
         return self._value  # type: ignore[return-value]
 
     def resolve(self, value: T) -> None:
-        """Give the value, once; RuntimeError the second time."""
+        """Set the value, once; RuntimeError the second time."""
         if self._value is not _UNSET:
             raise RuntimeError("already answered")
         self._value = value
@@ -58,7 +59,7 @@ class Deferred(Generic[T]):
             callback(value)
 
     def then(self, callback: Callable[[T], None]) -> None:
-        """Call with the value: at once if it is there, otherwise when it comes."""
+        """Call with the value: at once if it has arrived, else when it does."""
         if self._value is not _UNSET:
             callback(self._value)  # type: ignore[arg-type]
         elif self._callbacks is None:
@@ -67,13 +68,13 @@ class Deferred(Generic[T]):
             self._callbacks.append(callback)
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
-        """A deferred of `function` of the value; abandoning it does not reach this one."""
+        """A deferred of `function` of the value; to abandon it does not abandon this one."""
         mapped: Deferred[U] = Deferred()
         self.then(lambda value: mapped.resolve(function(value)))
         return mapped
 
     def abandon(self) -> None:
-        """Nobody waits for the value any more."""
+        """Note that nothing waits for the value any more."""
         if not self.abandoned and not self.done:
             self.abandoned = True
             if self.on_abandon is not None:
@@ -81,7 +82,7 @@ class Deferred(Generic[T]):
 
 
 def gather(parts: Sequence[Deferred[T]]) -> Deferred[list[T]]:
-    """All values in the order of `parts`, when the last of them is there."""
+    """All values in the order of `parts`, when the last of them has arrived."""
     gathered: Deferred[list[T]] = Deferred()
     waiting = len(parts)
 

@@ -1,7 +1,7 @@
 """The node: metadata, partitions and coordinators of one broker, wired together.
 
-Handlers get the node and ask it; nothing here touches a socket, a clock or a file but through the
-seams, so that the simulator can run the very same object.
+Handlers use the parts of the node. The node uses sockets, clocks and files only through the seams,
+so that the simulator runs the same object.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager, MaintenanceReport, StartReport
 
-#: Nothing is deleted in the first moments of a broker, as in Kafka.
+#: No records are deleted in the first moments of a broker, as in Kafka.
 FIRST_RETENTION_MS = 30_000
 
 
 class _TopicsAtStart:
-    """See `KnownTopics`. The metadata log is opened before all others."""
+    """The topics for `KnownTopics` at the start. The metadata log is opened before all others."""
 
     def __init__(self, metadata_log: MetadataLog, metadata: ClusterMetadata) -> None:
         self._metadata_log = metadata_log
@@ -173,7 +173,7 @@ def _cleaner_settings(config: BrokerConfig) -> CleanerSettings:
 
 
 class Node:
-    """A broker without its sockets. Call `load` once, before anything else.
+    """A broker without its sockets. `load` has to be called once, before anything else.
 
     Every part is built from finished parts, from the metadata up to the transaction coordinator;
     handlers use the parts themselves.
@@ -194,15 +194,15 @@ class Node:
         cleaner: CleanerRunner | None = None,
         log_levels: LogLevels | None = None,
     ) -> None:
-        """`cleaner` compacts logs; by default in the background of `logs`. `log_levels`: those of
-        the broker's own log lines; None: another program writes them."""
+        """`cleaner` compacts logs, by default in the background of `logs`. `log_levels`: those of
+        the broker's log lines, None if another program writes the lines."""
         self.config, self.node_id, self.cluster_id = config, config.node_id, logs.cluster_id
         self.clock, self.scheduler, self.logs = clock, scheduler, logs
         self.metrics, self.faults, self._on_fatal = metrics, faults, on_fatal
         self.log_levels = log_levels or OthersLogLevels()
         self._advertised: dict[str, tuple[str, int]] = {}
         self.metadata = metadata = ClusterMetadata(config, randomness)
-        #: Handlers ask it before anything else (A-20).
+        #: Handlers ask the authorizer before anything else (A-20).
         self.authorizer = _new_authorizer(metadata, clock)
         self.quotas, self.connection_quotas = _new_quotas(metadata, clock)
         #: Recent events of groups, producer ids, transactional ids and partitions.
@@ -211,7 +211,7 @@ class Node:
         self.partition_history = History(clock.wall_ms)
         producers = ProducerRecorder(self.producer_history, lambda: logs.producer_expiration_ms)
         self.replicas = ReplicaManager(metadata, logs, clock, producers, request_flush, scheduler)
-        #: Called for every partition of every Produce and Fetch.
+        #: Called for every partition of each Produce and Fetch.
         self.partition = partition = self.replicas.partition
         self.groups = _new_groups(
             metadata, self.replicas, clock, scheduler, randomness, self.group_history
@@ -235,14 +235,14 @@ class Node:
             faults=faults,
             observer=TransactionRecorder(self.transaction_history, self.producer_history).record,
         )
-        #: Keeps batches back until their transaction is known to be open.
+        #: Delays batches until their transaction is known to be open.
         self.verification = _new_verification(metadata, self.transactions, clock, scheduler)
         self.fetch_sessions = _new_fetch_sessions(metadata, clock, randomness)
-        #: Of requests that wait for the disk or a coordinator.
+        #: The time-outs of requests that wait for the disk or a coordinator.
         self.request_timeouts = Timeouts(clock, scheduler)
         self.parked_fetches = ParkedFetches(self.request_timeouts)
         #: The bytes of responses that may still wait for slow peers. The first batch of a fetch is
-        #: sent regardless, since no consumer would make progress without it (D11).
+        #: sent in any case, since no consumer would make progress without it (D11).
         self.answer_room_bytes: Callable[[], int] = lambda: config.fetch_max_bytes
         self.cleaner = _new_cleaner(
             metadata, logs, clock, scheduler, CompactionRecorder(self.partition_history), cleaner
@@ -253,7 +253,7 @@ class Node:
     # --- Start and end ---
 
     def load(self) -> StartReport:
-        """Open what is on disk, replay the metadata, lead every partition.
+        """Open the logs on disk, replay the metadata, lead every partition.
 
         DataDirectoryError if the directory contradicts its own metadata.
         """
@@ -277,15 +277,15 @@ class Node:
         return report
 
     def _begin_transactions(self) -> None:
-        """Load the transaction coordinator under leader epochs of this start alone (T-57, T-58).
+        """Load the transaction coordinator under leader epochs of this start only (T-57, T-58).
 
-        Their coordinator asks for markers as soon as it has loaded, so it loads when those epochs
-        are durable, and in slices: until then it answers that it is loading.
+        The coordinator requests markers as soon as it is loaded, so it loads when those epochs are
+        durable, in slices: until then it answers that it is loading.
         """
         try:
             begun = self.metadata_log.commit(self.metadata.new_leader_epochs(TRANSACTIONS_TOPIC))
         except StorageError:
-            # A full disk: everything else is served, this is tried again.
+            # The disk is full: all other requests are served, and this is tried again.
             self.scheduler.call_later(REOPEN_INTERVAL_MS, self._begin_transactions)
             return
         begun.then(lambda _: self._load_transactions())
@@ -299,7 +299,7 @@ class Node:
             self.scheduler.call_later(0, self._continue_loading_transactions)
 
     def _config_at_start(self, topic: str) -> LogConfig:
-        """Settings are in the metadata log, which is opened before all others."""
+        """The settings of a topic's logs. The metadata log is opened first, and has them."""
         if topic == METADATA_TOPIC:
             return self.metadata_log.log_config()
         self.metadata_log.load()
@@ -307,7 +307,8 @@ class Node:
         return self.metadata.log_config(topic)
 
     def _directory_failed(self, directory: LogDirectory) -> None:
-        """Coordinate no more what is recorded in its partitions; end where none is left (L-42)."""
+        """Stop coordinating what is recorded in the partitions of a failed directory; stop the
+        broker if no directory is left (L-42)."""
         for shards, topic in (
             (self.groups.shards, OFFSETS_TOPIC),
             (self.transactions.shards, TRANSACTIONS_TOPIC),
@@ -319,22 +320,23 @@ class Node:
             self._on_fatal(f"all data directories have failed, the last one was {directory.path}")
 
     def set_advertised(self, addresses: Mapping[str, tuple[str, int]]) -> None:
-        """The (host, port) that clients are given, by the listener that they ask; known once the
-        sockets are bound (rule N-12)."""
+        """Set the (host, port) for clients by listener; known when the sockets are bound (rule
+        N-12)."""
         self._advertised = dict(addresses)
 
     def advertised_addresses(self) -> dict[str, tuple[str, int]]:
-        """The addresses that clients are told: (host, port) by the name of the listener; empty
-        before listeners are open."""
+        """The addresses for clients: (host, port) by the name of the listener; empty before
+        listeners are open."""
         return dict(self._advertised)
 
     def advertised(self, listener: str = "") -> tuple[str, int]:
-        """(host, port) for clients of a listener; of the first one for whoever came by none."""
+        """The (host, port) for clients of a listener; the first one for a request without a
+        listener."""
         found = self._advertised.get(listener)
         return found or next(iter(self._advertised.values()), ("", -1))
 
     def close(self) -> None:
-        """Close the coordinators, which answer parked requests (rule N-15), and compact no more."""
+        """Close the coordinators, which answer parked requests (rule N-15), and stop compaction."""
         self.cleaner.close()
         self.transactions.shards.close()
         self.groups.shards.close()
@@ -343,7 +345,7 @@ class Node:
     # --- Maintenance ---
 
     def maintain(self) -> MaintenanceReport:
-        """Do what is due of retention, compaction, deletion and expiry. Called about once a
+        """Carry out what is due of retention, compaction, deletion and expiry. Called about once a
         second."""
         now_ms = self.clock.monotonic_ms()
         wall_ms = self.clock.wall_ms()
@@ -375,6 +377,6 @@ class Node:
 
     def ensure_internal_topic(self, name: str) -> Deferred[None]:
         """Create an internal topic if it is missing; resolves when it may be used. StorageError if
-        it cannot be recorded."""
+        its records cannot be appended."""
         records = self.metadata.internal_topic_records(name)
         return self.metadata_log.commit(records) if records else self.metadata_log.durable()

@@ -1,15 +1,16 @@
 """Regular expressions in RE2's syntax, compiled to programs (rule G-117).
 
-Clients bring their own expressions (KIP-848, KIP-1152), and Python's matcher can be made to run for
-ages. A program (`Pattern`) cannot: it follows all alternatives at once, as in Thompson's
-construction, so that the time grows with the length of the text and of the program, and with
-nothing else. Back references and look-around, which need memory, do not exist in RE2 either. A name
-must match as a whole.
+Clients send their own expressions (KIP-848, KIP-1152), and some make Python's matcher run for an
+exponential time. A program (`Pattern`) follows all alternatives at once, as in Thompson's
+construction, so that the time is proportional to the length of the text and of the program. Back
+references and look-around, which need memory, do not exist in RE2 either. A name must match as a
+whole.
 
 The syntax: literals, `.`, classes with ranges, negation, `\\d \\w \\s` and their opposites and
 POSIX names, groups of every kind, flags `i s m U` (m and U change nothing for a whole match of one
-line), alternatives, `* + ? {n,m}` greedy or not, the anchors `^ $ \\A \\z`, `\b \\B`, `\\Q...\\E`,
-and escapes of characters."""
+line), alternatives, `* + ? {n,m}` greedy or not, the anchors `^ $ \\A \\z`, `\\b \\B`, `\\Q...\\E`,
+and escapes of characters.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from functools import lru_cache
 
 CharacterTest = Callable[[str], bool]
 
-#: Of a text and a position in it.
+#: Called with a text and a position in it.
 Assertion = Callable[[str, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """An instruction: take a character, assert something of the position, or go on at once.
+    """An instruction: take a character, check a condition of the position, or continue at once.
 
     `targets`: the instructions that follow, by number.
     """
@@ -44,7 +45,7 @@ class Pattern:
         self._end = end
 
     def matches(self, name: str) -> bool:
-        """Does the whole name match?"""
+        """True if the whole name matches."""
         now = self._reach([self._start], name, 0)
         for position, character in enumerate(name):
             after: list[int] = []
@@ -62,7 +63,7 @@ class Pattern:
         return frozenset(name for name in names if self.matches(name))
 
     def _reach(self, starts: Iterable[int], name: str, position: int) -> set[int]:
-        """Every instruction that can be reached without taking a character."""
+        """Every instruction that is reached without taking a character."""
         seen: set[int] = set()
         todo = list(starts)
         while todo:
@@ -92,11 +93,11 @@ def _is_space(character: str) -> bool:
 
 
 def negated(test: CharacterTest) -> CharacterTest:
-    """Every character that does not pass the test."""
+    """A test for every character that does not pass `test`."""
     return lambda character: not test(character)
 
 
-#: By the letter of their escape.
+#: By the letter of the escape.
 PERL_CLASSES: dict[str, CharacterTest] = {
     "d": _is_digit,
     "D": negated(_is_digit),
@@ -106,7 +107,7 @@ PERL_CLASSES: dict[str, CharacterTest] = {
     "S": negated(_is_space),
 }
 
-#: By their names in `[[:name:]]`.
+#: By the name in `[[:name:]]`.
 POSIX_CLASSES: dict[str, CharacterTest] = {
     "alnum": lambda c: c.isascii() and c.isalnum(),
     "alpha": lambda c: c.isascii() and c.isalpha(),
@@ -119,35 +120,35 @@ POSIX_CLASSES: dict[str, CharacterTest] = {
     "xdigit": lambda c: c in "0123456789abcdefABCDEF",
 }
 
-#: By the letter of their escape.
+#: By the letter of the escape.
 CONTROL_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
 
 
 def at_start(name: str, position: int) -> bool:
-    """`^` and `\\A`."""
+    """True at `^` and `\\A`."""
     return position == 0
 
 
 def at_end(name: str, position: int) -> bool:
-    """`$` and `\\z`."""
+    """True at `$` and `\\z`."""
     return position == len(name)
 
 
 def at_boundary(name: str, position: int) -> bool:
-    """`\\b`."""
+    """True at `\\b`."""
     before = position > 0 and is_word(name[position - 1])
     after = position < len(name) and is_word(name[position])
     return before != after
 
 
 def not_at_boundary(name: str, position: int) -> bool:
-    """`\\B`."""
+    """True at `\\B`."""
     return not at_boundary(name, position)
 
 
 PATTERN_CHARACTERS_MAX = 4_096
 
-#: Instructions of a compiled expression; repetition multiplies them.
+#: The most instructions of a compiled expression; repetition multiplies them.
 PROGRAM_STEPS_MAX = 5_000
 _REPEAT_MAX = 1_000
 _NESTING_MAX = 100
@@ -155,19 +156,20 @@ _PATTERNS_KEPT = 256
 
 
 class PatternError(ValueError):
-    """A text that is no regular expression in this syntax; the message says why and where."""
+    """A text that is no regular expression in this syntax; the message has the reason and the
+    position."""
 
 
 @lru_cache(maxsize=_PATTERNS_KEPT)
 def compile_pattern(text: str) -> Pattern:
-    """Compile an expression. PatternError if it cannot be."""
+    """Compile an expression. PatternError for an invalid one."""
     if len(text) > PATTERN_CHARACTERS_MAX:
         raise PatternError(f"it has {len(text)} characters; at most {PATTERN_CHARACTERS_MAX}")
     return _Parser(text).pattern()
 
 
 def _unquoted(text: str) -> str:
-    """The expression without \\Q...\\E: what stands between them is escaped by character."""
+    """The expression without \\Q...\\E: the text between them is escaped by character."""
     made = []
     at = 0
     while at < len(text):
@@ -185,7 +187,8 @@ def _unquoted(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of a program under construction: where it begins, and the step that ends it."""
+    """A part of a program under construction: the number of its first instruction, and its last
+    one."""
 
     start: int
     end: int
@@ -291,7 +294,7 @@ class _Parser:
         after = self.at
 
         def again() -> _Part:
-            # Its own steps for each time: read it again.
+            # Each repetition needs its own instructions, so the part is parsed again.
             self.at, (self.ignore_case, self.any_character) = begun, flags
             made = self._atom()
             self.at = done
@@ -330,7 +333,8 @@ class _Parser:
         return _Part(whole.start, end)
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """The bounds of a repetition: (least, most or None). None if no repetition stands here."""
+        """The bounds of a repetition: (least, most or None). None if there is no repetition
+        here."""
         found: tuple[int, int | None] | None = None
         if self._take("*"):
             found = (0, None)
@@ -341,7 +345,7 @@ class _Parser:
         elif self._peek("{"):
             found = self._counted()
         if found is not None:
-            # Greedy or not is a question of which match, not of whether there is one.
+            # Greedy or not changes which match is found, not whether there is one.
             self._take("?")
         return found
 
@@ -388,7 +392,7 @@ class _Parser:
         return self._literal(self._escaped(character))
 
     def _escaped(self, character: str) -> str:
-        """The character that an escape stands for."""
+        """The character that an escape means."""
         if character in CONTROL_CHARACTERS:
             return CONTROL_CHARACTERS[character]
         if character == "x":
@@ -428,7 +432,7 @@ class _Parser:
         return part
 
     def _group_kind(self) -> bool:
-        """Parse behind `(?`; True for flags that hold for the rest: `(?i)`."""
+        """Parse behind `(?`; True for flags that apply to the rest: `(?i)`."""
         if self._take("P<") or (self._take("<") and not (self._peek("=") or self._peek("!"))):
             close = self.text.find(">", self.at)
             name = self.text[self.at : max(close, self.at)]

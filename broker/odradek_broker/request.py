@@ -1,4 +1,4 @@
-"""The request as handlers see it besides its body, and the forms of an answer."""
+"""The request of a handler, without its body, and the forms of an answer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from odradek_protocol.codec import Buffer
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
 
-#: The user of a connection on which nobody has said who it is. The name is Kafka's.
+#: The user of a connection without authentication. The name is Kafka's.
 ANONYMOUS = "ANONYMOUS"
 
 
 @dataclass(frozen=True)
 class AuthenticationAnswer:
-    """The answer to SaslAuthenticate. `lifetime_ms`: of the session; 0 for ever."""
+    """The answer to SaslAuthenticate. `lifetime_ms`: that of the session; 0: unlimited."""
 
     error: ErrorCode
     message: str
@@ -25,14 +25,14 @@ class AuthenticationAnswer:
 
 
 class Authentication(Protocol):
-    """An authentication that is under way on the connection of a request."""
+    """The authentication of the connection on which a request came."""
 
     def versions_asked(self) -> ErrorCode:
-        """The code to answer ApiVersions with."""
+        """The error code for ApiVersions."""
         ...
 
     def handshake(self, mechanism: str, version: int, /) -> tuple[ErrorCode, list[str]]:
-        """The code and the mechanisms to answer SaslHandshake with."""
+        """The error code and the mechanisms for SaslHandshake."""
         ...
 
     def authenticate(
@@ -44,12 +44,13 @@ class Authentication(Protocol):
 
 @dataclass(slots=True)
 class RequestContext:
-    """`host` is the peer's address; `connection_id` is unique while the broker runs.
+    """The data of a request besides its body. `host`: the peer's address. `connection_id` is unique
+    while the broker runs.
 
-    `user`: who sent it, as the connection's session has found out. `listener`: the name of the
-    listener that it came to. `authentication`: the one that this request belongs to, if it does.
-    `api_name`: what it asks, like Fetch. `size_bytes`: of the request's body. `throttle_ms`: how
-    long the connection has to wait because of the quota `throttled_by`; 0 if it has not.
+    `user`: the authenticated user. `listener`: the name of the listener that accepted the
+    connection. `authentication`: set while the connection authenticates. `api_name`: the API, such
+    as Fetch. `size_bytes`: the size of the request's body. `throttle_ms`: the time for which the
+    connection has to wait because of the quota `throttled_by`, or 0.
     """
 
     api_version: int
@@ -65,35 +66,36 @@ class RequestContext:
     api_name: str = ""
 
     def throttle(self, quota: str, throttle_ms: int) -> None:
-        """A quota is exceeded; of several the longest wait counts (Q-06)."""
+        """Throttle the connection because a quota is exceeded; of several times the longest counts
+        (Q-06)."""
         if throttle_ms > self.throttle_ms:
             self.throttle_ms, self.throttled_by = throttle_ms, quota
 
 
 class CloseConnection(Exception):
-    """Raised or answered: the connection is closed instead, and the text goes to the log (N-06)."""
+    """Raised or answered to close the connection; the text goes to the log (N-06)."""
 
 
 class UnservedKey(CloseConnection):
-    """A request of a key that is not served: the log says so once for each key."""
+    """A request with a key that is not served: logged once for each key."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerTooLarge:
-    """Answered by a handler that gave up on an answer larger than fetch.max.bytes (D11).
+    """Answered by a handler instead of an answer larger than fetch.max.bytes (D11).
 
-    `least_bytes`: its size when it was given up.
+    `least_bytes`: the size when the handler stopped.
     """
 
     least_bytes: int
 
 
 class NoResponse:
-    """Answered where the protocol wants no response (acks=0, N-09)."""
+    """Answered if the protocol has no response (acks=0, N-09)."""
 
 
 NO_RESPONSE = NoResponse()
 
-#: The buffers of a frame; None where nothing is sent; or the end of the connection.
+#: The buffers of a frame; None without a response; or the end of the connection.
 EncodedReply = list[Buffer] | None | CloseConnection
 HandlerReply = Message | CloseConnection | AnswerTooLarge | NoResponse

@@ -1,4 +1,4 @@
-"""The name of a partition, as everything in the broker uses it."""
+"""The name of a partition: topic and index."""
 
 from __future__ import annotations
 

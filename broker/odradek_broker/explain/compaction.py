@@ -1,5 +1,5 @@
-"""Compaction: what was cleaned and what could not be, and why a log is not cleaned yet (`odradek
-explain partition`)."""
+"""The events of compaction, and the reasons why a log is not compacted yet (`odradek explain
+partition`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CompactionRecorder:
         self._history = history
 
     def cleaned(self, where: TopicPartition, cleaned: LogCleaned, *, whole: bool) -> None:
-        """Record a cleaning; `whole`: it came to the end of what was to be cleaned."""
+        """Record a cleaning; `whole`: everything that was due has been cleaned."""
         self._history.record(
             cleaned.name,
             EventKind.LOG_CLEANED,
@@ -34,7 +34,7 @@ class CompactionRecorder:
         )
 
     def failed(self, where: TopicPartition, problem: str) -> None:
-        """Record that a cleaning was given up."""
+        """Record that a cleaning has failed."""
         self._history.record(
             f"{where[0]}-{where[1]}", EventKind.CLEANING_FAILED, partitions=(where,), reason=problem
         )
@@ -87,7 +87,7 @@ def state_of_compaction(
 def _reasons(
     log: PartitionLog, cleaner: LogCleaner, settings: CleanerSettings, found: LogToClean
 ) -> list[str]:
-    """Why not more, or not yet."""
+    """The reasons why no more of the log is compacted."""
     config, active = log.config, log.segments[-1]
     if cleaner.at_work == (log.topic, log.partition):
         return ["it is being cleaned"]

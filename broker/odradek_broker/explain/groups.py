@@ -1,7 +1,8 @@
 """Groups: the records of their events, and their current states (`odradek explain group`).
 
-The coordinator tells of what it decides (`GroupEvent`); here it becomes a kind of event, fields and
-words."""
+The coordinator reports its decisions as a `GroupEvent`; this module makes of it a kind of event,
+fields and text.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +51,11 @@ from odradek_protocol.constants import LEAVE_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.consumer_group import RecordType
 
-#: A member asked for it, and why is for itself to say.
+#: The member left by itself, so only the client knows the reason.
 LEAVES = {RemovalReason.LEFT, RemovalReason.LEFT_BY_HEARTBEAT}
 
-#: In the reasons that clients give: Java's says "consumer poll timeout has expired.", ours names
-#: the setting.
+#: Parts of the reasons that clients give: Java's is "consumer poll timeout has expired.", that of
+#: our client names the setting.
 _NO_POLL = ("poll timeout", "max.poll.interval")
 
 _REMOVALS = {
@@ -110,7 +111,7 @@ OFFSET_DELETIONS = {
 
 
 def why_rebalanced(cause: RebalanceCause) -> str:
-    """Why a classic group began a join phase."""
+    """The reason for the join phase of a classic group."""
     ids = cause.member_ids
     return _REBALANCES[cause.reason].format(
         members=ids[0] if len(ids) == 1 else f"{len(ids)} members",
@@ -121,9 +122,9 @@ def why_rebalanced(cause: RebalanceCause) -> str:
 
 
 def why_left(removal: Removal, rebalance_timeout_ms: int) -> tuple[str | None, str | None]:
-    """(why a member left, a note in its place where only the client knows).
+    """(the reason why a member left, a note for the case that only the client knows it).
 
-    `rebalance_timeout_ms`: the member's, which is max.poll.interval.ms in clients (G-72).
+    `rebalance_timeout_ms`: that of the member, which is max.poll.interval.ms in clients (G-72).
     """
     missed = "did not poll within max.poll.interval.ms"
     if rebalance_timeout_ms > 0:
@@ -138,7 +139,7 @@ def why_left(removal: Removal, rebalance_timeout_ms: int) -> tuple[str | None, s
 
 
 def why_removed(removal: Removal, settings: GroupSettings) -> str:
-    """Why a member is gone that did not leave by itself."""
+    """The reason for the removal of a member that did not leave by itself."""
     waited = None if removal.waited_ms is None else duration_text(removal.waited_ms)
     return _REMOVALS[removal.reason].format(
         waited=waited,
@@ -148,7 +149,7 @@ def why_removed(removal: Removal, settings: GroupSettings) -> str:
 
 
 def why_refused(event: RequestRefused, settings: GroupSettings) -> str:
-    """The reason why a request was refused: the expected value, and the one that came."""
+    """The reason why a request was refused: the expected value and the received one."""
     if event.message is not None:
         return event.message
     if event.join is not None and event.error in _JOIN_REFUSALS:
@@ -203,7 +204,7 @@ class GroupRecorder:
         self._settings = settings
 
     def record(self, event: GroupEvent) -> None:
-        """Keep an event, with its reason in words."""
+        """Record an event, with its reason as text."""
         match event:
             case GroupLoaded():
                 self._loaded(event.group)
@@ -306,7 +307,7 @@ class GroupRecorder:
 
     def _refused(self, event: RequestRefused) -> None:
         if event.error is ErrorCode.INVALID_GROUP_ID:
-            return  # There is no group that it could be about.
+            return  # No group exists that the event could be recorded for.
         self._history.record(
             event.group_id,
             EventKind.GROUP_REFUSED,
@@ -486,8 +487,8 @@ def _state_of_member(group: ClassicGroup, member: Member) -> CurrentState:
 def states_of_consumer_group(
     group: ConsumerGroup, topics: Topics, offsets: int, session_ms: int
 ) -> list[CurrentState]:
-    """The group, then its members (the first of them). `session_ms`: the timeout of members that
-    bring none."""
+    """The group, then its members (the first of them). `session_ms`: the timeout of members without
+    an own one."""
     fields: dict[str, Value | None] = {
         "state": group.state.value,
         "epoch": group.epoch,

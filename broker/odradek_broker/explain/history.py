@@ -1,11 +1,11 @@
 """A bounded ring of events by subject, kept for people (`odradek explain`).
 
-There is one for transactional ids, one for groups and one for producer ids. The recorders beside
-this module fill them; see `EventKind` in `sentences` for the kinds of events. It is soft state: a
-restart begins with an empty ring.
+There is one ring for transactional ids, one for groups and one for producer ids. The recorders in
+this package fill them; see `EventKind` in `sentences` for the kinds of events. Rings are not
+stored: a restart begins with empty ones.
 
 A ring is limited in events and bytes, for all subjects together and for each one, so that a busy
-subject pushes out its own past first. What is recorded is cut to sizes that a person reads.
+subject first loses its own oldest events. Texts and lists are cut to lengths that a person reads.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from odradek_protocol.errors import ErrorCode
 EVENTS_MAX = 5_000
 SUBJECT_EVENTS_MAX = 500
 BYTES_MAX = 8 * 1024 * 1024
-#: Characters of one text, and how many elements of a list are kept: "and 7 more" stands for the
-#: rest.
+#: The most characters of a text, and the most elements of a list: "and 7 more" stands for the rest.
 TEXT_MAX = 300
 LIST_MAX = 20
-#: What an event takes apart from its texts: itself, its fields, its place in the ring.
+#: The approximate memory of an event without its texts.
 _EVENT_BYTES = 600
 _PARTITION_BYTES = 100
 _INT_BYTES = 32
@@ -35,7 +34,8 @@ _INT_BYTES = 32
 
 @dataclass(slots=True)
 class Event:
-    """An event, or the same event `times` times, the last at `last_ms`.
+    """An event, or several equal events: `times` is their number, and `last_ms` the time of the
+    last one.
 
     Times in milliseconds since the epoch. `partitions`: the first partitions that the event is
     about; `partitions_more`: the number of the others.
@@ -51,7 +51,7 @@ class Event:
     times: int = 1
 
     def is_again(self, other: Event) -> bool:
-        """True if the other event differs in its time alone."""
+        """True if the other event differs only in its time."""
         return (
             self.kind is other.kind
             and self.error is other.error
@@ -62,7 +62,7 @@ class Event:
 
 
 class CurrentState(NamedTuple):
-    """A state at the moment of a question: of the subject, or of one part of it."""
+    """The current state of the subject, or of a part of it."""
 
     kind: EventKind
     fields: Mapping[str, Value]
@@ -75,7 +75,8 @@ class CurrentState(NamedTuple):
         fields: Mapping[str, Value | None],
         partitions: Iterable[TopicPartition] = (),
     ) -> CurrentState:
-        """A state with these fields, cut as those of events; those that are None are left out."""
+        """A state with these fields, cut like those of events; fields that are None are left
+        out."""
         held = {name: _cut(value) for name, value in fields.items() if value is not None}
         return cls(kind, held, tuple(sorted(partitions)))
 
@@ -83,8 +84,8 @@ class CurrentState(NamedTuple):
 class SubjectHistory(NamedTuple):
     """The events of a subject, oldest first.
 
-    It is whole from `since_ms` on: before, events were dropped, or nothing was recorded yet.
-    `dropped`: how many of this subject's are known to be.
+    The history is complete from `since_ms` on: older events were dropped, or not recorded.
+    `dropped`: the known number of dropped events.
     """
 
     events: list[Event]
@@ -102,7 +103,7 @@ class _Subject:
 
 
 class History:
-    """`now_ms` gives wall time. Nothing here ever fails or waits."""
+    """The events of many subjects. `now_ms` returns wall time. No method fails or waits."""
 
     def __init__(
         self,
@@ -117,13 +118,13 @@ class History:
         self.events_max = events_max
         self.subject_events_max = subject_events_max
         self.bytes_max = bytes_max
-        #: How much memory the events take, about.
+        #: The approximate memory of all events.
         self.size_bytes = 0
         #: All events by number, oldest first: (subject, event, bytes).
         self._events: OrderedDict[int, tuple[str, Event, int]] = OrderedDict()
         self._subjects: dict[str, _Subject] = {}
         self._next = 0
-        #: Until when the ring as a whole has forgotten events.
+        #: The time of the last event that was dropped because of the limits of the whole ring.
         self._forgotten_ms = -1
 
     def __len__(self) -> int:
@@ -138,10 +139,10 @@ class History:
         partitions: Iterable[TopicPartition] = (),
         **fields: Value | None,
     ) -> None:
-        """Keep an event of this subject, as of now. Fields that are None are left out.
+        """Record an event of this subject at the present time. Fields that are None are left out.
 
-        Texts and lists are cut (`TEXT_MAX`, `LIST_MAX`). The same as the subject's last one is
-        counted, and not kept twice.
+        Texts and lists are cut (`TEXT_MAX`, `LIST_MAX`). An event that equals the subject's last
+        one is only counted.
         """
         now_ms = self._now_ms()
         kept, more = _cut_partitions(partitions)
@@ -209,7 +210,7 @@ def _cut(value: Value) -> Value:
 
 
 def _size_bytes(subject: str, event: Event) -> int:
-    """About how much memory an event takes; names of states are shared with others."""
+    """The approximate memory of an event; the names of states are shared."""
     size_bytes = _EVENT_BYTES + sys.getsizeof(subject)
     for name, _ in event.partitions:
         size_bytes += _PARTITION_BYTES + sys.getsizeof(name)

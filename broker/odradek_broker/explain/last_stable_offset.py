@@ -1,4 +1,4 @@
-"""The transaction that holds a partition's last stable offset back (`odradek explain
+"""The transaction that keeps the last stable offset of a partition from advancing (`odradek explain
 partition`)."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _S = TransactionState
 class Held(NamedTuple):
     """A partition whose last stable offset is below the high watermark.
 
-    `producer_id` and `epoch` are of the earliest open transaction, None if it has ended and only
-    its marker is not durable yet. `open_behind`: how many others are open.
+    `producer_id` and `epoch` are those of the earliest open transaction, None if it has ended and
+    only its marker is not durable yet. `open_behind`: the number of other open transactions.
     """
 
     where: TopicPartition
@@ -32,8 +32,8 @@ class Held(NamedTuple):
 
 
 def held_back(log: PartitionLog) -> Held | None:
-    """The transaction that holds the last stable offset back; None if there is none.
-    StorageError."""
+    """The transaction that keeps the last stable offset from advancing; None if there is none.
+    Raises StorageError."""
     producers = log.producers
     stable, high = log.last_stable_offset, log.high_watermark
     if stable >= high:
@@ -49,7 +49,7 @@ def held_back(log: PartitionLog) -> Held | None:
 
 
 def state_of_everything_stable(log: PartitionLog) -> CurrentState:
-    """The state of a partition that nothing holds back."""
+    """The state of a partition without an open transaction."""
     fields = {"offset": log.high_watermark}
     return CurrentState.of(EventKind.NOW_STABLE, fields)
 
@@ -62,10 +62,11 @@ def state_of_held_back(
     may_describe: bool,
     wall_ms: int,
 ) -> CurrentState:
-    """The state of a partition that a transaction holds back.
+    """The state of a partition with an open transaction.
 
-    `owners`: the transactional ids whose producer id it is; None while the coordinator cannot tell.
-    `may_read`: may the producer id be shown; `may_describe`: the transactional ids.
+    `owners`: the transactional ids with this producer id; None while the coordinator is not
+    available. `may_read`: true if the producer id may be shown; `may_describe`: the transactional
+    ids that may be shown.
     """
     fields: dict[str, Value | None] = {
         "offset": held.last_stable_offset,

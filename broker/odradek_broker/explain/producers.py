@@ -1,5 +1,4 @@
-"""Producer ids: what partitions refuse and see of them, and what they know (`odradek explain
-producer`)."""
+"""Producer ids: the events and the state of them in partitions (`odradek explain producer`)."""
 
 from __future__ import annotations
 
@@ -13,7 +12,8 @@ from odradek_broker.storage.producers.state import Duplicate
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.records.batch import BatchHeader, next_sequence
 
-#: Of a producer id that a transactional id has, or had, and no partition.
+#: The state of a producer id that belongs, or belonged, to a transactional id, and is in no
+#: partition.
 NOT_IN_ANY_PARTITION = CurrentState(
     EventKind.NOW_NOTHING,
     {"reason": "no partition knows it: it has written nothing here, or was forgotten"},
@@ -21,7 +21,7 @@ NOT_IN_ANY_PARTITION = CurrentState(
 
 
 def partitions_not_opened(count: int) -> CurrentState:
-    """The state of partitions that were not looked into."""
+    """The state of partitions whose logs were not opened."""
     reason = f"{count} partitions were not used since the start; ask again to look into more"
     return CurrentState(EventKind.NOW_NOTHING, {"reason": reason})
 
@@ -29,8 +29,8 @@ def partitions_not_opened(count: int) -> CurrentState:
 def state_of_producer(
     where: TopicPartition, entry: ProducerEntry, restored_to: int, wall_ms: int
 ) -> CurrentState:
-    """The state of a producer id in a partition. State of batches below `restored_to` is not of
-    this start of the broker (P-28)."""
+    """The state of a producer id in a partition. Batches below `restored_to` were appended before
+    the start of the broker (P-28)."""
     last = entry.last_batch
     note = None
     if last is not None and last.last_offset < restored_to:
@@ -50,15 +50,15 @@ def state_of_producer(
 
 
 class ProducerRecorder:
-    """A `ProducerWatch` that records in a history. `expiration_ms`: `producer.id.expiration.ms` as
-    it is now."""
+    """A `ProducerWatch` that records in a history. `expiration_ms`: the present
+    `producer.id.expiration.ms`."""
 
     def __init__(self, history: History, expiration_ms: Callable[[], int]) -> None:
         self._history = history
         self._expiration_ms = expiration_ms
 
     def duplicate(self, where: TopicPartition, header: BatchHeader, original: Duplicate, /) -> None:
-        """Record a batch that came again."""
+        """Record a duplicate batch."""
         self._history.record(
             str(header.producer_id),
             EventKind.DUPLICATE_BATCH,
@@ -103,7 +103,7 @@ class ProducerRecorder:
         )
 
     def expired(self, where: TopicPartition, producer_id: int, /) -> None:
-        """Record that a producer was forgotten (P-24)."""
+        """Record that a producer has expired (P-24)."""
         age = duration_text(self._expiration_ms())
         self._history.record(
             str(producer_id), EventKind.PRODUCER_EXPIRED, partitions=(where,), age=age

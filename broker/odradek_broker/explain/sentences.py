@@ -1,9 +1,8 @@
 """The kinds of events and of current states, and the sentence of each (`odradek explain`).
 
-`{field}` stands for a field; what is in square brackets is left out unless all of its fields are
-there. Fields with a meaning of their own: `partitions` (the partitions that an event is about:
-whoever may not know of their topics is not shown them), `error` (the name of a Kafka error),
-`client` (see `describe_client`).
+`{field}` stands for a field; text in square brackets is left out unless all of its fields are
+given. Special fields: `partitions` (the partitions of an event: they are shown only to users who
+may see their topics), `error` (the name of a Kafka error), `client` (see `describe_client`).
 """
 
 from __future__ import annotations
@@ -193,7 +192,7 @@ def sentence(kind: EventKind, fields: Fields) -> str:
 def _filled(part: str, fields: Fields, *, optional: bool) -> str:
     if optional:
         names = _FIELD.findall(part)
-        # Filled in later, together with the rest: what a field says is not read as a sentence.
+        # Filled in after the other fields, because the text of a field may contain braces.
         return part if all(fields.get(name, "") not in ("", ()) for name in names) else ""
     return _FIELD.sub(lambda name: _text(fields.get(name[1], "?")), part)
 
@@ -205,8 +204,8 @@ def _text(value: Value) -> str:
 
 
 def visible(text: str) -> str:
-    """A text without line ends and escapes: clients choose their names, and people read them on
-    terminals."""
+    """The text without line ends and escape sequences: clients choose their names, and people read
+    them on terminals."""
     if text.isprintable():
         return text
     return "".join(
@@ -215,7 +214,8 @@ def visible(text: str) -> str:
 
 
 def describe_client(client_id: str | None, host: str) -> str:
-    """A client as events name it. Java writes a slash before an address; people do not."""
+    """A client in the form that events have. The slash that Java writes before an address is left
+    out."""
     return f"client {client_id or '(no id)'} at {host.removeprefix('/') or '(unknown)'}"
 
 

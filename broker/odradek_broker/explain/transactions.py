@@ -1,7 +1,7 @@
 """Transactional ids: the records of their events, and their current states (`odradek explain txn`).
 
-The coordinator tells of what it decides (`TransactionEvent`); here it becomes part of the histories
-of the transactional id and of the producer ids that it is about.
+The coordinator reports its decisions as a `TransactionEvent`, which this module records in the
+histories of the transactional id and of its producer ids.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BY_LEADER = "AddPartitionsToTxn by a partition's leader"
 
 
 class _Fenced(TypedDict):
-    """The fenced client and its identity; None where nobody was fenced."""
+    """The fenced client and its identity; None if no client was fenced."""
 
     fenced: str | None
     fenced_id: int | None
@@ -54,15 +54,14 @@ _MARKERS_STOPPED = {
 
 
 class TransactionRecorder:
-    """Records events in the history of their transactional id, and in those of the producer ids
-    that they are about."""
+    """Records events in the histories of their transactional id and of its producer ids."""
 
     def __init__(self, transactions: History, producers: History) -> None:
         self._transactions = transactions
         self._producers = producers
 
     def record(self, event: TransactionEvent) -> None:
-        """Keep an event, with its reason in words."""
+        """Record an event, with its reason as text."""
         match event:
             case StepDecided():
                 self._step_decided(event)
@@ -158,8 +157,8 @@ class TransactionRecorder:
         return _NOBODY if after.identity == before.identity else self._holder(before)
 
     def _holder(self, current: Transaction) -> _Fenced:
-        """The client that was given the id's present identity: found in the id's history, as far as
-        that goes back."""
+        """The client that was given the present identity of the id, if the id's history still has
+        it."""
         producer_id, epoch = current.identity
         holder: str | None = "whoever had it"
         for event in reversed(self._transactions.about(current.transactional_id).events):
@@ -172,7 +171,7 @@ class TransactionRecorder:
                 and event.fields.get("after") == _S.PREPARE_ABORT.label
             )
             if fenced_only:
-                return _NOBODY  # Nobody was ever given the epoch that fences (T-14).
+                return _NOBODY  # The epoch that fences is never given to a client (T-14).
             holder = str(event.fields.get("client", holder))
             break
         return {"fenced": holder, "fenced_id": producer_id, "fenced_epoch": epoch}
@@ -296,7 +295,8 @@ def _note(before: Transaction | None, after: Transaction, call: Call) -> str | N
 def why_refused(
     current: Transaction | None, call: Call, error: ErrorCode, pending: TransactionState | None
 ) -> str:
-    """Why a request was refused: what was expected, and what came (T-12, T-20, T-30, T-65)."""
+    """The reason why a request was refused: the expected value and the received one (T-12, T-20,
+    T-30, T-65)."""
     if error is _E.POLICY_VIOLATION:
         return "it is new, and as many transactional ids are known as max.transactional.ids allows"
     if current is None:
@@ -332,7 +332,8 @@ def why_refused(
 def state_of_transaction(
     current: Transaction | None, wall_ms: int, started_ms: int
 ) -> CurrentState:
-    """The current state of a transactional id. `started_ms`: when the history began."""
+    """The current state of a transactional id. `started_ms`: the time at which the history
+    began."""
     if current is None:
         reason = "nothing is known of this transactional id any more"
         return CurrentState.of(EventKind.NOW_NOTHING, {"reason": reason})

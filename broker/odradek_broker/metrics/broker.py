@@ -1,7 +1,7 @@
 """Counters of the broker: requests, errors, times, bytes, connections.
 
-Counting is plain integers, because it happens on every request; names, labels and text are made
-when somebody asks (`exposition.py`).
+Counters are plain integers, because every request counts; names, labels and text are made when the
+metrics are read (`exposition.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Histogram:
         self.sum_us += time_us
 
     def buckets(self) -> list[tuple[str, float]]:
-        """(upper bound in seconds, how many are at or under it), as Prometheus wants them."""
+        """(upper bound in seconds, number of times up to it), in the form of Prometheus."""
         total = 0
         out = []
         bounds = [str(bound / 1_000_000) for bound in _BUCKETS_US] + ["+Inf"]
@@ -62,7 +62,8 @@ class Histogram:
 
 @lru_cache(maxsize=512)
 def _error_walker(struct: type[Struct]) -> ErrorWalker | None:
-    """Collects the error codes other than 0 in an answer; None if its type has none at all."""
+    """A function that collects the error codes other than 0 of an answer; None if its type has
+    none."""
     own = any(spec.name == "error_code" for spec in struct.fields)
     nested = []
     for spec in struct.fields:
@@ -98,19 +99,19 @@ class BrokerMetrics:
         self.received_total = 0
         self.sent_total = 0
         self.connections_refused_total = 0
-        #: By listener, mechanism, whether it was a repeated one, and whether it failed.
+        #: By listener, mechanism, true for a re-authentication, true for a failure.
         self.authentications: dict[tuple[str, str, bool, bool], int] = {}
-        #: Connections whose session was over.
+        #: Connections whose session expired.
         self.sessions_expired_total = 0
-        #: By quota: requests that were throttled, and for how long together.
+        #: By quota: the number of throttled requests, and the sum of their throttle times.
         self.throttled_requests: dict[str, int] = {}
         self.throttle_time_ms: dict[str, int] = {}
         self.appended_total = 0
         self.fetched_total = 0
 
     def request_finished(self, api: Api, version: int, started_us: int, reply: object) -> None:
-        """Count a request, its time since `started_us`, and the errors in its reply, if that is a
-        response."""
+        """Count a request, its time since `started_us`, and the errors of its response, if there is
+        one."""
         name = api.name
         self.request_counted(name, version, started_us)
         if not isinstance(reply, Struct):
@@ -133,7 +134,7 @@ class BrokerMetrics:
         times.observe(self.now_us() - started_us)
 
     def throttled(self, quota: str, throttle_ms: int) -> None:
-        """Count a request whose client has to wait for a quota."""
+        """Count a request that a quota throttles."""
         self.throttled_requests[quota] = self.throttled_requests.get(quota, 0) + 1
         self.throttle_time_ms[quota] = self.throttle_time_ms.get(quota, 0) + throttle_ms
 
@@ -156,11 +157,11 @@ class BrokerMetrics:
         self.connections_refused_total += 1
 
     def authenticated(self, listener: str, mechanism: str, *, again: bool) -> None:
-        """Count an authentication, or a repeated one."""
+        """Count an authentication, or a re-authentication."""
         self._count_authentication(listener, mechanism, again, False)
 
     def authentication_failed(self, listener: str, mechanism: str, *, again: bool) -> None:
-        """Count one that failed; an empty mechanism where none was chosen."""
+        """Count a failed authentication; an empty mechanism if none was chosen."""
         self._count_authentication(listener, mechanism, again, True)
 
     def _count_authentication(

@@ -1,7 +1,8 @@
 """The metrics of one broker in Prometheus' text format.
 
-Counted are requests, bytes, connections and flushes (`broker.py`); what the node knows anyway,
-offsets and lag above all, is read when somebody asks (`node.py`, `cleaner.py`)."""
+Requests, bytes, connections and flushes are counted (`broker.py`); offsets, lag and other state of
+the node are read when the metrics are requested (`node.py`, `cleaner.py`).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from odradek_protocol.errors import ErrorCode
 
 
 def cleaner_families(node: Node) -> Iterator[Metric]:
-    """LogCleanerManager and LogCleaner."""
+    """The metrics of Kafka's LogCleanerManager and LogCleaner."""
     statistics = node.cleaner.statistics
     partitions = Gauge(
         "kafka_log_logcleanermanager_uncleanable_partitions_count",
@@ -147,7 +148,7 @@ def _broker_families(metrics: BrokerMetrics) -> Iterator[Metric]:
 
 
 class _Families:
-    """A collector for prometheus-client out of a function."""
+    """A collector of prometheus-client that calls a function."""
 
     def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
         self._families = families

@@ -1,7 +1,7 @@
 """Metrics of topics, partitions, groups and transactions, read from the node under kafka_exporter's
 names.
 
-A dashboard made for kafka_exporter works without one: same metric names, same labels.
+Dashboards for kafka_exporter work unchanged: the metrics have the same names and labels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek_broker.storage.errors import StorageError
 
 _PARTITION = ["topic", "partition"]
 _GROUP = ["consumergroup", "topic", "partition"]
-#: Clients whose names make up their client ids could fill a monitoring system.
+#: A limit, because clients choose their client ids, whose number could fill a monitoring system.
 _QUOTA_RATES_MAX = 1_000
 
 
@@ -57,7 +57,8 @@ def node_families(node: Node) -> Iterator[Metric]:
 
 
 def _directory_families(node: Node) -> Iterator[Metric]:
-    """LogManager's, under the names that Prometheus' JMX exporter gives them."""
+    """The metrics of Kafka's LogManager, with the names that Prometheus' JMX exporter gives
+    them."""
     directories = node.logs.directories
     yield Gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
@@ -204,7 +205,8 @@ def _group_families(node: Node) -> Iterator[Metric]:
 
 
 def _transaction_families(node: Node) -> Iterator[Metric]:
-    """Transactional ids by state, and open transactions, which hold read_committed back (T-45)."""
+    """Transactional ids by state, and open transactions, which keep read_committed consumers from
+    reading on (T-45)."""
     states = Gauge(
         "odradek_transactional_ids", "Transactional ids in each state.", labels=["state"]
     )

@@ -34,7 +34,7 @@ class FaultInjection(NamedTuple):
 
 
 def no_injection() -> FaultInjection:
-    """Nothing armed: for every broker that is not under test."""
+    """The fault points of a broker that is not under test."""
     return FaultInjection(NO_FAULTS, RealFiles(), "")
 
 

@@ -1,10 +1,9 @@
-"""Fault points: where a broker under test kills itself (rule T-50: the crash table).
+"""Fault points: the points at which a broker under test kills itself (rule T-50: the crash table).
 
-A crash is worst between two steps that belong together. Between such steps of a transaction stands
-a named point: `faults.reach(FaultPoint.PREPARE_COMMIT_DURABLE)`. Nothing comes of it unless that
-very point was armed before the broker started, which only `ODRADEK_FAULT_POINT` in the environment
-of `odradek serve` can do: no setting, no file and no request. What happens then is in
-`fault_injection.py`.
+A crash is worst between two steps that belong together. Between such steps of a transaction there
+is a named point: `faults.reach(FaultPoint.PREPARE_COMMIT_DURABLE)`. The call has an effect only if
+the point was armed before the broker started, which only `ODRADEK_FAULT_POINT` in the environment
+of `odradek serve` does: no setting, no file and no request. The effect is in `fault_injection.py`.
 
 In a broker that is not armed, `reach` is one comparison.
 """
@@ -19,7 +18,8 @@ FAULT_POINT_VARIABLE = "ODRADEK_FAULT_POINT"
 
 
 class FaultPoint(Enum):
-    """All fault points, named after the step before; the row of the crash table in brackets."""
+    """All fault points, named after the step before them, with the row of the crash table in
+    brackets."""
 
     #: [T-50a] InitProducerId is durable, its answer is not sent.
     INIT_PRODUCER_ID_DURABLE = "init-producer-id-durable"
@@ -35,13 +35,13 @@ class FaultPoint(Enum):
     PREPARE_ABORT_DURABLE = "prepare-abort-durable"
     #: [T-50e, T-50f] A marker is written: one more than none, perhaps not yet all.
     MARKER_WRITTEN = "marker-written"
-    #: [T-50g] All markers are durable, that the transaction is over is not written.
+    #: [T-50g] All markers are durable, the Complete record is not written.
     ALL_MARKERS_DURABLE = "all-markers-durable"
-    #: [T-50h] It was decided how a transaction ends, and nobody has written it down.
+    #: [T-50h] The end of a transaction is decided, and not recorded.
     PREPARE_DECIDED = "prepare-decided"
-    #: [T-50i] The record of the decision comes to lie in the log in part.
+    #: [T-50i] The record of the decision is written in part.
     PREPARE_TORN = "prepare-torn"
-    #: [T-50j] A marker comes to lie in the log in part.
+    #: [T-50j] A marker is written in part.
     MARKER_TORN = "marker-torn"
     #: [T-50k] A group's offsets are durable in an open transaction, the producer does not know.
     TRANSACTIONAL_OFFSETS_DURABLE = "transactional-offsets-durable"
@@ -59,8 +59,8 @@ class UnknownFaultPoint(ValueError):
 class FaultPoints:
     """The fault points of one broker.
 
-    `action` is called when the armed one is reached for the `nth` time. It does not return, or it
-    lets the next write tear.
+    `action` is called when the armed one is reached for the `nth` time. The action does not return,
+    or makes the next write tear.
     """
 
     __slots__ = ("_action", "_armed", "_left")
@@ -78,7 +78,7 @@ class FaultPoints:
         self._action = action
 
     def reach(self, point: FaultPoint) -> None:
-        """Execution is at this point."""
+        """Run the action if this point is armed."""
         if point is not self._armed:
             return
         self._left -= 1
@@ -86,7 +86,7 @@ class FaultPoints:
             self._action(point)
 
 
-#: Nothing is armed: the fault points of every broker that is not under test.
+#: The fault points of a broker that is not under test: none is armed.
 NO_FAULTS = FaultPoints()
 
 

@@ -1,7 +1,7 @@
-"""Log lines: set up once, for people or for machines.
+"""Log lines: configured once, for people or for machines.
 
-Everything goes through the standard library's handlers, so that warnings of asyncio and of other
-libraries look like ours, and a log file can be rotated.
+All lines go through the handlers of the standard library, so that warnings of asyncio and of other
+libraries have the same form, and a log file can be rotated.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ import structlog
 
 from odradek_broker.platform.loggers import LEVELS, LOGGERS, ROOT
 
-#: A log file is never longer than this, and this many older ones are kept.
+#: The largest log file, and the number of older files that are kept.
 LOG_FILE_MAX_BYTES = 10 * 1024 * 1024
 LOG_FILES_KEPT = 3
 
 
 class _LogFile(RotatingFileHandler):
-    """A log file that is rotated by its size, and that another program may move away meanwhile.
+    """A log file that is rotated by its size, and that another program may move.
 
-    Where stderr is that file too, it follows: else what other libraries and the interpreter print
-    would go to a file that has been moved or deleted.
+    If stderr is the same file, it is reopened too: otherwise the output of other libraries and of
+    the interpreter would go to a file that was moved or deleted.
     """
 
     _stderr_follows = False
 
     def reopen(self) -> None:
-        """Go on in a file of the same name. OSError if it cannot be opened; then the old one stays
-        in use."""
+        """Continue in a file of the same name. OSError if it cannot be opened; then the old file
+        stays in use."""
         self.acquire()
         try:
             opened = self._open()
@@ -58,7 +58,7 @@ class _LogFile(RotatingFileHandler):
 
 
 def reopen_log_file() -> None:
-    """Write the next line to a file of the configured name, which is made if it is not there.
+    """Reopen the log file by its configured name; it is created if it is missing. Raises
     OSError."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _LogFile):
@@ -70,7 +70,7 @@ def configure_logging(
 ) -> None:
     """Send log lines of `level` and above to stderr, or to a file that is rotated.
 
-    `format_name`: "console", "json" or "auto", which is console on a terminal. May be called
+    `format_name`: "console", "json" or "auto": console on a terminal, else json. May be called
     again; the last call counts. OSError if the file cannot be opened.
     """
     handler: logging.Handler
@@ -125,14 +125,14 @@ def _rendering(as_json: bool, *, colors: bool) -> list[Any]:
 
 
 class ProcessLogLevels:
-    """The levels of the loggers of this process. `begin` is called when its log lines are set
-    up."""
+    """The levels of the loggers of this process. `begin` is called when the log lines are
+    configured."""
 
     def __init__(self) -> None:
         self.changeable = False
 
     def begin(self, level: int) -> None:
-        """Every logger at the level of the root."""
+        """Set every logger to the level of the root."""
         self.changeable = True
         for name in LOGGERS:
             logging.getLogger(name).setLevel(logging.NOTSET)
@@ -158,7 +158,7 @@ class ProcessLogLevels:
         return [name for name in known if isinstance(known[name], logging.Logger)]
 
     def _filter(self) -> None:
-        """Lines that no logger lets through are dropped first, at next to no cost: some are for
+        """Filter lines that no logger writes at the beginning, which is cheap: some are made for
         every transaction."""
         numbers = [logging.getLogger().level]
         numbers += [logging.getLogger(name).level or numbers[0] for name in self._names()]
@@ -173,5 +173,5 @@ def _name(logger: logging.Logger) -> str:
     ]
 
 
-#: The levels of all loggers, shared by the process as loggers are.
+#: The levels of all loggers of the process.
 PROCESS_LOG_LEVELS = ProcessLogLevels()

@@ -1,18 +1,19 @@
-"""The loggers of the broker, the levels that they may have, and who keeps the levels.
+"""The loggers of the broker, the levels that they may have, and the protocol of the object that
+keeps the levels.
 
-Levels have Kafka's names. TRACE lets everything through, as DEBUG does: no line is less important
-than that.
+Levels have Kafka's names. TRACE writes the same lines as DEBUG: no line is less important than
+that.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-#: The logger above all others, by Kafka's name.
+#: The root logger, by Kafka's name.
 ROOT = "root"
-#: The number that the standard library has for each level.
+#: The number of each level in the standard library.
 LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
-#: The loggers of the broker. They are there before they have written a line.
+#: The loggers of the broker, which exist before they have written a line.
 LOGGERS = (
     "odradek",
     *(
@@ -30,22 +31,22 @@ class LogLevels(Protocol):
 
     @property
     def changeable(self) -> bool:
-        """True if the log lines are this broker's own, and not those of a program that runs the
+        """True if the log lines are the broker's own, and not those of a program that contains the
         broker."""
         ...
 
     def levels(self) -> dict[str, str]:
-        """The level in force of each logger, by name."""
+        """The effective level of each logger, by name."""
         ...
 
     def set_level(self, name: str, level: str | None) -> None:
-        """Give a logger a level of `LEVELS`; None: that of the logger above. KeyError for an
-        unknown one."""
+        """Set the level of a logger to one of `LEVELS`; None: the level of its parent. KeyError for
+        an unknown logger."""
         ...
 
 
 class OthersLogLevels:
-    """The levels of a program that the broker runs in, which are none of its business."""
+    """The levels of a program that contains the broker; the broker does not change them."""
 
     changeable = False
 

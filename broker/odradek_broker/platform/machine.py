@@ -1,4 +1,4 @@
-"""The seams on this machine: its clocks, its randomness, its files.
+"""The implementations of the seams on this machine: its clocks, its randomness, its files.
 
 Nothing here decides anything (D3). Errors of the operating system pass unchanged.
 """
@@ -21,10 +21,10 @@ from typing import NoReturn
 
 from odradek_broker.platform.seams import BLOCK_BYTES, BlockFile, Buffer, File, Volume
 
-# What one gathered write may take; POSIX promises 16.
+# The most buffers of one gathered write; POSIX guarantees 16.
 _IOV_MAX = max(os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 16, 16)
 _FILE_MODE = 0o644
-#: Records and the keys of passwords are in them (L-59).
+#: Files contain records and the keys of passwords (L-59).
 _DIRECTORY_MODE = 0o700
 
 
@@ -39,26 +39,26 @@ class RealClock:
 
 
 class RealRandomness:
-    """`Randomness` from the operating system's generator; nothing of it can be guessed."""
+    """`Randomness` from the operating system's generator, which is cryptographically secure."""
 
     def uuid(self) -> bytes:
         return uuid.uuid4().bytes
 
     def below(self, bound: int) -> int:
-        """ValueError unless `bound` is positive."""
+        """A random integer in [0, bound). ValueError unless `bound` is positive."""
         return secrets.randbelow(bound)
 
 
 class RealFile:
     """`File` over a descriptor.
 
-    It writes at an end that it keeps itself, which a failed append leaves where it was. So even
-    when the truncation after a failure fails too, the next append lies directly behind the last
-    good byte; with O_APPEND it would lie behind the torn one, and recovery would cut it off
-    together with the tear (rules L-08, L-32). The price: one writing handle per file at a time.
+    The file writes at an end position of its own, which a failed append does not change. So even if
+    the truncation after a failure fails too, the next append is directly behind the last complete
+    one; with O_APPEND it would be behind the torn one, and recovery would remove it together with
+    that (rules L-08, L-32). Therefore a file must have only one writing handle at a time.
 
-    `sync` may run in another thread, beside appends and reads; `close` waits for it, because a
-    descriptor's number is given to the next file that is opened.
+    `sync` may run in another thread during appends and reads; `close` waits for it, because the
+    operating system gives the number of a closed descriptor to the next file.
     """
 
     __slots__ = ("_end", "_fd", "_sync_lock")
@@ -81,7 +81,7 @@ class RealFile:
         return size_bytes
 
     def _continue(self, buffers: Sequence[Buffer], written: int, size_bytes: int) -> None:
-        """Write what a short write left over, _IOV_MAX buffers at a time."""
+        """Write the rest after a short write, _IOV_MAX buffers at a time."""
         views = [memoryview(buffer).cast("B") for buffer in buffers if _size_bytes(buffer)]
         first = 0
         step = written
@@ -115,7 +115,7 @@ class RealFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def size(self) -> int:
-        """Length of the file as it is, torn bytes of a failed append included."""
+        """The present length of the file, including torn bytes of a failed append."""
         return os.fstat(self._fd).st_size
 
     def truncate(self, size_bytes: int) -> None:
@@ -129,7 +129,8 @@ class RealFile:
             _sync_data(self._fd)
 
     def close(self) -> None:
-        """Does nothing the second time; afterwards everything else raises OSError (EBADF)."""
+        """Close the file; a second call does nothing. Afterwards every other method raises OSError
+        (EBADF)."""
         with self._sync_lock:
             fd, self._fd = self._fd, -1
             if fd >= 0:
@@ -137,10 +138,10 @@ class RealFile:
 
 
 class RealBlockFile:
-    """`BlockFile` over a descriptor: past the page cache where the file system lets it, which saves
-    a copy and the search for dirty pages.
+    """`BlockFile` over a descriptor: past the page cache if the file system supports it, which
+    saves a copy and the search for dirty pages.
 
-    One thread at a time.
+    Only one thread may use it at a time.
     """
 
     def __init__(self, path: str) -> None:
@@ -148,7 +149,7 @@ class RealBlockFile:
         self._direct = hasattr(os, "O_DIRECT")
         self._fd = -1
         self._open()
-        # Memory from mmap begins at a page, as direct writes want it.
+        # Memory from mmap is aligned to a page, as direct writes require.
         self._buffer = mmap.mmap(-1, 16 * BLOCK_BYTES)
 
     def _open(self) -> None:
@@ -181,7 +182,7 @@ class RealBlockFile:
         except OSError as error:
             if error.errno != errno.EINVAL or not self._direct:
                 raise
-            # The device wants larger blocks.
+            # The device needs larger blocks.
             os.close(self._fd)
             self._direct = False
             self._open()
@@ -202,14 +203,14 @@ class RealBlockFile:
 
 
 class RealFiles:
-    """`Files` below a directory. Absolute paths are taken as they are."""
+    """`Files` below a directory. Absolute paths are used unchanged."""
 
     def __init__(self, root: str = "", file_type: Callable[[int], File] = RealFile) -> None:
         self._root = root
         self._file_type = file_type
 
     def with_files(self, wrap: Callable[[File], File]) -> RealFiles:
-        """The same tree, where every file that is opened goes through `wrap`."""
+        """The same tree, with `wrap` around every file that is opened."""
         return RealFiles(self._root, lambda fd: wrap(self._file_type(fd)))
 
     def _at(self, path: str) -> str:
@@ -265,23 +266,23 @@ class RealFiles:
         return os.path.abspath(self._at(path))
 
     def volume(self, path: str) -> Volume:
-        """Usable is what an unprivileged process may still write, as in Java."""
+        """The usable bytes are those that an unprivileged process may write, as in Java."""
         directory = self.absolute(path)
         found = os.statvfs(directory)
         return Volume(directory, found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> Callable[[], None]:
-        """The system drops the lock when the process dies; the file stays."""
+        """The operating system releases the lock when the process ends; the file stays."""
         fd = os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
         return _locked(fd, fcntl.LOCK_EX)
 
 
 class ReadOnlyFiles(RealFiles):
-    """`Files` for those who look at a directory that may be another's: nothing can be changed
-    through them. What would raises OSError."""
+    """`Files` for readers of a directory that another process may use: every change raises
+    OSError."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """FileNotFoundError, also with `create`."""
+        """Open a file. FileNotFoundError if it does not exist, also with `create`."""
         fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             return self._file_type(fd)
@@ -308,8 +309,8 @@ class ReadOnlyFiles(RealFiles):
         self._refuse(path)
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Take a shared lock, which keeps writers away while the file exists; other readers may
-        take it too. BlockingIOError."""
+        """Take a shared lock, which excludes writers while the file exists; other readers may take
+        it too. BlockingIOError."""
         fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
         return _locked(fd, fcntl.LOCK_SH)
 
@@ -319,7 +320,8 @@ class ReadOnlyFiles(RealFiles):
 
 
 def _locked(fd: int, kind: int) -> Callable[[], None]:
-    """Lock an open file, which is closed if that fails; returns the release. BlockingIOError."""
+    """Lock an open file, which is closed if that fails; returns the release. Raises
+    BlockingIOError."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BaseException:
@@ -339,12 +341,13 @@ def _size_bytes(buffer: Buffer) -> int:
 
 
 def _write_at(fd: int, buffers: Sequence[Buffer], position: int) -> int:
-    """Write all buffers at a position in one gathered write, which may be short; bytes written."""
+    """Write all buffers at a position in one gathered write, which may be short; returns the number
+    of bytes."""
     if len(buffers) == 1:
         return os.pwrite(fd, buffers[0], position)
     if hasattr(os, "pwritev"):
         return os.pwritev(fd, buffers, position)
-    # Before macOS 11. Nothing else moves the descriptor's position, so the two steps are safe.
+    # For macOS before 11. Nothing else moves the descriptor's position, so the two steps are safe.
     os.lseek(fd, position, os.SEEK_SET)
     return os.writev(fd, buffers)
 
@@ -357,15 +360,15 @@ def _sync_data(fd: int) -> None:
 
 
 def _sync_all(fd: int) -> None:
-    """Down to the medium. macOS' fsync stops at the drive's cache, F_FULLFSYNC does not."""
+    """Sync to the medium. macOS' fsync stops at the drive's cache, F_FULLFSYNC does not."""
     full_sync: int | None = getattr(fcntl, "F_FULLFSYNC", None)
     if full_sync is not None:
         try:
             fcntl.fcntl(fd, full_sync)
             return
         except OSError as error:
-            # Network and foreign file systems do not know it; an I/O error is no reason to
-            # ask again in a weaker way.
+            # Network and foreign file systems do not support it; after an I/O error no weaker sync
+            # is tried.
             if error.errno not in (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL):
                 raise
     os.fsync(fd)

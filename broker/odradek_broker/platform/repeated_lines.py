@@ -1,26 +1,26 @@
-"""Log lines whose number others decide: the same one once in a while, with how often it came, and a
-limit to all of them."""
+"""Log lines whose number peers can raise: a repeated line is written at intervals, with its number,
+and the number of all lines is limited."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: The same line comes again after so long.
+#: The interval at which a repeated line is written.
 AGAIN_S = 60.0
-#: Lines that are remembered: what tells them apart may hold what a peer sent.
+#: The most lines that are remembered: the text that identifies them may come from a peer.
 REMEMBERED_MAX = 1_000
 
 
 class RepeatedLines:
-    """Lines of one logger of structlog, at most `lines_max` in AGAIN_S. `now_s`: a clock that does
-    not go back."""
+    """Lines of one logger of structlog, at most `lines_max` in AGAIN_S. `now_s`: a monotonic
+    clock."""
 
     def __init__(self, log: Any, lines_max: int, now_s: Callable[[], float]) -> None:
         self._log = log
         self._lines_max = lines_max
         self._now_s = now_s
-        #: When a line was written, and how often it came since.
+        #: The time at which a line was written, and the number of repetitions since.
         self._told: dict[tuple[str, ...], tuple[float, int]] = {}
         self._began_s = now_s()
         self._lines = 0
@@ -29,7 +29,8 @@ class RepeatedLines:
     def say(
         self, level: str, event: str, same: tuple[str, ...], details: Mapping[str, object]
     ) -> None:
-        """Write it, unless that was done lately. Lines with an equal `same` are the same."""
+        """Write the line, unless that was done recently. Lines with an equal `same` count as the
+        same."""
         now_s = self._now_s()
         told_s, more = self._told.pop(same, (now_s - AGAIN_S, 0))
         if now_s - told_s < AGAIN_S:

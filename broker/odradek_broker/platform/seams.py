@@ -1,7 +1,7 @@
 """Seams: clock, randomness, files and timers as protocols, which a simulator replaces.
 
-Cores take these protocols; `odradek_broker.platform.machine` has the bodies that touch the machine,
-the simulator has others. The fourth seam is the event loop itself (D3).
+Cores use these protocols; `odradek_broker.platform.machine` implements them on the machine, the
+simulator in memory. The fourth seam is the event loop itself (D3).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
-#: What a `BlockFile` is written in.
+#: The unit in which a `BlockFile` is written.
 BLOCK_BYTES = 4096
 
 
@@ -54,15 +54,16 @@ class File(Protocol):
     """An open file. Errors are OSError, as the operating system gives them."""
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write all buffers behind the current end in one gathered write; bytes written.
+        """Write all buffers at the end of the file in one gathered write; returns the number of
+        bytes.
 
         A short write is continued until everything is written or an OSError is raised; after an
-        error the file may hold a part of it, and the caller truncates (rule L-08).
+        error the file may contain a part of it, and the caller truncates (rule L-08).
         """
         ...
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
-        """Up to `size_bytes` from `position`; shorter only at the end of the file."""
+        """Read up to `size_bytes` from `position`; fewer only at the end of the file."""
         ...
 
     def size(self) -> int:
@@ -83,11 +84,11 @@ class BlockFile(Protocol):
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
         """Write the buffers, one behind the other, from `position`, a multiple of `BLOCK_BYTES`;
-        the rest of the last block is filled up with zeros. They are durable when this returns.
-        Blocks.
+        the rest of the last block is filled with zeros. The data is durable when the method
+        returns. Blocks the thread.
 
-        After an error, or a crash on the way, each of the blocks may be the old one, the new one or
-        torn.
+        After an error, or a crash during the write, each of the blocks may be the old one, the new
+        one or torn.
         """
         ...
 
@@ -95,7 +96,7 @@ class BlockFile(Protocol):
 
 
 class Volume(NamedTuple):
-    """Where a directory lies, and the room there. Bytes."""
+    """The path of a directory, and the space of its volume, in bytes."""
 
     directory: str
     total_bytes: int
@@ -110,23 +111,24 @@ class Files(Protocol):
         ...
 
     def open_blocks(self, path: str) -> BlockFile:
-        """Open a file that is there, and as long as it will be, to be written in place."""
+        """Open an existing file of its final size, to be written in place."""
         ...
 
     def exists(self, path: str) -> bool: ...
 
     def list(self, path: str) -> list[str]:
-        """Names in a directory, sorted. FileNotFoundError if it is not there."""
+        """The names in a directory, sorted. FileNotFoundError if it does not exist."""
         ...
 
     def make_dirs(self, path: str) -> None: ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic replace of files; directories too where the target does not exist."""
+        """Rename; files are replaced atomically, directories may be renamed if the target does not
+        exist."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove one file; silent if it is not there."""
+        """Remove one file, which need not exist."""
         ...
 
     def remove_tree(self, path: str) -> None: ...
@@ -136,19 +138,19 @@ class Files(Protocol):
         ...
 
     def modified_ms(self, path: str) -> int:
-        """Last modification, epoch milliseconds (rule L-21)."""
+        """The time of the last modification, epoch milliseconds (rule L-21)."""
         ...
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Make a file as old as what it was made from."""
+        """Set the modification time of a file, to that of the file from which it was made."""
         ...
 
     def absolute(self, path: str) -> str:
-        """The absolute path, of what need not be there."""
+        """The absolute path of a file that need not exist."""
         ...
 
     def volume(self, path: str) -> Volume:
-        """The absolute path of a directory, and the room of the volume that it lies on."""
+        """The absolute path of a directory, and the space of its volume."""
         ...
 
     def lock(self, path: str) -> Callable[[], None]:

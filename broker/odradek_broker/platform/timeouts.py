@@ -1,7 +1,8 @@
-"""Time-outs of requests: one timer of the loop for each duration, and not one for each request.
+"""Time-outs of requests: one timer of the loop for each duration, instead of one for each request.
 
-Nearly all requests that wait come with the same time-out, and nearly all are done long before it:
-what begins first ends first, so a queue for each duration does with one timer at its head.
+Nearly all waiting requests have the same time-out, and are finished long before it. Among requests
+with the same duration, the first to begin is the first to time out, so a queue for each duration
+needs one timer for its head.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from typing import Protocol
 
 from odradek_broker.platform.seams import Clock, Scheduler, Timer
 
-#: So many durations keep their timer when nobody waits for it any more: clients choose them.
+#: The most durations that keep their timer without a waiting request: clients choose durations.
 _KEPT_MAX = 16
 
 
 class Expiring(Protocol):
-    """Something that waits, hashed by identity."""
+    """A waiting object, hashed by identity."""
 
     def timed_out(self) -> None:
-        """Called when the time is over."""
+        """Called when the time has passed."""
         ...
 
 
@@ -32,7 +33,7 @@ class _Queue:
 
 
 class Timeouts:
-    """Tells what has waited too long that it has, to a millisecond."""
+    """The time-outs of waiting objects, to a millisecond."""
 
     def __init__(self, clock: Clock, scheduler: Scheduler) -> None:
         self._clock = clock
@@ -40,7 +41,7 @@ class Timeouts:
         self._queues: dict[int, _Queue] = {}
 
     def begin(self, waiting: Expiring, wait_ms: int) -> None:
-        """Call `waiting.timed_out` after so much time, unless `end` is called before."""
+        """Call `waiting.timed_out` after this time, unless `end` is called before."""
         queue = self._queues.get(wait_ms)
         if queue is None:
             queue = self._queues[wait_ms] = _Queue(self._timer(wait_ms, wait_ms))
@@ -64,7 +65,8 @@ class Timeouts:
         return self._scheduler.call_later(delay_ms, lambda: self._look(wait_ms))
 
     def _look(self, wait_ms: int) -> None:
-        """The timer of a duration: end what is due, and wait for the next."""
+        """Call the objects of a duration whose time has passed, and set the timer for the next
+        one."""
         queue = self._queues[wait_ms]
         now_ms = self._clock.monotonic_ms()
         due: list[Expiring] = []
