@@ -84,7 +84,7 @@ class ReplicaManager:
         self._reopen_at_ms: dict[tuple[str, int], int] = {}
         #: The last reported problem of each partition that could not be opened: a problem is
         #: reported once.
-        self._told: dict[tuple[str, int], str] = {}
+        self._reported: dict[tuple[str, int], str] = {}
         self._scheduler = scheduler
         #: The unfinished deltas, in the order of their turns; and whether the next turn is
         #: scheduled.
@@ -178,16 +178,16 @@ class ReplicaManager:
     ) -> None:
         """Lead a partition, whose log is created if it is missing; a partition that is led already
         only gets a new epoch."""
-        held = self._partitions.setdefault(topic_name, {})
+        led = self._partitions.setdefault(topic_name, {})
         topic = self._metadata.topics[topic_name]
-        if index in held:
-            held[index].leader_epoch = topic.partitions[index].leader_epoch
+        if index in led:
+            led[index].leader_epoch = topic.partitions[index].leader_epoch
             return
         try:
             log = open_log(topic_name, index, topic.topic_id, self._metadata.log_config(topic_name))
         except ValueError as error:
             raise DataDirectoryError(str(error)) from error
-        held[index] = self.lead(log, topic.partitions[index].leader_epoch)
+        led[index] = self.lead(log, topic.partitions[index].leader_epoch)
 
     def _try_to_open(self, topic_name: str, index: int) -> str:
         """Open a partition; returns the problem, or "". The topic exists in either case, so after a
@@ -198,7 +198,7 @@ class ReplicaManager:
             self._reopen_later(topic_name, index)
             return str(problem)
         self._reopen_at_ms.pop((topic_name, index), None)
-        self._told.pop((topic_name, index), None)
+        self._reported.pop((topic_name, index), None)
         return ""
 
     def _reopen_later(self, topic_name: str, index: int) -> None:
@@ -218,8 +218,8 @@ class ReplicaManager:
                 del self._reopen_at_ms[name, index]
             elif due_ms <= now_ms:
                 problem = self._try_to_open(name, index)
-                if problem and problem != self._told.get((name, index)):
-                    self._told[name, index] = problem
+                if problem and problem != self._reported.get((name, index)):
+                    self._reported[name, index] = problem
                     problems.append(f"partition {name}-{index} cannot be made: {problem}")
         return problems
 
@@ -333,7 +333,9 @@ class ReplicaManager:
 
         The files stay until the deletion is durable, since a crash may undo it (D4).
         """
-        self._told = {key: told for key, told in self._told.items() if key[0] != topic_name}
+        self._reported = {
+            key: problem for key, problem in self._reported.items() if key[0] != topic_name
+        }
         retired = []
         dropped = self._partitions.pop(topic_name, {})
         for partition in dropped.values():

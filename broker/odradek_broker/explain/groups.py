@@ -80,7 +80,7 @@ _REBALANCES = {
     RebalanceReason.LEADER_REJOINED: "{members} joined again, and it is the leader",
     RebalanceReason.STATIC_MEMBER_CHANGED: "static member {instance} came back with other protocols",
     RebalanceReason.STATIC_MEMBER_RETURNED: (
-        "static member {instance} came back, and the group had not settled"
+        "static member {instance} came back, and the group was not Stable"
     ),
     RebalanceReason.MEMBER_REMOVED: "{members} was removed",
     RebalanceReason.MEMBER_TIMED_OUT: "{members} timed out",
@@ -160,9 +160,11 @@ def why_refused(event: RequestRefused, settings: GroupSettings) -> str:
     if group is None:
         return "there is no such group"
     if event.instance_id is not None and event.instance_id in group.static_ids:
-        held = group.static_ids[event.instance_id]
-        if held != member_id:
-            return f"expected member id {held} for this static member: another one took its place"
+        holder_id = group.static_ids[event.instance_id]
+        if holder_id != member_id:
+            return (
+                f"expected member id {holder_id} for this static member: another one took its place"
+            )
     if member_id not in group.members:
         return "it is not a member: it never joined, left, or was removed"
     if event.generation is not None and event.generation != group.generation:
@@ -499,14 +501,16 @@ def states_of_consumer_group(
     states = [CurrentState.of(EventKind.NOW_CONSUMER_GROUP, fields)]
     for member in list(group.members.values())[:LIST_MAX]:
         timeout_ms = session_ms if member.classic is None else member.classic.session_timeout_ms
-        held: dict[str, Value | None] = {
+        of_member: dict[str, Value | None] = {
             "member": member.member_id,
             "instance": member.instance_id,
             "client": _client(member),
             "timeout": duration_text(timeout_ms),
             "note": f"epoch {member.epoch}, {_progress(member)}",
         }
-        states.append(CurrentState.of(EventKind.NOW_MEMBER, held, _named(member.assigned, topics)))
+        states.append(
+            CurrentState.of(EventKind.NOW_MEMBER, of_member, _named(member.assigned, topics))
+        )
     return [*states, *_members_left_out(len(group.members))]
 
 

@@ -77,8 +77,8 @@ class CurrentState(NamedTuple):
     ) -> CurrentState:
         """A state with these fields, cut like those of events; fields that are None are left
         out."""
-        held = {name: _cut(value) for name, value in fields.items() if value is not None}
-        return cls(kind, held, tuple(sorted(partitions)))
+        shown = {name: _cut(value) for name, value in fields.items() if value is not None}
+        return cls(kind, shown, tuple(sorted(partitions)))
 
 
 class SubjectHistory(NamedTuple):
@@ -125,7 +125,7 @@ class History:
         self._subjects: dict[str, _Subject] = {}
         self._next = 0
         #: The time of the last event that was dropped because of the limits of the whole ring.
-        self._forgotten_ms = -1
+        self._dropped_ms = -1
 
     def __len__(self) -> int:
         return len(self._events)
@@ -148,55 +148,55 @@ class History:
         kept, more = _cut_partitions(partitions)
         values = {name: _cut(value) for name, value in fields.items() if value is not None}
         event = Event(now_ms, kind, error, kept, more, values, now_ms)
-        held = self._subjects.get(subject)
-        if held is None:
-            held = self._subjects[subject] = _Subject()
-        elif held.numbers:
-            last = self._events[held.numbers[-1]][1]
+        history = self._subjects.get(subject)
+        if history is None:
+            history = self._subjects[subject] = _Subject()
+        elif history.numbers:
+            last = self._events[history.numbers[-1]][1]
             if last.is_again(event):
                 last.times += 1
                 last.last_ms = now_ms
                 return
         size_bytes = _size_bytes(subject, event)
         self._events[self._next] = (subject, event, size_bytes)
-        held.numbers.append(self._next)
+        history.numbers.append(self._next)
         self._next += 1
         self.size_bytes += size_bytes
-        if len(held.numbers) > self.subject_events_max:
-            self._forget_first_of(held)
+        if len(history.numbers) > self.subject_events_max:
+            self._drop_first_of(history)
         while len(self._events) > self.events_max or self.size_bytes > self.bytes_max:
-            self._forget_oldest()
+            self._drop_oldest()
 
     def about(self, subject: str) -> SubjectHistory:
         """The events of a subject."""
-        held = self._subjects.get(subject)
-        since_ms = max(self.started_ms, self._forgotten_ms)
-        if held is None:
+        history = self._subjects.get(subject)
+        since_ms = max(self.started_ms, self._dropped_ms)
+        if history is None:
             return SubjectHistory([], since_ms, 0)
-        events = [self._events[number][1] for number in held.numbers]
-        return SubjectHistory(events, max(since_ms, held.dropped_ms), held.dropped)
+        events = [self._events[number][1] for number in history.numbers]
+        return SubjectHistory(events, max(since_ms, history.dropped_ms), history.dropped)
 
-    def _forget_first_of(self, held: _Subject) -> None:
-        _, event, size_bytes = self._events.pop(held.numbers.popleft())
+    def _drop_first_of(self, history: _Subject) -> None:
+        _, event, size_bytes = self._events.pop(history.numbers.popleft())
         self.size_bytes -= size_bytes
-        held.dropped += event.times
-        held.dropped_ms = event.last_ms
+        history.dropped += event.times
+        history.dropped_ms = event.last_ms
 
-    def _forget_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         subject, event, _ = next(iter(self._events.values()))
-        held = self._subjects[subject]
-        self._forget_first_of(held)
-        self._forgotten_ms = max(self._forgotten_ms, event.last_ms)
-        if not held.numbers:
+        history = self._subjects[subject]
+        self._drop_first_of(history)
+        self._dropped_ms = max(self._dropped_ms, event.last_ms)
+        if not history.numbers:
             del self._subjects[subject]
 
 
 def _cut_partitions(partitions: Iterable[TopicPartition]) -> tuple[tuple[TopicPartition, ...], int]:
-    held = tuple(partitions)
-    if len(held) < 2:
-        return held, 0
-    held = tuple(sorted(held))
-    return held[:LIST_MAX], max(len(held) - LIST_MAX, 0)
+    listed = tuple(partitions)
+    if len(listed) < 2:
+        return listed, 0
+    listed = tuple(sorted(listed))
+    return listed[:LIST_MAX], max(len(listed) - LIST_MAX, 0)
 
 
 def _cut(value: Value) -> Value:

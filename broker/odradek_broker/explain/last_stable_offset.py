@@ -16,7 +16,7 @@ from odradek_broker.topic_partition import TopicPartition
 _S = TransactionState
 
 
-class Held(NamedTuple):
+class BlockedPartition(NamedTuple):
     """A partition whose last stable offset is below the high watermark.
 
     `producer_id` and `epoch` are those of the earliest open transaction, None if it has ended and
@@ -31,7 +31,7 @@ class Held(NamedTuple):
     open_behind: int
 
 
-def held_back(log: PartitionLog) -> Held | None:
+def blocked_partition(log: PartitionLog) -> BlockedPartition | None:
     """The transaction that keeps the last stable offset from advancing; None if there is none.
     Raises StorageError."""
     producers = log.producers
@@ -42,10 +42,10 @@ def held_back(log: PartitionLog) -> Held | None:
     first = producers.first_open_transaction
     # A transaction may have begun below the log's start, where the last stable offset cannot be.
     if first is None or max(first[0], log.log_start_offset) != stable:
-        return Held(where, stable, high, None, None, producers.open_transactions)
+        return BlockedPartition(where, stable, high, None, None, producers.open_transactions)
     entry = producers.entry(first[1])
     epoch = None if entry is None else entry.epoch
-    return Held(where, stable, high, first[1], epoch, producers.open_transactions - 1)
+    return BlockedPartition(where, stable, high, first[1], epoch, producers.open_transactions - 1)
 
 
 def state_of_everything_stable(log: PartitionLog) -> CurrentState:
@@ -54,8 +54,8 @@ def state_of_everything_stable(log: PartitionLog) -> CurrentState:
     return CurrentState.of(EventKind.NOW_STABLE, fields)
 
 
-def state_of_held_back(
-    held: Held,
+def state_of_blocked(
+    blocked: BlockedPartition,
     owners: Sequence[Transaction] | None,
     *,
     may_read: bool,
@@ -69,30 +69,32 @@ def state_of_held_back(
     ids that may be shown.
     """
     fields: dict[str, Value | None] = {
-        "offset": held.last_stable_offset,
-        "end": held.high_watermark,
-        "more": held.open_behind or None,
+        "offset": blocked.last_stable_offset,
+        "end": blocked.high_watermark,
+        "more": blocked.open_behind or None,
     }
-    if held.producer_id is None:
+    if blocked.producer_id is None:
         fields["reason"] = "it has ended, and the marker of its end is not on disk yet"
     elif not may_read:
         fields["reason"] = "whose it is, is shown to those who may READ the topic"
     else:
-        fields |= {"producer_id": held.producer_id, "epoch": held.epoch}
+        fields |= {"producer_id": blocked.producer_id, "epoch": blocked.epoch}
         if owners is None:
             fields["reason"] = "its coordinator is not ready to say more: ask again"
         else:
-            fields |= _of_owner(held, owners, may_describe, wall_ms)
+            fields |= _of_owner(blocked, owners, may_describe, wall_ms)
     return CurrentState.of(EventKind.NOW_HELD_BACK, fields)
 
 
 def _of_owner(
-    held: Held, owners: Sequence[Transaction], may_describe: bool, wall_ms: int
+    blocked: BlockedPartition, owners: Sequence[Transaction], may_describe: bool, wall_ms: int
 ) -> dict[str, Value | None]:
-    owner = next((each for each in owners if _is_open_in(each, held.where)), None)
-    topic, partition = held.where
+    owner = next((each for each in owners if _is_open_in(each, blocked.where)), None)
+    topic, partition = blocked.where
     if owner is None:
-        place = f"--topic {topic} --partition {partition} --start-offset {held.last_stable_offset}"
+        place = (
+            f"--topic {topic} --partition {partition} --start-offset {blocked.last_stable_offset}"
+        )
         return {
             "reason": "no coordinator knows of it, so it never ends by itself (it hangs)",
             "advice": f"odradek txn abort {place}",

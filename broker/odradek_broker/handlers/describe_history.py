@@ -18,10 +18,10 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.explain.groups import states_of_consumer_group, states_of_group
 from odradek_broker.explain.history import LIST_MAX, CurrentState, Event, History
 from odradek_broker.explain.last_stable_offset import (
-    Held,
-    held_back,
+    BlockedPartition,
+    blocked_partition,
+    state_of_blocked,
     state_of_everything_stable,
-    state_of_held_back,
 )
 from odradek_broker.explain.producers import (
     NOT_IN_ANY_PARTITION,
@@ -81,15 +81,15 @@ def _transaction(
     deferred: Deferred[DescribeHistoryResponse] = Deferred()
 
     def described(found: tuple[ErrorCode, Transaction | None]) -> None:
-        error, held = found
+        error, transaction = found
         if error not in (_E.NONE, _E.TRANSACTIONAL_ID_NOT_FOUND):
             deferred.resolve(_failed(error))
             return
         history = node.transaction_history
-        if held is None and not history.about(name).events:
+        if transaction is None and not history.about(name).events:
             deferred.resolve(_failed(_E.TRANSACTIONAL_ID_NOT_FOUND))
             return
-        now = state_of_transaction(held, node.clock.wall_ms(), history.started_ms)
+        now = state_of_transaction(transaction, node.clock.wall_ms(), history.started_ms)
         deferred.resolve(_answer(node, context, request, history, [now]))
 
     node.transactions.describe(name).then(described)
@@ -106,15 +106,15 @@ def _group(
     if error is not _E.NONE:
         return _failed(error)
     history = node.group_history
-    held, consumer = node.groups.group(name), node.groups.consumer_group(name)
+    classic, consumer = node.groups.group(name), node.groups.consumer_group(name)
     offsets = len(node.groups.committed(name))
     if consumer is not None:
         session_ms = session_timeout_ms(node.config, node.metadata, name)
         now = states_of_consumer_group(consumer, node.metadata, offsets, session_ms)
-    elif held is None and not history.about(name).events:
+    elif classic is None and not history.about(name).events:
         return _failed(_E.GROUP_ID_NOT_FOUND)
     else:
-        now = states_of_group(held, offsets, node.clock.wall_ms())
+        now = states_of_group(classic, offsets, node.clock.wall_ms())
     return _answer(node, context, request, history, now)
 
 
@@ -137,30 +137,34 @@ def _partition(
     log, history = found.log, node.partition_history
     compaction = node.compaction_state(log)
     try:
-        held = held_back(log)
+        blocked = blocked_partition(log)
     except StorageError:
         return _answer(node, context, request, history, [compaction])
-    if held is None:
+    if blocked is None:
         now = [state_of_everything_stable(log), compaction]
         return _answer(node, context, request, history, now)
     deferred: Deferred[DescribeHistoryResponse] = Deferred()
 
     def listed(answer: tuple[ErrorCode, list[Transaction]]) -> None:
-        state = _held_back(node, context, held, *answer)
+        state = _blocked(node, context, blocked, *answer)
         deferred.resolve(_answer(node, context, request, history, [state, compaction]))
 
     node.transactions.list_all().then(listed)
     return deferred
 
 
-def _held_back(
-    node: Node, context: RequestContext, held: Held, error: ErrorCode, known: list[Transaction]
+def _blocked(
+    node: Node,
+    context: RequestContext,
+    blocked: BlockedPartition,
+    error: ErrorCode,
+    known: list[Transaction],
 ) -> CurrentState:
-    owners = [each for each in known if each.producer_id == held.producer_id]
-    return state_of_held_back(
-        held,
+    owners = [each for each in known if each.producer_id == blocked.producer_id]
+    return state_of_blocked(
+        blocked,
         owners if error is _E.NONE else None,
-        may_read=node.authorizer.would_allow(context, Operation.READ, topic(held.where[0])),
+        may_read=node.authorizer.would_allow(context, Operation.READ, topic(blocked.where[0])),
         may_describe=all(_may_describe_id(node, context, each.transactional_id) for each in owners),
         wall_ms=node.clock.wall_ms(),
     )
@@ -178,10 +182,11 @@ def _producer(
     request.subject = str(int(text))
     producer_id = int(text)
     now = [
-        state_of_owner(held, producer_id)
-        for held in node.transactions.transactions()
-        if producer_id in (held.producer_id, held.previous_producer_id, held.next_producer_id)
-        and _may_describe_id(node, context, held.transactional_id)
+        state_of_owner(transaction, producer_id)
+        for transaction in node.transactions.transactions()
+        if producer_id
+        in (transaction.producer_id, transaction.previous_producer_id, transaction.next_producer_id)
+        and _may_describe_id(node, context, transaction.transactional_id)
     ]
     now += _partitions_that_know(node, context, producer_id)
     history = node.producer_history

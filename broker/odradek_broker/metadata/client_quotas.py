@@ -205,12 +205,12 @@ class _Filter:
         return entity_type in self.names or entity_type in self.types
 
     def fits(self, entity: QuotaEntity, strict: bool) -> bool:
-        held = dict(entity)
-        if strict and len(held) != len(self.names) + len(self.types):
+        names = dict(entity)
+        if strict and len(names) != len(self.names) + len(self.types):
             return False
         return all(
-            kind in held and held[kind] == name for kind, name in self.names.items()
-        ) and all(kind in held for kind in self.types)
+            kind in names and names[kind] == name for kind, name in self.names.items()
+        ) and all(kind in names for kind in self.types)
 
 
 def describe_client_quotas(

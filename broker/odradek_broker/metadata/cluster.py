@@ -387,14 +387,14 @@ class ClusterMetadata:
         self._log_configs.pop(name, None)
 
     def _replay_config(self, record: ConfigRecord) -> None:
-        held = self._configs.setdefault(record.resource_type, {})
-        values = held.setdefault(record.resource_name, {})
+        configs = self._configs.setdefault(record.resource_type, {})
+        values = configs.setdefault(record.resource_name, {})
         if record.value is None:
             values.pop(record.name, None)
         else:
             values[record.name] = record.value
         if not values:
-            del held[record.resource_name]
+            del configs[record.resource_name]
         if record.resource_type == RESOURCE_TOPIC:
             self._log_configs.pop(record.resource_name, None)
         elif record.resource_type == RESOURCE_BROKER:
@@ -414,8 +414,8 @@ class ClusterMetadata:
             del self.client_quotas[entity]
 
     def _replay_scram_credential(self, record: UserScramCredentialRecord) -> None:
-        held = self.scram_credentials.setdefault(record.name, {})
-        held[_scram_mechanism(record.mechanism)] = ScramCredential(
+        credentials = self.scram_credentials.setdefault(record.name, {})
+        credentials[_scram_mechanism(record.mechanism)] = ScramCredential(
             bytes(record.salt),
             bytes(record.stored_key),
             bytes(record.server_key),
@@ -423,10 +423,10 @@ class ClusterMetadata:
         )
 
     def _replay_remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
-        held = self.scram_credentials.get(record.name, {})
-        if held.pop(_scram_mechanism(record.mechanism), None) is None:
+        credentials = self.scram_credentials.get(record.name, {})
+        if credentials.pop(_scram_mechanism(record.mechanism), None) is None:
             raise MetadataError(f"a credential that {record.name!r} does not have is removed")
-        if not held:
+        if not credentials:
             del self.scram_credentials[record.name]
 
     def _replay_feature_level(self, record: FeatureLevelRecord) -> None:

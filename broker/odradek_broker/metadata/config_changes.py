@@ -149,15 +149,15 @@ def _apply(metadata: ClusterMetadata, kind: ResourceKind, name: str, change: Cha
             ErrorCode.INVALID_CONFIG,
             f"Can't {operation.name} to key {change.name} because its type is not LIST.",
         )
-    held = _items(change.name, present)
+    items = _items(change.name, present)
     given = _items(change.name, change.value)
     if operation is Operation.SUBTRACT:
-        return ",".join(item for item in held if item not in given)
+        return ",".join(item for item in items if item not in given)
     if not given:
         raise AdminError(
             ErrorCode.INVALID_CONFIG, f"What is appended to {change.name} must not be empty."
         )
-    return ",".join(dict.fromkeys(held + given))
+    return ",".join(dict.fromkeys(items + given))
 
 
 def _items(key: str, text: str) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from odradek_protocol.stored.cluster_metadata import (
 _Entry = bytes | dict[str, bytes]
 _PRODUCER_IDS = "producer ids"
 #: The number of postponed changes that are applied with each record that is replayed.
-_SETTLED_EACH = 4
+_CHANGES_PER_RECORD = 4
 
 
 class MetadataImage:
@@ -57,18 +57,18 @@ class MetadataImage:
 
     def replay(self, record: Message, value: bytes) -> None:
         """Apply one record that the metadata has accepted; `value` is the encoded record."""
-        self.settle(_SETTLED_EACH)
+        self.apply_changes(_CHANGES_PER_RECORD)
         _REPLAY[type(record)](self, record, value)
 
     def values(self) -> Iterator[bytes]:
         """The encoded records of the present state, not affected by what is replayed before the
         last one is read. Only one such iterator at a time."""
         self._reader = None
-        self.settle(len(self._changes))
+        self.apply_changes(len(self._changes))
         self._reader = _Frozen(self._entries, self._taken)
         return self._reader
 
-    def settle(self, at_most: int) -> None:
+    def apply_changes(self, at_most: int) -> None:
         """Apply some of the changes that were made during a snapshot, once it has ended."""
         if self._changes and self._reader is None:
             for key in list(islice(self._changes, at_most)):
@@ -143,8 +143,8 @@ class MetadataImage:
 
     def _set(self, key: object, name: str, value: bytes | None) -> None:
         """Set one of the settings behind a key; a value of None removes the setting."""
-        held = cast(dict[str, bytes], self._get(key) or {})
-        kept = {known: each for known, each in held.items() if known != name}
+        settings = cast(dict[str, bytes], self._get(key) or {})
+        kept = {known: each for known, each in settings.items() if known != name}
         if value is not None:
             kept[name] = value
         self._put(key, kept or None)

@@ -219,13 +219,13 @@ class MetadataLog:
         if self._snapshotter is not None:
             self._snapshotter.appended(sum(map(len, encoded)), now_ms)
 
-        def settled(error: ErrorCode) -> None:
+        def finished(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 complete().then(deferred.resolve)
             else:
                 self._on_fatal(f"the metadata log cannot be written: {error.name}")
 
-        appended.then(settled)
+        appended.then(finished)
         return deferred
 
     def state(self) -> MetadataLogState:
@@ -240,12 +240,12 @@ class MetadataLog:
         effect (D4)."""
         deferred: Deferred[None] = Deferred()
 
-        def settled(error: ErrorCode) -> None:
+        def finished(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 deferred.resolve(None)
 
         partition = self._loaded()
-        partition.when_durable(partition.log.log_end_offset - 1, settled)
+        partition.when_durable(partition.log.log_end_offset - 1, finished)
         return deferred
 
     def _loaded(self) -> Partition:

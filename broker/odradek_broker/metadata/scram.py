@@ -167,7 +167,7 @@ def describe_scram_credentials(
     found: list[tuple[ScramResult, Mapping[ScramMechanism, ScramCredential]]] = []
     times = Counter(users)
     for user in times or list(metadata.scram_credentials):
-        held = metadata.scram_credentials.get(user, {})
+        credentials = metadata.scram_credentials.get(user, {})
         result = ScramResult(user)
         if times[user] > 1:
             result.error = ErrorCode.DUPLICATE_RESOURCE
@@ -175,8 +175,8 @@ def describe_scram_credentials(
                 "Cannot describe SCRAM credentials for the same user twice in a single request:"
                 f" {user}"
             )
-        elif not held:
+        elif not credentials:
             result.error = ErrorCode.RESOURCE_NOT_FOUND
             result.message = f"Attempt to describe a user credential that does not exist: {user}"
-        found.append((result, {} if result.error else held))
+        found.append((result, {} if result.error else credentials))
     return found

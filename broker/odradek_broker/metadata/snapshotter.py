@@ -24,7 +24,7 @@ CLEANUP_INTERVAL_MS = 60_000
 #: The pause after a snapshot that could not be written.
 _RETRY_MS = 60_000
 #: The most changes made during a snapshot that are applied to the image at a time.
-_SETTLED_MAX = 2_000
+_CHANGES_AT_ONCE = 2_000
 
 
 class LogDirectories(Protocol):
@@ -102,7 +102,7 @@ class MetadataSnapshotter:
     def maintain(self) -> list[str]:
         """Begin a snapshot and delete old ones if that is due; returns the problems since the last
         call."""
-        self._image.settle(_SETTLED_MAX)
+        self._image.apply_changes(_CHANGES_AT_ONCE)
         now_ms = self._clock.monotonic_ms()
         if self._is_due(now_ms):
             self._begin(now_ms)

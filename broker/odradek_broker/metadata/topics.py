@@ -65,12 +65,12 @@ def check_topic_name(name: str) -> None:
 def check_assignment(metadata: ClusterMetadata, brokers: Sequence[int]) -> None:
     """AdminError unless the replicas of a partition may be on these brokers."""
     problem = None
-    strangers = [broker for broker in brokers if broker != metadata.node_id]
+    unknown = [broker for broker in brokers if broker != metadata.node_id]
     if not brokers:
         problem = "The manual partition assignment includes an empty replica list."
-    elif strangers:
+    elif unknown:
         problem = (
-            f"The manual partition assignment includes broker {strangers[0]},"
+            f"The manual partition assignment includes broker {unknown[0]},"
             " but no such broker is registered."
         )
     elif len(brokers) > 1:

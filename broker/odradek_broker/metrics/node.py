@@ -217,12 +217,12 @@ def _transaction_families(node: Node) -> Iterator[Metric]:
     )
     now_ms = node.clock.wall_ms()
     counts = dict.fromkeys(sorted(STORED_STATES), 0)
-    for held in node.transactions.transactions():
-        counts[held.state] += 1
-        if held.state is TransactionState.ONGOING or held.state.is_prepared:
-            timeout = str(held.timeout_ms) if held.has_timeout else "none"
-            open_s = max(0, now_ms - held.start_ms) / 1000
-            age.add_metric([held.transactional_id, held.state.label, timeout], open_s)
+    for transaction in node.transactions.transactions():
+        counts[transaction.state] += 1
+        if transaction.state is TransactionState.ONGOING or transaction.state.is_prepared:
+            timeout = str(transaction.timeout_ms) if transaction.has_timeout else "none"
+            open_s = max(0, now_ms - transaction.start_ms) / 1000
+            age.add_metric([transaction.transactional_id, transaction.state.label, timeout], open_s)
     for state, count in counts.items():
         states.add_metric([state.label], count)
     yield from (states, age)

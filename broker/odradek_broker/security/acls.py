@@ -109,28 +109,28 @@ class _OfType:
                     yield found
 
     def add(self, acl: Acl) -> None:
-        held = self._held(acl)
-        if acl.name not in held and held is self.prefixed:
+        by_name = self._by_name(acl)
+        if acl.name not in by_name and by_name is self.prefixed:
             length = len(acl.name)
             self.lengths[length] = self.lengths.get(length, 0) + 1
-        held.setdefault(acl.name, {}).setdefault(acl.principal, []).append(acl)
+        by_name.setdefault(acl.name, {}).setdefault(acl.principal, []).append(acl)
 
     def remove(self, acl: Acl) -> None:
-        held = self._held(acl)
-        bucket = held[acl.name]
+        by_name = self._by_name(acl)
+        bucket = by_name[acl.name]
         bucket[acl.principal].remove(acl)
         if not bucket[acl.principal]:
             del bucket[acl.principal]
         if bucket:
             return
-        del held[acl.name]
-        if held is self.prefixed:
+        del by_name[acl.name]
+        if by_name is self.prefixed:
             length = len(acl.name)
             self.lengths[length] -= 1
             if not self.lengths[length]:
                 del self.lengths[length]
 
-    def _held(self, acl: Acl) -> dict[str, Bucket]:
+    def _by_name(self, acl: Acl) -> dict[str, Bucket]:
         return self.prefixed if acl.pattern_type is PatternType.PREFIXED else self.literal
 
 
@@ -178,8 +178,8 @@ class AclIndex:
     def of_type(self, kind: AclResourceType) -> Iterator[Acl]:
         """All ACLs of one type of resource."""
         found = self._types.get(kind, _OfType())
-        for held in (found.literal, found.prefixed):
-            for bucket in held.values():
+        for by_name in (found.literal, found.prefixed):
+            for bucket in by_name.values():
                 for acls in bucket.values():
                     yield from acls
 

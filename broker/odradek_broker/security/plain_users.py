@@ -150,14 +150,14 @@ class PlainUsers:
             return False
         if hmac.compare_digest(self._right.get(name, b""), seen):
             return True
-        held = self._hashes.get(name)
-        against = held or self._nobody
+        stored = self._hashes.get(name)
+        against = stored or self._nobody
         answer: Deferred[bool] = Deferred()
         found: list[bool] = []
 
         def done(problem: Exception | None) -> None:
             # The file may have changed in the meantime.
-            right = found == [True] and held is not None and self._hashes.get(name) is held
+            right = found == [True] and stored is not None and self._hashes.get(name) is stored
             if right:
                 self._remember(name, seen)
             answer.resolve(right)

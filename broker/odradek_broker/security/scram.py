@@ -66,8 +66,8 @@ class ScramUsers:
         name = self.mechanism.hash_name
         salt = hmac.digest(self._secret, b"salt" + user.encode(), name)
         key = hmac.digest(self._secret, b"key" + user.encode(), name)
-        held = (each.get(self.mechanism) for each in self._credentials().values())
-        like = next((each for each in held if each is not None), None)
+        found = (each.get(self.mechanism) for each in self._credentials().values())
+        like = next((each for each in found if each is not None), None)
         if like is None:
             return ScramCredential(salt[:_SALT_BYTES], key, key, ITERATIONS_MIN)
         salt = (salt * (len(like.salt) // len(salt) + 1))[: len(like.salt)]

@@ -8,7 +8,7 @@ from typing import Any
 from acl_rules import Rule, RuleList
 from broker_in_loop import RunningBroker, StartBroker
 from logs import append, make_batch
-from odradek_broker.explain.last_stable_offset import Held, state_of_held_back
+from odradek_broker.explain.last_stable_offset import BlockedPartition, state_of_blocked
 from odradek_broker.explain.sentences import sentence
 from odradek_broker.security.authorizer import AllowEverything, Operation, ResourceType
 from odradek_client.producer.producer import Producer
@@ -18,7 +18,7 @@ from raw_client import RawClient, produce_request
 from waiting import until
 
 
-async def held_back(client: RawClient) -> str:
+async def last_stable_offset_of(client: RawClient) -> str:
     request = wire.DescribeHistoryRequest(subject_type=wire.PARTITION, subject="t-0", limit=-1)
     return str((await client.call(request)).states[0].text)
 
@@ -42,14 +42,17 @@ async def test_t45_the_open_transaction_is_named_with_its_age_and_the_way_to_end
 ) -> None:
     broker, client = await broker_with_topic(start_broker)
     log = broker.node.logs.get("t", 0)
-    assert await held_back(client) == "consumers with read_committed get everything, up to offset 0"
+    assert (
+        await last_stable_offset_of(client)
+        == "consumers with read_committed get everything, up to offset 0"
+    )
     async with producer(broker, "pay ments") as first, producer(broker, "second") as second:
         for made in (first, second):
             await made.init_transactions()
             await made.begin_transaction()
             await made.send_and_wait("t", b"x", partition=0)
         (owner, _) = sorted(broker.node.transactions.transactions(), key=lambda it: it.producer_id)
-        text = await held_back(client)
+        text = await last_stable_offset_of(client)
         start, _, rest = text.partition(" and has been open for ")
         assert start == (
             "consumers with read_committed stop at offset 0, 2 is the end: a transaction of"
@@ -61,10 +64,13 @@ async def test_t45_the_open_transaction_is_named_with_its_age_and_the_way_to_end
         )
         await first.commit_transaction()
         await until(lambda: log.last_stable_offset == 1)
-        assert "transactional id second" in await held_back(client)
+        assert "transactional id second" in await last_stable_offset_of(client)
         await second.abort_transaction()
         await until(lambda: log.last_stable_offset == 4)
-    assert await held_back(client) == "consumers with read_committed get everything, up to offset 4"
+    assert (
+        await last_stable_offset_of(client)
+        == "consumers with read_committed get everything, up to offset 4"
+    )
 
 
 async def test_t44_a_hanging_transaction_is_told_with_the_command_that_aborts_it(
@@ -75,7 +81,7 @@ async def test_t44_a_hanging_transaction_is_told_with_the_command_that_aborts_it
     append(log, make_batch(producer_id=7, transactional=True))
     plain = simple_batch([(b"k", b"behind")], 1_700_000_000_000)
     await client.call(produce_request("t", plain), 11)
-    assert await held_back(client) == (
+    assert await last_stable_offset_of(client) == (
         "consumers with read_committed stop at offset 0, 2 is the end: a transaction (producer id 7,"
         " epoch 0) began there; no coordinator knows of it, so it never ends by itself (it hangs);"
         " end it with `odradek txn abort --topic t --partition 0 --start-offset 0`"
@@ -92,30 +98,30 @@ async def test_a18_who_may_not_see_the_producer_or_its_id_is_not_told_of_them(
         await made.send_and_wait("t", b"x", partition=0)
         node = broker.node
         node.authorizer = RuleList(Rule(Operation.DESCRIBE, ResourceType.TOPIC, "t"))
-        text = await held_back(client)
+        text = await last_stable_offset_of(client)
         assert "producer id" not in text and "secret" not in text
         assert text.endswith("whose it is, is shown to those who may READ the topic")
         node.authorizer = RuleList(
             Rule(Operation.DESCRIBE, ResourceType.TOPIC, "t"),
             Rule(Operation.READ, ResourceType.TOPIC, "t"),
         )
-        text = await held_back(client)
+        text = await last_stable_offset_of(client)
         assert "(producer id " in text and "secret" not in text
         node.authorizer = AllowEverything()
-        assert "transactional id secret" in await held_back(client)
+        assert "transactional id secret" in await last_stable_offset_of(client)
         await made.abort_transaction()
 
 
-def told(held: Held, owners: Any = ()) -> str:
-    state = state_of_held_back(held, owners, may_read=True, may_describe=True, wall_ms=1)
+def told(blocked: BlockedPartition, owners: Any = ()) -> str:
+    state = state_of_blocked(blocked, owners, may_read=True, may_describe=True, wall_ms=1)
     return sentence(state.kind, state.fields)
 
 
 def test_t45_a_marker_that_is_not_durable_and_a_coordinator_that_is_not_ready_are_told() -> None:
-    assert told(Held(("t", 0), 3, 9, None, None, 0)) == (
+    assert told(BlockedPartition(("t", 0), 3, 9, None, None, 0)) == (
         "consumers with read_committed stop at offset 3, 9 is the end: a transaction began there; it"
         " has ended, and the marker of its end is not on disk yet"
     )
-    assert told(Held(("t", 0), 3, 9, 7, 0, 0), None).endswith(
+    assert told(BlockedPartition(("t", 0), 3, 9, 7, 0, 0), None).endswith(
         "(producer id 7, epoch 0) began there; its coordinator is not ready to say more: ask again"
     )

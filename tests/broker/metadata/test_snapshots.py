@@ -273,7 +273,7 @@ def test_d4_an_image_that_changes_while_it_is_read(seed: int) -> None:
             metadata.replay(record)
             image.replay(record, value)
         if rng.random() < 0.2:
-            image.settle(rng.randrange(5))
+            image.apply_changes(rng.randrange(5))
         if read is None:
             if rng.random() < 0.3:
                 read = image.values(), [], deepcopy(state_of(metadata)), len(image)

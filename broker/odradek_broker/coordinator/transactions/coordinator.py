@@ -130,7 +130,7 @@ class TransactionCoordinator:
         count = sum(len(shard.transactions) for shard in self.shards.cores)
         if count >= most and not self._is_full:
             log.warning(
-                "new transactional ids are refused: as many are known as may be; raise"
+                "new transactional ids are refused: their limit is reached; raise"
                 " max.transactional.ids, or lower transactional.id.expiration.ms",
                 max_transactional_ids=most,
             )
