@@ -328,7 +328,7 @@ class _Produce:
     ) -> None:
         self._append(partition, batch, answer)
         if not answer.error_code:
-            self._node.faults.reach(FaultPoint.TRANSACTIONAL_BATCH_WRITTEN)
+            self._node.fault_points.reach(FaultPoint.TRANSACTIONAL_BATCH_WRITTEN)
 
     # --- The answer ---
 

@@ -96,7 +96,7 @@ class OneBatchRoad:
             return self._refused(request, partition, problem, started_us)
         node.metrics.appended_bytes(len(records))
         if transactional:
-            node.faults.reach(FaultPoint.TRANSACTIONAL_BATCH_WRITTEN)
+            node.fault_points.reach(FaultPoint.TRANSACTIONAL_BATCH_WRITTEN)
         if partition.durable(result.last_offset):
             return self.appended(request, result, started_us)
         # Who waits for the disk must not keep the memory of the frame.
