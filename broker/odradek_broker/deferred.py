@@ -8,7 +8,7 @@ value, callbacks run at once, no cancellation.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -23,12 +23,13 @@ class Deferred(Generic[T]):
     `abandoned` (rule N-10).
     """
 
-    __slots__ = ("_callbacks", "_value", "abandoned", "on_abandon")
+    __slots__ = ("_callbacks", "_transform", "_value", "abandoned", "on_abandon")
 
     def __init__(self) -> None:
         self._value: object = _UNSET
         # Nearly all have one callback, or are resolved before they get a callback.
         self._callbacks: list[Callable[[T], None]] | None = None
+        self._transform: Callable[[Any], Any] | None = None
         self.abandoned = False
         self.on_abandon: Callable[[], None] | None = None
 
@@ -53,6 +54,8 @@ class Deferred(Generic[T]):
         """Set the value, once; RuntimeError the second time."""
         if self._value is not _UNSET:
             raise RuntimeError("already answered")
+        if self._transform is not None:
+            value = self._transform(value)
         self._value = value
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
@@ -72,6 +75,15 @@ class Deferred(Generic[T]):
         mapped: Deferred[U] = Deferred()
         self.then(lambda value: mapped.resolve(function(value)))
         return mapped
+
+    def transform(self, function: Callable[[T], U]) -> Deferred[U]:
+        """`map` without a second deferred: this one will have the value of `function` instead. For
+        the only one who knows it besides the one who resolves it. RuntimeError if others do, or if
+        the value is there."""
+        if self.done or self._callbacks is not None or self._transform is not None:
+            raise RuntimeError("others have seen this value, or wait for it")
+        self._transform = function
+        return self  # type: ignore[return-value]
 
     def abandon(self) -> None:
         """Note that nothing waits for the value any more."""

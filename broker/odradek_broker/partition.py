@@ -29,13 +29,15 @@ _LOAD_BYTES = 1024 * 1024
 Waiter = Callable[[], None]
 
 
-class Settled(Protocol):
-    """A fetch session that is up to date with a partition, and is called when the partition
-    changes."""
+class UpToDateSession(Protocol):
+    """A fetch session whose client knows all records and offsets of a partition."""
 
     def moved(self) -> None:
-        """The partition has changed, failed or was deleted. Its waiting fetch is added to
-        `data_waiters`, and called afterwards."""
+        """Notice that the partition has moved, has failed or was deleted.
+
+        The partition does not call this session again. A fetch of the session that waits adds
+        itself to `data_waiters` here, and those are called next.
+        """
         ...
 
 
@@ -62,7 +64,7 @@ class Partition:
         "leader_epoch",
         "log",
         "recorded",
-        "settled",
+        "up_to_date_sessions",
     )
 
     def __init__(
@@ -81,7 +83,7 @@ class Partition:
         #: `fetch/parked.py`.
         self.data_waiters: dict[Waiter, None] = {}
         #: Called once, and removed, when the log has changed in any way; see `fetch/sessions.py`.
-        self.settled: dict[Settled, None] = {}
+        self.up_to_date_sessions: dict[UpToDateSession, None] = {}
         log.on_moved = self._advanced
         log.on_offline = self._failed
         log.on_flush_wanted = request_flush
@@ -252,22 +254,22 @@ class Partition:
 
     def wake(self) -> None:
         """Let every fetch that waits for data check again."""
-        self.unsettle()
+        self.notify_sessions()
         for waiter in list(self.data_waiters):
             waiter()
 
-    def unsettle(self) -> None:
-        """Call every fetch session that was up to date."""
-        if self.settled:
-            settled, self.settled = self.settled, {}
-            for one in settled:
-                one.moved()
+    def notify_sessions(self) -> None:
+        """Tell all sessions that are up to date here that the partition has moved."""
+        if self.up_to_date_sessions:
+            sessions, self.up_to_date_sessions = self.up_to_date_sessions, {}
+            for session in sessions:
+                session.moved()
 
     def _advanced(self, log: PartitionLog) -> None:
         waiters = self._durable_waiters
         while waiters and log.high_watermark > waiters[0][0]:
             waiters.popleft()[1](ErrorCode.NONE)
-        if self.data_waiters or self.settled:
+        if self.data_waiters or self.up_to_date_sessions:
             self.wake()
 
     def _failed(self, log: PartitionLog) -> None:

@@ -340,7 +340,7 @@ class ReplicaManager:
         dropped = self._partitions.pop(topic_name, {})
         for partition in dropped.values():
             # A fetch of several partitions is called once for all of them.
-            partition.unsettle()
+            partition.notify_sessions()
         for index, partition in dropped.items():
             log = self._logs.retire(topic_name, index)
             if log is not None:

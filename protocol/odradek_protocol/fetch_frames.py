@@ -1,10 +1,9 @@
-"""The common Fetch request, read and answered without its codecs: one partition, or none of an
-incremental session.
+"""A second codec for the common Fetch request: one partition, or none of an incremental session.
 
 Nearly all requests of consumers are of this shape. `read_one_fetch` reads it straight from the
-frame, and `fetch_answer` packs an answer without errors. Everything else (more partitions,
-forgotten ones, tags, damage) is left to the codecs of `schemas/fetch.py`, which are the law: tests
-hold both equal.
+frame, and `OneFetch.encode_response` packs a response without errors. Everything else (more
+partitions, forgotten ones, tags, damage) is left to the codecs of `schemas/fetch.py`; tests hold
+both equal.
 """
 
 from __future__ import annotations
@@ -16,12 +15,14 @@ from struct import error as struct_error
 from typing import NamedTuple
 
 from odradek_protocol.codec import Buffer
+from odradek_protocol.constants import READ_COMMITTED, READ_UNCOMMITTED
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.fetch import (
     SESSIONS_SINCE,
     TOP_LEVEL_ERROR_SINCE,
     TOPIC_IDS_SINCE,
     FetchRequest,
+    PartitionData,
 )
 
 _VERSIONS = FetchRequest.versions
@@ -41,6 +42,12 @@ _REQUEST = Struct(">hhih")
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _NO_SESSION = (0, -1)
+
+#: Version, correlation id, client id.
+_Header = tuple[int, int, str | None]
+#: Topic, partition, current leader epoch, fetch offset, last fetched epoch, max bytes.
+_Asked = tuple[str | bytes, int, int, int, int, int]
+_NOTHING: _Asked = "", -1, -1, -1, -1, 0
 
 # Replica id, max wait, min bytes, max bytes, isolation level; then session id and epoch.
 _SETTINGS = Struct(">iiiib")
@@ -65,15 +72,15 @@ _BYTES = tuple(bytes([value]) for value in range(_ONE_BYTE))
 
 
 class OneFetch(NamedTuple):
-    """A Fetch request with at most one partition, of a consumer. Where it has none, `topic` is
-    empty.
+    """A Fetch request of a consumer with at most one partition; `topic` is empty if it has none.
 
-    `topic` is the name, or from version 13 on the 16 bytes of the id. Where a version lacks a
-    field, it has its default.
+    `topic` is the name, or from version 13 on the 16 bytes of the id. A field that a version lacks
+    has its default.
     """
 
     version: int
     correlation_id: int
+    client_id: str | None
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
@@ -87,18 +94,47 @@ class OneFetch(NamedTuple):
     last_fetched_epoch: int
     partition_max_bytes: int
 
+    def encode_response(
+        self, session_id: int, answers: Sequence[tuple[str | bytes, PartitionData]]
+    ) -> list[Buffer] | None:
+        """The whole frame of a response, length in front, as buffers; None if it has errors or
+        diverging epochs, which are for the generated codec.
 
-class FetchedPartition(NamedTuple):
-    """The answer for a partition without an error. `topic` is a name or 16 bytes of an id;
-    `aborted` has (producer id, first offset), or is None with read_uncommitted."""
+        `answers`: each with the name of its topic, or from version 13 on with its id. Neighbours of
+        the same topic share its entry.
+        """
+        version = self.version
+        flexible = version >= _FLEXIBLE_SINCE
+        end = _NO_TAGS if flexible else b""
+        topics = _by_topic(answers)
+        head = _INT32.pack(0)
+        if version >= TOP_LEVEL_ERROR_SINCE:
+            head = _HEAD.pack(0, 0, session_id)
+        parts: list[Buffer] = [end + head + _length(len(topics), flexible)]
+        large: list[Buffer] = []
+        for topic, partitions in topics:
+            parts.append(_topic_field(topic, version) + _length(len(partitions), flexible))
+            for one in partitions:
+                if one.error_code or one.diverging_epoch.epoch >= 0:
+                    return None
+                parts.append(_partition_head(one, version))
+                records = one.records or b""
+                if len(records) > _JOIN_BYTES:
+                    large += (b"".join(parts), records)
+                    parts.clear()
+                else:
+                    parts.append(records)
+                parts.append(end)
+            parts.append(end)
+        parts.append(end)
+        if tail := b"".join(parts):
+            large.append(tail)
+        size = sum(map(len, large)) + _INT32.size
+        large[0] = _SIZE_AND_ID.pack(size, self.correlation_id) + large[0]
+        return large
 
-    topic: str | bytes
-    partition: int
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted: Sequence[tuple[int, int]] | None
-    records: Buffer
+
+_new = tuple.__new__
 
 
 def read_one_fetch(frame: memoryview) -> OneFetch | None:
@@ -108,21 +144,23 @@ def read_one_fetch(frame: memoryview) -> OneFetch | None:
         if key != ApiKey.FETCH or not _FIRST <= version <= _LAST or size < -1:
             return None
         position = _REQUEST.size
-        if size > 0:
+        client_id: str | None = None
+        if size >= 0:
             end = position + size
-            if end > len(frame) or not bytes(frame[position:end]).isascii():
+            if end > len(frame):
                 return None
+            client_id = str(frame[position:end], "utf-8")
             position = end
+        header = version, correlation_id, client_id
         if version >= _FLEXIBLE_SINCE:
-            return _read_flexible(frame, position, version, correlation_id)
-        return _read_fixed(frame, position, version, correlation_id)
+            return _read_flexible(frame, position, header)
+        return _read_fixed(frame, position, header)
     except (struct_error, IndexError, UnicodeDecodeError):
         return None
 
 
-def _read_fixed(
-    frame: memoryview, position: int, version: int, correlation_id: int
-) -> OneFetch | None:
+def _read_fixed(frame: memoryview, position: int, header: _Header) -> OneFetch | None:
+    version = header[0]
     if version >= SESSIONS_SINCE:
         replica, *settings = _SETTINGS_AND_SESSION.unpack_from(frame, position)
         position += _SETTINGS_AND_SESSION.size
@@ -167,12 +205,11 @@ def _read_fixed(
         end = position + size
         if size < 0 or end > len(frame) or not bytes(frame[position:end]).isascii():
             return None
-    return OneFetch._make((version, correlation_id, *settings, *asked))
+    return _request(header, settings, asked)
 
 
-def _read_flexible(
-    frame: memoryview, position: int, version: int, correlation_id: int
-) -> OneFetch | None:
+def _read_flexible(frame: memoryview, position: int, header: _Header) -> OneFetch | None:
+    version = header[0]
     if frame[position]:
         return None
     position += 1
@@ -217,74 +254,48 @@ def _read_flexible(
         return None
     if rack > 1 and not bytes(frame[position + 2 : end]).isascii():
         return None
-    return OneFetch._make((version, correlation_id, *settings, *asked))
+    return _request(header, settings, asked)
 
 
-#: Topic, partition, current leader epoch, fetch offset, last fetched epoch, max bytes.
-_NOTHING: tuple[str | bytes, int, int, int, int, int] = "", -1, -1, -1, -1, 0
+def _request(header: _Header, settings: list[int], asked: _Asked) -> OneFetch | None:
+    if settings[3] not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return None
+    return _new(OneFetch, (*header, *settings, *asked))
 
 
-def fetch_answer(
-    version: int, correlation_id: int, session_id: int, fetched: Sequence[FetchedPartition]
-) -> list[Buffer]:
-    """The whole frame of an answer, length in front, as buffers. Neighbours of the same topic share
-    its entry."""
-    flexible = version >= _FLEXIBLE_SINCE
-    runs = _runs(fetched)
-    head = _HEAD.pack(0, 0, session_id) if version >= TOP_LEVEL_ERROR_SINCE else _INT32.pack(0)
-    parts: list[Buffer] = [_NO_TAGS + head if flexible else head, _length(len(runs), flexible)]
-    large: list[Buffer] = []
-    for topic, partitions in runs:
-        parts.append(_topic_field(topic, version))
-        parts.append(_length(len(partitions), flexible))
-        for one in partitions:
-            parts.append(_partition_head(one, version))
-            if len(one.records) > _JOIN_BYTES:
-                large += (b"".join(parts), one.records)
-                parts.clear()
-            else:
-                parts.append(one.records)
-            if flexible:
-                parts.append(_NO_TAGS)
-        if flexible:
-            parts.append(_NO_TAGS)
-    if flexible:
-        parts.append(_NO_TAGS)
-    if parts:
-        large.append(b"".join(parts))
-    size = sum(map(len, large)) + _INT32.size
-    large[0] = _SIZE_AND_ID.pack(size, correlation_id) + large[0]
-    return large
+def _by_topic(
+    answers: Sequence[tuple[str | bytes, PartitionData]],
+) -> list[tuple[str | bytes, list[PartitionData]]]:
+    topics: list[tuple[str | bytes, list[PartitionData]]] = []
+    for topic, answer in answers:
+        if not topics or topics[-1][0] != topic:
+            topics.append((topic, []))
+        topics[-1][1].append(answer)
+    return topics
 
 
-def _runs(fetched: Sequence[FetchedPartition]) -> list[tuple[str | bytes, list[FetchedPartition]]]:
-    runs: list[tuple[str | bytes, list[FetchedPartition]]] = []
-    for one in fetched:
-        if not runs or runs[-1][0] != one.topic:
-            runs.append((one.topic, []))
-        runs[-1][1].append(one)
-    return runs
-
-
-def _partition_head(one: FetchedPartition, version: int) -> bytes:
+def _partition_head(one: PartitionData, version: int) -> bytes:
     """The fields of a partition that precede its records."""
     flexible = version >= _FLEXIBLE_SINCE
+    index, high_watermark = one.partition_index, one.high_watermark
     if version >= _LOG_START_SINCE:
         head = _ANSWER_5.pack(
-            one.partition, 0, one.high_watermark, one.last_stable_offset, one.log_start_offset
+            index, 0, high_watermark, one.last_stable_offset, one.log_start_offset
         )
     else:
-        head = _ANSWER_4.pack(one.partition, 0, one.high_watermark, one.last_stable_offset)
-    aborted = one.aborted
+        head = _ANSWER_4.pack(index, 0, high_watermark, one.last_stable_offset)
+    aborted = one.aborted_transactions
     if not aborted:
         head += _length(-1 if aborted is None else 0, flexible)
     else:
         end = _NO_TAGS if flexible else b""
         head += _length(len(aborted), flexible)
-        head += b"".join([_ABORTED.pack(*each) + end for each in aborted])
+        head += b"".join(
+            [_ABORTED.pack(each.producer_id, each.first_offset) + end for each in aborted]
+        )
     if version >= _RACKS_SINCE:
         head += _NO_REPLICA
-    return head + _length(len(one.records), flexible)
+    return head + _length(len(one.records or b""), flexible)
 
 
 @lru_cache(maxsize=1024)

@@ -59,6 +59,12 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     return RequestHeader(key, version, correlation, client_id), end
 
 
+def request_header_bytes(client_id: str | None, flexible: bool) -> int:
+    """The size of a request header without tags."""
+    name_bytes = 0 if client_id is None else len(client_id.encode())
+    return _REQUEST.size + name_bytes + flexible
+
+
 def skip_tags(frame: Buffer, position: int) -> int:
     """The position behind a header's tagged fields. DecodeError if they run over the frame."""
     try:

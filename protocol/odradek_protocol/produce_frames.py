@@ -1,10 +1,10 @@
-"""The common Produce request, read and answered without its codecs: one topic, one partition, one
-batch.
+"""A second codec for the common Produce request: one topic, one partition, one batch.
 
 Nearly all requests of producers are of this shape. `read_one_batch` reads it straight from the
-frame, and `one_batch_answer` packs the answer to one that was appended. Everything else (more
-partitions, tags, no records, old batches, damage) is left to the codecs of `schemas/produce.py`,
-which are the law: tests hold both equal. The compiled twin of the reader is in `records/_native.c`.
+frame, and `OneBatch.encode_response` packs the response to a batch that was appended. Everything
+else (more partitions, tags, no records, old batches, errors, damage) is left to the codecs of
+`schemas/produce.py`; tests hold both equal. The compiled twin of the reader is in
+`records/_native.c`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,17 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
+from odradek_protocol.codec import Buffer
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.records import native
 from odradek_protocol.records.layout import ATTRIBUTES_AT, HEADER_BYTES, MAGIC, MAGIC_AT
-from odradek_protocol.schemas.produce import TOPIC_IDS_SINCE, ProduceRequest
+from odradek_protocol.schemas.produce import (
+    TOPIC_IDS_SINCE,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 
 _VERSIONS = ProduceRequest.versions
 _FIRST, _LAST = _VERSIONS.first, _VERSIONS.last
@@ -34,7 +41,7 @@ _PARTITION = Struct(">iii")
 _INDEX = Struct(">i")
 _ATTRIBUTES = Struct(">h")
 
-# The answer: what precedes the topic, and what follows it.
+# Of a response: the fields in front of the topic, and behind it.
 _HEAD = Struct(">iii")
 _FLEXIBLE_HEAD = Struct(">iiBB")
 _TAIL = Struct(">iihqqi")
@@ -62,6 +69,40 @@ class OneBatch(NamedTuple):
     partition: int
     attributes: int
     records: memoryview
+
+    def encode_response(
+        self, base_offset: int, log_append_time_ms: int, log_start_offset: int
+    ) -> list[Buffer]:
+        """The whole frame of the response, length in front, to a batch that was appended."""
+        version, topic = self.version, self.topic_field
+        if version >= _FLEXIBLE_SINCE:
+            size = _FLEXIBLE_HEAD.size + len(topic) + _FLEXIBLE_TAIL.size - 4
+            return [
+                _FLEXIBLE_HEAD.pack(size, self.correlation_id, 0, 2)
+                + topic
+                + _FLEXIBLE_TAIL.pack(
+                    2, self.partition, 0, base_offset, log_append_time_ms,
+                    log_start_offset, 1, 0, 0, 0, 0, 0,
+                )
+            ]  # fmt: skip
+        offset_and_time = self.partition, 0, base_offset, log_append_time_ms
+        if version >= _RECORD_ERRORS_SINCE:
+            tail = _TAIL_RECORD_ERRORS.pack(1, *offset_and_time, log_start_offset, 0, -1, 0)
+        elif version >= _LOG_START_SINCE:
+            tail = _TAIL_LOG_START.pack(1, *offset_and_time, log_start_offset, 0)
+        else:
+            tail = _TAIL.pack(1, *offset_and_time, 0)
+        size = _HEAD.size + len(topic) + len(tail) - 4
+        return [_HEAD.pack(size, self.correlation_id, 1) + topic + tail]
+
+    def response(self, answer: PartitionProduceResponse) -> ProduceResponse:
+        """The response with this answer, for the generated codec."""
+        topic = TopicProduceResponse(partition_responses=[answer])
+        if isinstance(self.topic, str):
+            topic.name = self.topic
+        else:
+            topic.topic_id = self.topic
+        return ProduceResponse(responses=[topic])
 
 
 _new = tuple.__new__
@@ -201,33 +242,3 @@ def _size(frame: memoryview, position: int) -> tuple[int, int]:
     if shift and not byte:
         raise IndexError
     return value - 1, position
-
-
-def one_batch_answer(
-    request: OneBatch, base_offset: int, log_append_time_ms: int, log_start_offset: int
-) -> bytes:
-    """The whole frame of the answer, length in front, to a request whose batch lies at an
-    offset."""
-    version, topic = request.version, request.topic_field
-    if version >= _FLEXIBLE_SINCE:
-        size = _FLEXIBLE_HEAD.size + len(topic) + _FLEXIBLE_TAIL.size - 4
-        return (
-            _FLEXIBLE_HEAD.pack(size, request.correlation_id, 0, 2)
-            + topic
-            + _FLEXIBLE_TAIL.pack(
-                2, request.partition, 0, base_offset, log_append_time_ms, log_start_offset,
-                1, 0, 0, 0, 0, 0,
-            )
-        )  # fmt: skip
-    if version >= _RECORD_ERRORS_SINCE:
-        tail = _TAIL_RECORD_ERRORS.pack(
-            1, request.partition, 0, base_offset, log_append_time_ms, log_start_offset, 0, -1, 0
-        )
-    elif version >= _LOG_START_SINCE:
-        tail = _TAIL_LOG_START.pack(
-            1, request.partition, 0, base_offset, log_append_time_ms, log_start_offset, 0
-        )
-    else:
-        tail = _TAIL.pack(1, request.partition, 0, base_offset, log_append_time_ms, 0)
-    size = _HEAD.size + len(topic) + len(tail) - 4
-    return _HEAD.pack(size, request.correlation_id, 1) + topic + tail

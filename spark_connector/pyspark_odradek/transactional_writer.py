@@ -26,8 +26,8 @@ from pyspark.sql.types import StructType
 from odradek_client.errors import OdradekError
 from pyspark_odradek import blocking
 from pyspark_odradek.errors import SinkError
-from pyspark_odradek.exactly_once import fault_points, protocol
-from pyspark_odradek.exactly_once.fault_points import FaultPoint
+from pyspark_odradek.exactly_once import faults, protocol
+from pyspark_odradek.exactly_once.faults import FaultPoint
 from pyspark_odradek.exactly_once.identity import Writer, commit_query
 from pyspark_odradek.exactly_once.protocol import Begun, Outcome, Terms
 from pyspark_odradek.exactly_once.targets import number_of
@@ -134,7 +134,7 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
             log.info("odradek: batch %d committed, %d rows", batchId, rows)
         else:
             log.info("odradek: batch %d had been written before", batchId)
-        fault_points.reach(FaultPoint.BATCH_DONE)
+        faults.reach(FaultPoint.BATCH_DONE)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """The batch has failed: nothing of it may be decided any more."""
@@ -167,7 +167,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
             self._drive(protocol.commit_job(terms, outcomes), terms)
         elif not self._drive(protocol.commit(terms, outcomes), terms):
             log.info("odradek: %s had been written before", self.options.commit_id)
-        fault_points.reach(FaultPoint.BATCH_DONE)
+        faults.reach(FaultPoint.BATCH_DONE)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The job has failed: none of its rows becomes visible."""
@@ -229,9 +229,9 @@ def write_transaction(
     try:
         producer = thread.run(transaction.begin())
         written = send_all(rows, producer, options.topic, places)
-        fault_points.reach(FaultPoint.TASK_WRITTEN)
+        faults.reach(FaultPoint.TASK_WRITTEN)
         participant = thread.run(transaction.prepare(_context().partitionId(), written.rows))
-        fault_points.reach(FaultPoint.TASK_PREPARED)
+        faults.reach(FaultPoint.TASK_PREPARED)
     except BaseException as error:
         _abandon(transaction)
         # Whatever is wrong with its connections: the next attempt shall have others.

@@ -1,4 +1,4 @@
-"""The common Fetch read and answered at once is what the codecs read and write (D7, N-06, N-08)."""
+"""The second codec of Fetch reads and writes as the generated one does (D7, N-06, N-08)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common_fetch import check_fetch_response, check_one_fetch
 from many_cases import looped
 from odradek_protocol import frames
-from odradek_protocol.fetch_frames import FetchedPartition, read_one_fetch
+from odradek_protocol.fetch_frames import OneFetch, read_one_fetch
 from odradek_protocol.schemas.fetch import (
     TOPIC_IDS_SINCE,
+    AbortedTransaction,
+    EpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchTopic,
     ForgottenTopic,
+    PartitionData,
     ReplicaState,
 )
-from one_fetch import check_fetch_answer, check_one_fetch
 
 VERSIONS = range(4, 19)
 
@@ -58,7 +61,7 @@ def usual(version: int, count: int = 1, **fields: Any) -> FetchRequest:
     "version, client_id, count",
     itertools.product(VERSIONS, [None, "", "rdkafka", "x" * 300], [0, 1]),
 )
-def test_d7_the_common_request_is_read_at_once(
+def test_d7_the_common_request_is_read_by_the_second_codec(
     version: int, client_id: str | None, count: int
 ) -> None:
     for rack_id in ("", "a rack") if version >= 11 else ("",):
@@ -75,7 +78,7 @@ def test_d7_bytes_behind_the_request_are_ignored(version: int) -> None:
     assert check_one_fetch(memoryview(frame_of(usual(version), version) + b"more")) is not None
 
 
-def unusual(version: int) -> Iterator[FetchRequest]:
+def uncommon(version: int) -> Iterator[FetchRequest]:
     yield usual(version, 2)
     two = usual(version)
     two.topics *= 2
@@ -104,16 +107,16 @@ def unusual(version: int) -> Iterator[FetchRequest]:
 
 
 @looped("version", VERSIONS)
-def test_d7_anything_else_is_left_to_the_codecs(version: int) -> None:
-    """Or read as they read it: long names have one form in some versions and another in others."""
-    for number, request in enumerate(unusual(version)):
+def test_d7_any_other_request_is_left_to_the_generated_codec(version: int) -> None:
+    """Or both read it: long names have one form in some versions and another in others."""
+    for number, request in enumerate(uncommon(version)):
         read = check_one_fetch(memoryview(frame_of(request, version)))
         if number < 3:
             assert read is None
 
 
 @given(st.sampled_from(VERSIONS), st.integers(0, 1), st.data())
-def test_n06_damaged_frames_are_read_as_the_codecs_read_them(
+def test_n06_both_codecs_read_damaged_frames_alike(
     version: int, count: int, data: st.DataObject
 ) -> None:
     frame = frame_of(usual(version, count), version)
@@ -125,7 +128,7 @@ def test_n06_damaged_frames_are_read_as_the_codecs_read_them(
 
 
 @looped("version", VERSIONS)
-def test_n06_every_cut_is_left_to_the_codecs(version: int) -> None:
+def test_n06_every_cut_is_left_to_the_generated_codec(version: int) -> None:
     frame = frame_of(usual(version), version)
     for size in range(len(frame)):
         assert read_one_fetch(memoryview(frame[:size])) is None
@@ -135,27 +138,35 @@ _topic = st.sampled_from(["a", "b", "name" * 40])
 _offset = st.integers(-1, 2**62)
 
 
-@given(
-    st.sampled_from(VERSIONS),
-    st.lists(
-        st.builds(
-            FetchedPartition,
-            _topic,
-            st.integers(0, 2**31 - 1),
-            _offset,
-            _offset,
-            _offset,
-            st.none() | st.lists(st.tuples(_offset, _offset), max_size=3),
-            st.sampled_from([b"", b"r" * 100, b"s" * 4097, b"t" * 70_000]),
-        ),
-        max_size=4,
+_answer = st.builds(
+    PartitionData,
+    partition_index=st.integers(0, 2**31 - 1),
+    error_code=st.sampled_from([0] * 20 + [3]),
+    high_watermark=_offset,
+    last_stable_offset=_offset,
+    log_start_offset=_offset,
+    aborted_transactions=st.none()
+    | st.lists(
+        st.builds(AbortedTransaction, producer_id=_offset, first_offset=_offset), max_size=3
     ),
+    diverging_epoch=st.builds(EpochEndOffset, epoch=st.sampled_from([-1] * 20 + [4])),
+    records=st.sampled_from([b"", b"r" * 100, b"s" * 4097, b"t" * 70_000]),
 )
-def test_d7_answers_have_the_bytes_that_the_codecs_write(
-    version: int, fetched: list[FetchedPartition]
+
+
+@given(st.sampled_from(VERSIONS), st.lists(st.tuples(_topic, _answer), max_size=4))
+def test_d7_both_codecs_encode_a_response_alike(
+    version: int, answers: list[tuple[str, PartitionData]]
 ) -> None:
-    if version >= TOPIC_IDS_SINCE:
-        fetched = [one._replace(topic=str(one.topic)[0].encode() * 16) for one in fetched]
-    if version < 5:
-        fetched = [one._replace(log_start_offset=-1) for one in fetched]
-    check_fetch_answer(version, 7, 3 if version >= 7 else 0, fetched)
+    request = read_one_fetch(memoryview(frame_of(usual(version), version)))
+    assert isinstance(request, OneFetch)
+    for _, answer in answers:
+        if version < 5:
+            answer.log_start_offset = -1
+        if version < 12:
+            answer.diverging_epoch = EpochEndOffset()
+    named: list[tuple[str | bytes, PartitionData]] = [
+        (topic[0].encode() * 16 if version >= TOPIC_IDS_SINCE else topic, answer)
+        for topic, answer in answers
+    ]
+    check_fetch_response(request, 3 if version >= 7 else 0, named)

@@ -1,5 +1,5 @@
-"""The same requests to two brokers over files in memory, of which one takes no short cuts, and
-their answers compared."""
+"""The same Fetch requests to two brokers over files in memory, one of which takes no short cuts,
+and their answers compared."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from counting_randomness import CountingRandomness
+from generated_codecs import dispatcher_without_common_shapes
 from logs import append, append_marker, make_batch
 from node_world import NodeWorld, SoonScheduler
 from odradek.simulation.disk import Failure
@@ -26,7 +27,7 @@ from odradek_protocol.message import Message
 _KEPT = [
     field.name
     for field in fields(RequestedPartition)
-    if field.name not in ("turn", "session", "settled_at")
+    if field.name not in ("turn", "session", "up_to_date_at")
 ]
 
 
@@ -79,9 +80,10 @@ class FetchWorld(NodeWorld):
         self.randomness = _Numbers()
         super().__init__(**settings)
         if not short_cuts:
-            # Another that allows everything: it is asked, for every partition.
+            # An authorizer that is asked, for every partition.
             self.node.authorizer = AllowEverything()
-        self.dispatcher = Dispatcher(self.node, 1 << 20)
+        make_dispatcher = Dispatcher if short_cuts else dispatcher_without_common_shapes
+        self.dispatcher = make_dispatcher(self.node, 1 << 20)
         self.peers: dict[int, Peer] = {}
         self.answers: dict[int, bytes | str] = {}
         self.held: dict[int, Deferred[Any]] = {}
@@ -206,9 +208,9 @@ class FetchWorld(NodeWorld):
             "unreadable": [dict(each.disk.unreadable) for each in self.logs.directories],
         }
 
-    def check_settled(self) -> None:
-        """Partitions know exactly the sessions that are settled at them, and those are still
-        there."""
+    def check_up_to_date(self) -> None:
+        """Check that partitions know exactly the sessions that are up to date at them, and that
+        those still exist."""
         kept = {
             requested
             for session in self.node.fetch_sessions._sessions.values()
@@ -216,10 +218,10 @@ class FetchWorld(NodeWorld):
         }
         for session in self.node.fetch_sessions._sessions.values():
             for requested in session.partitions.values():
-                settled = requested.settled_at is not None
-                assert settled is not (requested in session.attention)
-            assert set(session.attention) <= kept
+                up_to_date = requested.up_to_date_at is not None
+                assert up_to_date is not (requested in session.changed)
+            assert set(session.changed) <= kept
         for _, _, partition in self.node.replicas.partitions():
-            for settled_here in partition.settled:
-                assert isinstance(settled_here, RequestedPartition) and settled_here in kept
-                assert settled_here.settled_at is partition
+            for found in partition.up_to_date_sessions:
+                assert isinstance(found, RequestedPartition) and found in kept
+                assert found.up_to_date_at is partition

@@ -13,12 +13,6 @@ from product_modules import MODULES, tree_of
 _FORBIDDEN = re.compile(r"(What|Who|Whose|Whether|How|As|One|Those|That|It|Its)\b")
 #: Packages and modules in which some docstrings still begin so. Take away what is done.
 _UNFINISHED = (
-    "odradek_broker.fetch",
-    "odradek_broker.handlers.fetch",
-    "odradek_broker.handlers.produce",
-    "odradek_broker.server.dispatch",
-    "odradek_broker.server.one_batch",
-    "odradek_broker.server.one_fetch",
     "odradek_broker.server.session",
     "odradek_broker.storage",
     "odradek_broker.tools",

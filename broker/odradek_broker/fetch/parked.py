@@ -1,11 +1,11 @@
 """The fetch purgatory: Fetch requests that wait for data (rules F-01, F-03, N-10, N-15).
 
-A parked fetch watches its partitions. It is answered when one of them has moved far enough or
-cannot be read any more, when its max.wait.ms is over, or when the broker stops; it is dropped when
-its client goes away. A partition calls its watchers when its high watermark or its last stable
-offset moves, when its log goes offline and when it is deleted (`Partition.data_waiters`); nobody is
-called for a partition that nobody watches. Partitions at which a session is settled are watched by
-the session, which hands them over when they move (`fetch/sessions.py`).
+A parked fetch watches its partitions. The fetch is answered when one of them has moved far enough
+or cannot be read any more, when max.wait.ms is over, or when the broker stops; it is dropped when
+its client goes away. A partition calls its watchers (`Partition.data_waiters`) when its high
+watermark or its last stable offset moves, when its log goes offline and when it is deleted. At
+partitions that are up to date the session watches, and adds those that move to its parked fetch
+(`fetch/sessions.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Fetch(Protocol[A_co]):
         ...
 
     def include(self, requested: RequestedPartition, partition: Partition) -> None:
-        """Look at this partition as well from now on: its session is not settled there any more."""
+        """Read this partition as well: the session is not up to date there any more."""
         ...
 
 
@@ -58,7 +58,7 @@ class ParkedFetches:
         session: Session | None = None,
     ) -> Deferred[A]:
         """The answer of `fetch` once it is satisfied by one of `partitions` or one at which its
-        session is settled, or its time is over."""
+        session is up to date, or its time is over."""
         parked = ParkedFetch(fetch, partitions, self._parked, session, self._timeouts, max_wait_ms)
         self._timeouts.begin(parked, max_wait_ms)
         return parked

@@ -4,25 +4,26 @@ Every Fetch, with or without a session, gets a plan: its partitions in reading o
 of its answer (rules F-15, F-20..F-26). Sessions are soft state: a restart forgets them, and clients
 begin new ones.
 
-A session is settled at a partition when its client has read everything there and knows its offsets.
-An incremental fetch would find nothing to tell of it, so it is not looked at again until the client
-asks for something else there, the partition moves in any way (`Partition.settled`), or a topic
-changes. A fetch costs as much as has changed, whatever the session has.
+A session is up to date at a partition when its client has read everything there and knows its
+offsets. An incremental fetch would have nothing to say about the partition and skips it until the
+client asks for something else there, the partition moves in any way
+(`Partition.up_to_date_sessions`), or a topic changes. So the cost of a fetch depends on the changed
+partitions of its session alone.
 
     Session.partitions:  t-0  t-1  t-2  t-3 ... t-999    named once, by a full fetch
 
-    settled:             t-0  t-3 ... t-999          not looked at; each is in `Partition.settled`
+    up to date:          t-0  t-3 ... t-999          skipped; `Partition.up_to_date_sessions` calls
                           |  ^
-         the partition    |  |  nothing new, and the client
-         moves: `moved`   v  |  knows the offsets: `settle`
-    Session.attention:   t-1  t-2                    read by the next incremental fetch, those that
+         the partition    |  |  nothing new, and the client knows
+         moves: `moved`   v  |  the offsets: `mark_up_to_date`
+    Session.changed:     t-1  t-2                    read by the next incremental fetch, those that
                           |                          had no records first (F-25)
                           +--> answer: the changed partitions alone (F-24)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -54,9 +55,12 @@ Key = tuple[str | bytes, int]
 
 @dataclass(slots=True, eq=False)
 class RequestedPartition:
-    """A partition of a fetch. `error`: the reason why it cannot be read, or NONE. `turn`: its place
-    in the reading order of its session. `settled_at`: the partition at which the session is
-    settled, or None."""
+    """A partition of a fetch.
+
+    `error`: the reason why the partition cannot be read, or NONE. `turn`: the position in the
+    reading order of the session. `up_to_date_at`: the partition while the session is up to date
+    there, or None.
+    """
 
     topic: str
     topic_id: bytes
@@ -66,24 +70,24 @@ class RequestedPartition:
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
     error: ErrorCode = ErrorCode.NONE
-    #: As last sent to the client: an incremental answer has only changes (F-24).
+    #: The offsets last sent to the client: an incremental answer has only changes (F-24).
     sent_high_watermark: int = -1
     sent_log_start_offset: int = -1
     turn: int = 0
     session: Session | None = None
-    settled_at: Partition | None = None
+    up_to_date_at: Partition | None = None
 
     def moved(self) -> None:
-        """See `Settled`; the partition has forgotten this one."""
-        session, partition = self.session, self.settled_at
-        self.settled_at = None
+        """See `UpToDateSession`."""
+        session, partition = self.session, self.up_to_date_at
+        self.up_to_date_at = None
         if session is not None and partition is not None:
-            session.attention[self] = None
+            session.changed[self] = None
             if session.waiting is not None:
                 session.waiting.include(self, partition)
 
     def update(self, asked: FetchPartition | OneFetch) -> None:
-        """The client asks for this."""
+        """Take the offsets and epochs that the client asks for."""
         self.fetch_offset = asked.fetch_offset
         self.max_bytes = asked.partition_max_bytes
         self.current_leader_epoch = asked.current_leader_epoch
@@ -99,34 +103,31 @@ class RequestedPartition:
             or answer.log_start_offset != self.sent_log_start_offset
         )
 
-    def note_sent(self, answer: PartitionData) -> None:
-        """The client is given this answer, or knows what is in it."""
-        # After an error nothing counts as sent, so that recovery is reported.
-        self.sent_high_watermark = -1 if answer.error_code else answer.high_watermark
-        self.sent_log_start_offset = answer.log_start_offset
-
 
 Answers = list[tuple[RequestedPartition, PartitionData]]
 
 
 class WaitingFetch(Protocol):
-    """A fetch of a session that waits."""
+    """The parked fetch of a session."""
 
     def include(self, requested: RequestedPartition, partition: Partition) -> None:
-        """Wait for this one as well: the session is not settled there any more."""
+        """Wait for this partition as well: it has changed."""
         ...
 
     def answer(self) -> None:
-        """With what can be read now."""
+        """Answer with the records that can be read now."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """The partitions that a client named, and what it knows of them. `attention`: the partitions at
-    which the session is not settled. `tells_divergence`: true if the version of the last request
-    has diverging epochs in its answers. `topics_version`, `isolation_level`: those under which the
-    session was found settled. `waiting`: the session's fetch that waits."""
+    """The partitions that a client named, and the offsets that the client knows of them.
+
+    `changed`: the partitions at which the session is not up to date. `tells_divergence`: true if
+    the version of the last request has diverging epochs in its answers. `topics_version`,
+    `isolation_level`: the version of the topics and the isolation level for which the session is up
+    to date at the other partitions. `waiting`: the parked fetch of the session.
+    """
 
     id: int
     uses_topic_ids: bool
@@ -137,92 +138,81 @@ class Session:
     isolation_level: int
     epoch: int = 1
     partitions: dict[Key, RequestedPartition] = field(default_factory=dict)
-    attention: dict[RequestedPartition, None] = field(default_factory=dict)
+    changed: dict[RequestedPartition, None] = field(default_factory=dict)
     waiting: WaitingFetch | None = None
     _turns: int = 0
 
     def add(self, key: Key, requested: RequestedPartition) -> None:
-        """Read this one after all others."""
+        """Add a partition, to be read after all others."""
         self.partitions[key] = requested
         requested.session = self
-        self.attention[requested] = None
+        self.changed[requested] = None
         self.move_to_end(requested)
 
     def move_to_end(self, requested: RequestedPartition) -> None:
-        """Let those that had no records be read first next time (F-25)."""
+        """Read a partition that had records after all others next time (F-25)."""
         self._turns += 1
         requested.turn = self._turns
 
-    def settle(self, requested: RequestedPartition, partition: Partition) -> None:
-        """Note that the session is settled at a partition until that moves."""
-        del self.attention[requested]
-        requested.settled_at = partition
-        partition.settled[requested] = None
+    def mark_up_to_date(self, requested: RequestedPartition, partition: Partition) -> None:
+        """Let incremental fetches skip a partition until it moves."""
+        del self.changed[requested]
+        requested.up_to_date_at = partition
+        partition.up_to_date_sessions[requested] = None
 
-    def look_at(self, requested: RequestedPartition) -> None:
-        """Let the next fetch look at the partition, settled or not."""
-        partition = requested.settled_at
+    def mark_changed(self, requested: RequestedPartition) -> None:
+        """Let the next fetch read a partition."""
+        partition = requested.up_to_date_at
         if partition is not None:
-            requested.settled_at = None
-            partition.settled.pop(requested, None)
-            self.attention[requested] = None
+            requested.up_to_date_at = None
+            partition.up_to_date_sessions.pop(requested, None)
+            self.changed[requested] = None
 
-    def look_at_all(self) -> None:
-        """Let the next fetch look at all partitions."""
+    def mark_all_changed(self) -> None:
+        """Let the next fetch read all partitions."""
         for requested in self.partitions.values():
-            self.look_at(requested)
+            self.mark_changed(requested)
 
-    def forget(self, key: Key) -> None:
-        """The client does not want it any more."""
+    def remove(self, key: Key) -> None:
+        """Remove a partition that the client does not ask for any more."""
         requested = self.partitions.pop(key, None)
         if requested is not None:
-            self.look_at(requested)
-            del self.attention[requested]
+            self.mark_changed(requested)
+            del self.changed[requested]
 
 
 @dataclass(slots=True)
 class FetchPlan:
     """The partitions of one request in reading order, and the session that shapes its answer.
 
-    An `incremental` one has only those at which the session is not settled."""
+    An `incremental` plan has only the changed partitions."""
 
     partitions: list[RequestedPartition]
     session: Session | None = None
     incremental: bool = False
 
-    def preview(self, answers: Answers) -> FetchResponse:
-        """The response that `respond` would give, which nobody is given yet."""
-        if self.session is None:
-            return FetchResponse(responses=_by_topic(answers))
-        sent = [
-            (requested, answer)
-            for requested, answer in answers
-            if not self.incremental or requested.changed_by(answer)
-        ]
-        return FetchResponse(session_id=self.session.id, responses=_by_topic(sent))
+    @property
+    def session_id(self) -> int:
+        """The session id of the response; 0 without a session."""
+        return 0 if self.session is None else self.session.id
 
-    def respond(self, answers: Answers) -> FetchResponse:
-        """The response; of an incremental fetch it has only the changed partitions."""
-        response = self.preview(answers)
-        session = self.session
-        if session is not None:
-            for requested, answer in answers:
-                requested.note_sent(answer)
-                if answer.records:
-                    session.move_to_end(requested)
-        return response
+    def told(self, answers: Answers) -> Answers:
+        """The answers that the response of an incremental fetch has: the changed partitions."""
+        return [each for each in answers if each[0].changed_by(each[1])]
+
+    def note_sent(self, answers: Answers) -> None:
+        """Take note that the client knows all these answers, also those that `told` leaves out."""
+        for requested, answer in answers:
+            # After an error nothing counts as sent, so that recovery is reported.
+            requested.sent_high_watermark = -1 if answer.error_code else answer.high_watermark
+            requested.sent_log_start_offset = answer.log_start_offset
+            if answer.records and self.session is not None:
+                self.session.move_to_end(requested)
 
 
-def _key(uses_topic_ids: bool, topic: str, topic_id: bytes, partition: int) -> Key:
-    return (topic_id if uses_topic_ids else topic), partition
-
-
-def _turn(requested: RequestedPartition) -> int:
-    return requested.turn
-
-
-def _by_topic(answers: Answers) -> list[FetchableTopicResponse]:
-    """Entries by topic, one for neighbours of the same topic; the order of partitions is kept."""
+def response_of(session_id: int, answers: Answers) -> FetchResponse:
+    """A response with one entry for neighbours of the same topic; the order of partitions is
+    kept."""
     topics: list[FetchableTopicResponse] = []
     for requested, answer in answers:
         last = topics[-1] if topics else None
@@ -230,7 +220,29 @@ def _by_topic(answers: Answers) -> list[FetchableTopicResponse]:
             last = FetchableTopicResponse(topic=requested.topic, topic_id=requested.topic_id)
             topics.append(last)
         last.partitions.append(answer)
-    return topics
+    return FetchResponse(session_id=session_id, responses=topics)
+
+
+def _named(
+    request: FetchRequest | OneFetch,
+) -> Iterable[tuple[str, bytes, FetchPartition | OneFetch]]:
+    """(topic, topic id, request for the partition) of each partition of a request."""
+    if isinstance(request, OneFetch):
+        topic = request.topic
+        if not topic:
+            return ()
+        if isinstance(topic, str):
+            return ((topic, ZERO_UUID, request),)
+        return (("", topic, request),)
+    return (
+        (topic.topic, topic.topic_id, asked)
+        for topic in request.topics
+        for asked in topic.partitions
+    )
+
+
+def _turn(requested: RequestedPartition) -> int:
+    return requested.turn
 
 
 class FetchSessions:
@@ -263,7 +275,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def plan(
-        self, request: FetchRequest, version: int, *, everything: bool = False
+        self, request: FetchRequest | OneFetch, version: int, *, everything: bool = False
     ) -> FetchPlan | ErrorCode:
         """The plan of a request, or the session error that answers it (F-20, F-21). `everything`:
         all partitions of the session are to be looked at."""
@@ -289,29 +301,6 @@ class FetchSessions:
             return self.plan(request, version, everything=everything)
         return self._incremental(session, request, version, everything)
 
-    def at_rest(
-        self, session_id: int, epoch: int, isolation_level: int, version: int
-    ) -> Session | None:
-        """The session of an incremental fetch, if that goes on as those before it did; None if more
-        than what it asks for, and what has moved, is to be looked at."""
-        session = self._sessions.get(session_id)
-        if (
-            session is None
-            or session.epoch != epoch
-            or session.uses_topic_ids is not (version >= TOPIC_IDS_SINCE)
-            or session.tells_divergence is not (version >= DIVERGENCE_SINCE)
-            or session.waiting is not None
-            or session.isolation_level != isolation_level
-            or session.topics_version != self._topics_version()
-        ):
-            return None
-        return session
-
-    def go_on(self, session: Session) -> None:
-        """Its next incremental fetch is here."""
-        session.used_ms = self._clock.monotonic_ms()
-        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
-
     def withhold(self, plan: FetchPlan) -> FetchResponse:
         """The response of a fetch that is given nothing, because of a quota: its session stays as
         it was, and a new one does not begin (Q-08)."""
@@ -323,25 +312,26 @@ class FetchSessions:
         return FetchResponse()
 
     def _incremental(
-        self, session: Session, request: FetchRequest, version: int, everything: bool
+        self, session: Session, request: FetchRequest | OneFetch, version: int, everything: bool
     ) -> FetchPlan | ErrorCode:
-        self.go_on(session)
+        session.used_ms = self._clock.monotonic_ms()
+        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         tells_divergence = version >= DIVERGENCE_SINCE
         if session.tells_divergence is not tells_divergence:
             session.tells_divergence = tells_divergence
             # No answer of the older version could say what comes of the epochs that were named.
             for requested in session.partitions.values():
                 requested.last_fetched_epoch = -1
-            session.look_at_all()
+            session.mark_all_changed()
         before = len(session.partitions)
-        for forgotten in request.forgotten_topics_data:
-            for partition in forgotten.partitions:
-                session.forget(
-                    _key(session.uses_topic_ids, forgotten.topic, forgotten.topic_id, partition)
-                )
+        if isinstance(request, FetchRequest):
+            for forgotten in request.forgotten_topics_data:
+                for partition in forgotten.partitions:
+                    topic = forgotten.topic_id if session.uses_topic_ids else forgotten.topic
+                    session.remove((topic, partition))
         self._asked(request, version, session)
         self._partitions += len(session.partitions) - before
-        if request.topics and self._partitions > self._partitions_max:
+        if self._partitions > self._partitions_max:
             # The client begins anew, and is then refused a session.
             self._remove(session.id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -357,32 +347,39 @@ class FetchSessions:
                     self._resolve(requested)
         if everything or session.isolation_level != request.isolation_level:
             session.isolation_level = request.isolation_level
-            session.look_at_all()
-        partitions = sorted(session.attention, key=_turn)
-        return FetchPlan(partitions, session, incremental=True)
+            session.mark_all_changed()
+        partitions = list(session.changed)
+        if len(partitions) > 1:
+            partitions.sort(key=_turn)
+        return FetchPlan(partitions, session, True)
 
     def _asked(
-        self, request: FetchRequest, version: int, session: Session | None = None
+        self, request: FetchRequest | OneFetch, version: int, session: Session | None = None
     ) -> dict[Key, RequestedPartition]:
         """Add or update the partitions that the request lists; the last of equals wins (F-15)."""
         uses_ids = version >= TOPIC_IDS_SINCE
         into = {} if session is None else session.partitions
-        for topic in request.topics:
-            for asked in topic.partitions:
-                key = _key(uses_ids, topic.topic, topic.topic_id, asked.partition)
-                requested = into.get(key)
-                if requested is None:
-                    name = "" if uses_ids else topic.topic
-                    requested = into[key] = RequestedPartition(
-                        name, topic.topic_id, asked.partition
-                    )
-                    if uses_ids:
-                        self._resolve(requested)
-                    if session is not None:
-                        session.add(key, requested)
-                elif session is not None:
-                    session.look_at(requested)
+        for topic, topic_id, asked in _named(request):
+            key = (topic_id if uses_ids else topic), asked.partition
+            requested = into.get(key)
+            if requested is not None:
+                if session is not None:
+                    session.mark_changed(requested)
                 requested.update(asked)
+                continue
+            requested = into[key] = RequestedPartition(
+                "" if uses_ids else topic,
+                topic_id,
+                asked.partition,
+                asked.fetch_offset,
+                asked.partition_max_bytes,
+                asked.current_leader_epoch,
+                asked.last_fetched_epoch,
+            )
+            if uses_ids:
+                self._resolve(requested)
+            if session is not None:
+                session.add(key, requested)
         return into
 
     def _resolve(self, requested: RequestedPartition) -> None:
@@ -397,7 +394,10 @@ class FetchSessions:
             requested.error = ErrorCode.UNKNOWN_TOPIC_ID
 
     def _create(
-        self, asked: dict[Key, RequestedPartition], request: FetchRequest, version: int
+        self,
+        asked: dict[Key, RequestedPartition],
+        request: FetchRequest | OneFetch,
+        version: int,
     ) -> Session | None:
         """A new session; None for one without partitions, or beyond the limits (F-26)."""
         if not asked or not self._make_room(len(asked)):
@@ -427,7 +427,7 @@ class FetchSessions:
             self._partitions -= len(session.partitions)
             if session.waiting is not None:
                 session.waiting.answer()
-            session.look_at_all()
+            session.mark_all_changed()
 
     def _make_room(self, partitions: int) -> bool:
         while self._partitions + partitions > self._partitions_max:

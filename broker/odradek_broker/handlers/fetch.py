@@ -7,8 +7,7 @@ The partitions of a request come from its session (`fetch/sessions.py`); waiting
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.fetch.available import answer_bytes
-from odradek_broker.fetch.sessions import Answers, FetchPlan, RequestedPartition
+from odradek_broker.fetch.sessions import Answers, FetchPlan, RequestedPartition, response_of
 from odradek_broker.node import Node
 from odradek_broker.partition import Partition
 from odradek_broker.quotas.managers import RateQuota
@@ -23,6 +22,7 @@ from odradek_broker.storage.errors import IndexesBeingRebuilt, OffsetOutOfRange,
 from odradek_protocol import codec
 from odradek_protocol.constants import READ_COMMITTED, READ_UNCOMMITTED
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.fetch_frames import OneFetch
 from odradek_protocol.records import iter_batches
 from odradek_protocol.schemas.fetch import (
     OFFSET_NOT_AVAILABLE_SINCE,
@@ -40,13 +40,18 @@ from odradek_protocol.schemas.fetch import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: FetchRequest
-) -> FetchResponse | Deferred[FetchResponse]:
-    """Answer at once if the request's conditions are met (F-01), else park it."""
-    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-        return _failed_as_a_whole(request, context.api_version)
-    replica_id = max(request.replica_id, request.replica_state.replica_id)
-    # What may not be read can change with every request.
+    node: Node, context: RequestContext, request: FetchRequest | OneFetch
+) -> _Reply | Deferred[_Reply]:
+    """Answer at once if the request's conditions are met (F-01), else park it.
+
+    A response without errors to a request of the common shape is encoded here.
+    """
+    replica_id = -1
+    if isinstance(request, FetchRequest):
+        if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+            return _failed_as_a_whole(request, context.api_version)
+        replica_id = max(request.replica_id, request.replica_state.replica_id)
+    # Rights can change between requests, so a session is never up to date where they are checked.
     everything = replica_id >= 0 or node.authorizer is not ALLOW_EVERYTHING
     plan = node.fetch_sessions.plan(request, context.api_version, everything=everything)
     if isinstance(plan, ErrorCode):
@@ -55,25 +60,29 @@ def handle(
     if node.quotas.fetch is not None:
         # More at once would never be answered (Q-08).
         max_bytes = int(min(max_bytes, node.quotas.fetch.most_at_once(context)))
-    fetch = Fetch(node, context, plan, request.isolation_level, max_bytes, request.min_bytes)
-    fetch.look_up(replica_id, settles=not everything)
+    fetch = Fetch(node, context, plan, request, max_bytes)
+    fetch.look_up(replica_id, skips=not everything)
     asks_for_nothing = plan.session is None and not plan.partitions
     if request.max_wait_ms <= 0 or asks_for_nothing or fetch.satisfied():
         return fetch.read()
     return node.parked_fetches.park(fetch, fetch.partitions(), request.max_wait_ms, plan.session)
 
 
-# What all answers share, and nobody writes to: a fetch may have thousands of partitions.
-_NOT_DIVERGING = EpochEndOffset()
-_NO_OTHER_LEADER = LeaderIdAndEpoch()
-_NO_SNAPSHOT = SnapshotId()
+_Reply = FetchResponse | list[codec.Buffer]
+
+#: A fetch may have thousands of answers.
+_make_answer = codec.struct_maker(
+    PartitionData,
+    diverging_epoch=EpochEndOffset(),
+    current_leader=LeaderIdAndEpoch(),
+    snapshot_id=SnapshotId(),
+)
 
 _Resolved = tuple[Partition | None, ErrorCode]
 
 
 class Fetch:
-    """One request from its arrival to its answer. `max_bytes`: of records; `min_bytes`: to wait
-    for."""
+    """A request from its arrival to its answer. `max_bytes`: of records."""
 
     __slots__ = (
         "_committed",
@@ -83,6 +92,7 @@ class Fetch:
         "_node",
         "_partitions",
         "_plan",
+        "_request",
     )
 
     def __init__(
@@ -90,32 +100,34 @@ class Fetch:
         node: Node,
         context: RequestContext,
         plan: FetchPlan,
-        isolation_level: int,
+        request: FetchRequest | OneFetch,
         max_bytes: int,
-        min_bytes: int,
     ) -> None:
         self._node = node
         self._plan = plan
         self._context = context
-        self._committed = isolation_level == READ_COMMITTED
+        #: Of the common shape, or None.
+        self._request = request if isinstance(request, OneFetch) else None
+        self._committed = request.isolation_level == READ_COMMITTED
         self._max_bytes = max_bytes
-        self._min_bytes = min(min_bytes, max_bytes)
+        self._min_bytes = min(request.min_bytes, max_bytes)
         self._partitions: dict[RequestedPartition, _Resolved] = {}
 
-    def look_up(self, replica_id: int, *, settles: bool) -> None:
-        """Find the partitions of the plan. `settles`: its session need not look again at those that
-        it knows all of."""
+    def look_up(self, replica_id: int, *, skips: bool) -> None:
+        """Find the partitions of the plan. `skips`: incremental fetches of the session may skip
+        partitions at which it is up to date."""
         plan = self._plan
-        session = plan.session if plan.incremental and settles else None
+        session = plan.session if plan.incremental and skips else None
         for requested in plan.partitions:
             partition, error = resolved = self._resolve(requested, replica_id)
             if session is None or partition is None or error is not ErrorCode.NONE:
                 self._partitions[requested] = resolved
-            elif self._knows_all(requested, partition):
-                session.settle(requested, partition)
+            elif self._is_up_to_date(requested, partition):
+                session.mark_up_to_date(requested, partition)
             else:
                 self._partitions[requested] = resolved
-        self._refuse_denied(self._context, replica_id)
+        if self._node.authorizer is not ALLOW_EVERYTHING:
+            self._refuse_denied(self._context, replica_id)
 
     def _refuse_denied(self, context: RequestContext, replica_id: int) -> None:
         """Rights are checked in every fetch of a session, as they may be taken away (A-09)."""
@@ -133,8 +145,8 @@ class Fetch:
             if requested.topic in denied:
                 self._partitions[requested] = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-    def _knows_all(self, requested: RequestedPartition, partition: Partition) -> bool:
-        """Whether nothing could be told of it before it moves."""
+    def _is_up_to_date(self, requested: RequestedPartition, partition: Partition) -> bool:
+        """True if a fetch has nothing to say about the partition before it moves."""
         log = partition.log
         return (
             log.high_watermark == requested.sent_high_watermark
@@ -161,7 +173,7 @@ class Fetch:
         if requested.error is not ErrorCode.NONE:
             return partition, requested.error
         if replica_id >= 0:
-            # Nobody else has a replica of anything here.
+            # One node has all replicas.
             return partition, ErrorCode.NOT_LEADER_OR_FOLLOWER
         error = ErrorCode.NONE
         if requested.current_leader_epoch >= 0:
@@ -169,8 +181,7 @@ class Fetch:
         return partition, error
 
     def partitions(self) -> list[Partition]:
-        """The partitions that exist, that the client may read and that its session is not settled
-        at."""
+        """The partitions that exist, that the client may read and that have changed."""
         return [partition for partition, _ in self._partitions.values() if partition is not None]
 
     def _bound(self, partition: Partition) -> int:
@@ -178,7 +189,7 @@ class Fetch:
         return log.last_stable_offset if self._committed else log.high_watermark
 
     def satisfied(self) -> bool:
-        """Whether there are enough bytes, or there is an error to tell (F-01, F-04)."""
+        """True if there are enough bytes, or an error to answer (F-01, F-04)."""
         missing = self._min_bytes
         limited = False
         for requested, (partition, error) in self._partitions.items():
@@ -187,30 +198,45 @@ class Fetch:
             log = partition.log
             if not log.log_start_offset <= requested.fetch_offset <= log.log_end_offset:
                 return True
-            if self._diverges(requested, partition):
+            if requested.last_fetched_epoch >= 0 and self._diverges(requested, partition):
                 return True
-            bound = self._bound(partition)
+            bound = log.last_stable_offset if self._committed else log.high_watermark
             if requested.fetch_offset < bound:
                 available = log.readable_bytes(requested.fetch_offset, bound)
                 limited = limited or available > requested.max_bytes
                 missing -= min(available, requested.max_bytes)
         if missing <= 0 or not limited:
             return missing <= 0
-        reads = (
-            (requested, partition.log, self._bound(partition))
-            for requested in self._in_order()
-            if (partition := self._partitions[requested][0]) is not None
-        )
-        return answer_bytes(reads, self._max_bytes) >= self._min_bytes
+        return self._answer_bytes() >= self._min_bytes
+
+    def _answer_bytes(self) -> int:
+        """Bytes of records in the response, if it were given at once (F-04). The first batch of the
+        first partition that has any counts whole (F-06)."""
+        total_bytes = 0
+        for requested in self._in_order():
+            partition = self._partitions[requested][0]
+            if partition is None:
+                continue
+            log, offset, bound = partition.log, requested.fetch_offset, self._bound(partition)
+            available_bytes = log.readable_bytes(offset, bound)
+            limit_bytes = min(requested.max_bytes, self._max_bytes - total_bytes)
+            if available_bytes > limit_bytes:
+                first_bytes = log.first_batch_bytes(offset, bound)
+                if first_bytes <= limit_bytes:
+                    available_bytes = limit_bytes
+                else:
+                    available_bytes = 0 if total_bytes else first_bytes
+            total_bytes += available_bytes
+        return total_bytes
 
     def _diverges(self, requested: RequestedPartition, partition: Partition) -> bool:
-        """Whether the client's log parts from ours, or that cannot be said."""
+        """True if the client's log diverges from ours, or if the epochs cannot be read."""
         try:
-            return divergence(requested, partition) is not None
+            return _divergence(requested, partition) is not None
         except StorageError:
             return True
 
-    def read(self) -> FetchResponse:
+    def read(self) -> _Reply:
         """Read every partition in order, as far as the bytes go (F-05, F-06); those that do not
         exist, or that the client may not know of, come last (F-28)."""
         limit = remaining = min(self._max_bytes, self._node.answer_room_bytes())
@@ -222,7 +248,7 @@ class Fetch:
             if partition is not None and partition is not self._node.partition(
                 requested.topic, requested.partition
             ):
-                # Deleted while this fetch was parked.
+                # The topic was deleted while this fetch was parked.
                 partition, error = None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if partition is None:
                 missing.append((requested, _unknown(requested, error)))
@@ -235,25 +261,37 @@ class Fetch:
                 nothing_yet = False
                 remaining -= len(answer.records)
             answers.append((requested, answer))
-        answers += sorted(missing, key=_has_a_name)
+        if missing:
+            answers += sorted(missing, key=_has_a_name)
+        plan = self._plan
+        told = plan.told(answers) if plan.incremental else answers
         quota = self._node.quotas.fetch
-        if quota is not None and self._is_over(quota, answers):
-            return self._node.fetch_sessions.withhold(self._plan)
+        if quota is not None and self._is_over(quota, told):
+            return self._node.fetch_sessions.withhold(plan)
         self._node.metrics.fetched_bytes(limit - remaining)
-        response: FetchResponse = self._plan.respond(answers)
-        return response
+        if plan.session is not None:
+            plan.note_sent(answers)
+        if self._request is not None and not self._context.throttle_ms:
+            by_id = self._context.api_version >= TOPIC_IDS_SINCE
+            frame = self._request.encode_response(
+                plan.session_id,
+                [(each.topic_id if by_id else each.topic, answer) for each, answer in told],
+            )
+            if frame is not None:
+                return frame
+        return response_of(plan.session_id, told)
 
     def _in_order(self) -> list[RequestedPartition]:
-        """Those of an incremental fetch may have come later than their turn."""
-        if self._plan.incremental:
+        """The partitions in reading order: `include` may have added some before their turn."""
+        if self._plan.incremental and len(self._partitions) > 1:
             return sorted(self._partitions, key=lambda requested: requested.turn)
         return list(self._partitions)
 
-    def _is_over(self, quota: RateQuota, answers: Answers) -> bool:
-        """Whether the answer would be more than the client's quota has left; it does not count
-        then."""
-        parts = codec.encode(self._plan.preview(answers), self._context.api_version)
-        # With the length in front, as Kafka counts.
+    def _is_over(self, quota: RateQuota, told: Answers) -> bool:
+        """True if the answer is larger than the rest of the client's quota. Such an answer is not
+        counted."""
+        parts = codec.encode(response_of(self._plan.session_id, told), self._context.api_version)
+        # Kafka counts the length in front as well.
         size_bytes = sum(map(len, parts)) + 4
         if not quota.record(self._context, size_bytes):
             return False
@@ -270,7 +308,9 @@ class Fetch:
         limit = min(requested.max_bytes, remaining)
         records: bytes = b""
         try:
-            diverging = divergence(requested, partition)
+            diverging = None
+            if requested.last_fetched_epoch >= 0:
+                diverging = _divergence(requested, partition)
             if diverging is not None:
                 return PartitionData(
                     partition_index=requested.partition,
@@ -288,58 +328,48 @@ class Fetch:
                     upper_bound=bound,
                     minimum_one=nothing_yet,
                 )
-            aborted = self._aborted(partition, requested.fetch_offset, bound, records)
+            aborted = None
+            if self._committed:
+                aborted = _aborted(partition, requested.fetch_offset, bound, records)
         except IndexesBeingRebuilt as deferred:
             # Clients of older versions retry after the other code.
             known = self._context.api_version >= OFFSET_NOT_AVAILABLE_SINCE
             return _failed(requested, deferred.error if known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         except StorageError as error:
             return _failed(requested, error.error)
-        return PartitionData(
-            partition_index=requested.partition,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            diverging_epoch=_NOT_DIVERGING,
-            current_leader=_NO_OTHER_LEADER,
-            snapshot_id=_NO_SNAPSHOT,
-            aborted_transactions=aborted,
-            records=records,
-        )
-
-    def _aborted(
-        self, partition: Partition, start: int, bound: int, records: bytes
-    ) -> list[AbortedTransaction] | None:
-        """None for read_uncommitted, a list for read_committed, empty or not (F-08, F-09)."""
-        if not self._committed:
-            return None
-        if not records:
-            return []
-        return [
-            AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-            for producer_id, first_offset in aborted_in(partition, start, bound, records)
-        ]
+        answer = _make_answer()
+        answer.partition_index = requested.partition
+        answer.high_watermark = log.high_watermark
+        answer.last_stable_offset = log.last_stable_offset
+        answer.log_start_offset = log.log_start_offset
+        answer.aborted_transactions = aborted
+        answer.records = records
+        return answer
 
 
-def aborted_in(
+def _aborted(
     partition: Partition, start: int, bound: int, records: bytes
-) -> list[tuple[int, int]]:
-    """(producer id, first offset) of the aborted transactions that records, read from `start` on,
-    belong to (F-09). StorageError."""
-    aborted = partition.log.aborted_transactions(start, bound)
+) -> list[AbortedTransaction]:
+    """The aborted transactions that records, read from `start` on, belong to (F-08, F-09).
+    StorageError."""
+    aborted = partition.log.aborted_transactions(start, bound) if records else []
     if not aborted:
         return []
     end = 0
     for _, header in iter_batches(records):
         end = header.next_offset
-    return [each for each in aborted if each[1] < end]
+    return [
+        AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+        for producer_id, first_offset in aborted
+        if first_offset < end
+    ]
 
 
-def divergence(requested: RequestedPartition, partition: Partition) -> EpochEndOffset | None:
-    """Where a client's log, by the epoch of its last record, parts from ours (F-12); None if it
-    does not.
+def _divergence(requested: RequestedPartition, partition: Partition) -> EpochEndOffset | None:
+    """The epoch and end offset at which a client's log, by the epoch of its last record, diverges
+    from ours (F-12); None if the logs agree.
 
-    OffsetOutOfRange if nothing is known of that epoch; StorageError.
+    Raises OffsetOutOfRange if the epoch is unknown, and StorageError.
     """
     if requested.last_fetched_epoch < 0:
         return None
@@ -375,7 +405,7 @@ def _unknown(requested: RequestedPartition, error: ErrorCode) -> PartitionData:
 
 
 def _failed_as_a_whole(request: FetchRequest, version: int) -> FetchResponse:
-    """As Kafka answers an isolation level that does not exist."""
+    """Kafka's answer to an isolation level that does not exist."""
     error = ErrorCode.UNKNOWN_SERVER_ERROR
     response = FetchResponse(error_code=error if version >= TOP_LEVEL_ERROR_SINCE else 0)
     if version < TOPIC_IDS_SINCE:

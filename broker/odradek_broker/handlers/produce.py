@@ -1,13 +1,16 @@
 """Produce (key 0): append batches, answer when they are durable (rules P-06, P-07, P-22, P-23).
 
-Batches are checked by the log (`storage/log.py`), requests here. A transactional batch may have to
-wait until its coordinator has verified the transaction
-(`coordinator/transactions/verification.py`).
+`handle` and `handle_one` end in the same `_Produce`: `handle_one` takes the requests of one batch,
+nearly all, which have a second codec. Requests are checked here, batches by the log
+(`storage/log.py`). A transactional batch may have to wait until its coordinator has verified the
+transaction (`coordinator/transactions/verification.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeVar
 
 from odradek_broker.coordinator.transactions.verification import TRANSIENT_ERRORS, UnverifiedAppend
 from odradek_broker.deferred import Deferred
@@ -15,14 +18,17 @@ from odradek_broker.node import Node
 from odradek_broker.partition import Partition
 from odradek_broker.platform.fault_points import FaultPoint
 from odradek_broker.request import NO_RESPONSE, CloseConnection, NoResponse, RequestContext
-from odradek_broker.security.authorizer import Operation, transactional_id
+from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Operation, transactional_id
 from odradek_broker.security.authorizer import topic as topic_resource
 from odradek_broker.storage.errors import AppendRejected, NotOneBatch, StorageError
+from odradek_broker.storage.log import AppendResult
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_broker.storage.validation import DecompressionBudget, check_batch
-from odradek_protocol.codec import Buffer
+from odradek_protocol.codec import Buffer, struct_maker
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.produce_frames import OneBatch
 from odradek_protocol.records.batch import peek
 from odradek_protocol.records.layout import CODEC_MASK, MAGIC, TRANSACTIONAL_BIT
 from odradek_protocol.schemas.produce import (
@@ -31,6 +37,7 @@ from odradek_protocol.schemas.produce import (
     TRANSACTIONS_V2_SINCE,
     ZSTD_SINCE,
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -39,7 +46,10 @@ from odradek_protocol.schemas.produce import (
     TopicProduceResponse,
 )
 
+R = TypeVar("R")
 _E = ErrorCode
+_make_answer = struct_maker(PartitionProduceResponse, current_leader=LeaderIdAndEpoch())
+_Reply = ProduceResponse | NoResponse | CloseConnection
 
 #: Errors of a log whose answer has no log start offset, as in Kafka.
 _WITHOUT_LOG_START = frozenset(
@@ -49,38 +59,114 @@ _WITHOUT_LOG_START = frozenset(
 
 def handle(
     node: Node, context: RequestContext, request: ProduceRequest
-) -> (
-    ProduceResponse
-    | NoResponse
-    | Deferred[ProduceResponse]
-    | Deferred[NoResponse | CloseConnection]
-):
+) -> _Reply | Deferred[_Reply]:
     """Append the batch of every partition; answered when all of them are durable."""
     if node.quotas.produce is not None:
         node.quotas.produce.record(context, context.size_bytes)
-    produce = _Produce(node, context, request)
+    produce = _Produce(node, context.api_version, request)
+    response = ProduceResponse()
     if request.transactional_id is None:
-        _append_all(node, context, request, produce)
+        _append_all(node, context, request, produce, response)
     else:
         with node.verification.one_request():
-            _append_all(node, context, request, produce)
-    if request.acks == 0:
-        return produce.finish_unanswered()
-    return produce.finish(request.timeout_ms)
+            _append_all(node, context, request, produce, response)
+
+    reply = partial(_reply_to_many, request, response)
+    if produce.open:
+        return produce.reply(reply, request.timeout_ms if request.acks else None)
+    return _at_once(reply())
+
+
+def _reply_to_many(request: ProduceRequest, response: ProduceResponse) -> _Reply:
+    if request.acks:
+        return response
+    return _unanswered(
+        (topic.name, answer) for topic in response.responses for answer in topic.partition_responses
+    )
+
+
+def handle_one(
+    node: Node, context: RequestContext, request: OneBatch
+) -> _Reply | list[Buffer] | Deferred[_Reply | list[Buffer]]:
+    """`handle` of a request with one batch, which encodes the response to a batch that was
+    appended."""
+    if node.quotas.produce is not None:
+        node.quotas.produce.record(context, context.size_bytes)
+    named, records = request.topic, request.records
+    topic, error = "", _E.NONE
+    if isinstance(named, str) and node.authorizer is ALLOW_EVERYTHING:
+        topic = named
+    elif isinstance(named, str):
+        topic, error = _topic_name(node, context, named, ZERO_UUID)
+    else:
+        topic, error = _topic_name(node, context, "", named)
+    producer = None
+    if request.attributes & TRANSACTIONAL_BIT:
+        producer = _transactional_producer(records)
+        error = _transaction_error(node, context, request.transactional_id, [producer]) or error
+    produce = _Produce(node, context.api_version, request)
+    outcome: AppendResult | PartitionProduceResponse
+    if error:
+        outcome = _refused(request.partition, error)
+    else:
+        outcome = produce.partition(topic, request.partition, records, producer)
+    if produce.open:
+        # A request that waits must not keep the memory of its frame.
+        records.release()
+        timeout_ms = request.timeout_ms if request.acks else None
+        return produce.reply(partial(_reply_to_one, context, request, outcome), timeout_ms)
+    reply = _reply_to_one(context, request, outcome)
+    return reply if request.acks else _at_once(reply)
+
+
+def _reply_to_one(
+    context: RequestContext, request: OneBatch, outcome: AppendResult | PartitionProduceResponse
+) -> _Reply | list[Buffer]:
+    accepted = isinstance(outcome, AppendResult) or not outcome.error_code
+    if accepted and request.acks and not context.throttle_ms:
+        return request.encode_response(
+            outcome.base_offset, outcome.log_append_time_ms, outcome.log_start_offset
+        )
+    answer = _response(request.partition, outcome)
+    if request.acks:
+        return request.response(answer)
+    return _unanswered([(request.topic if isinstance(request.topic, str) else "", answer)])
+
+
+def _at_once(reply: R) -> R:
+    if isinstance(reply, CloseConnection):
+        raise reply
+    return reply
 
 
 def _append_all(
-    node: Node, context: RequestContext, request: ProduceRequest, produce: _Produce
+    node: Node,
+    context: RequestContext,
+    request: ProduceRequest,
+    produce: _Produce,
+    response: ProduceResponse,
 ) -> None:
-    refusal = _transaction_error(node, context, request)
+    producers = [
+        _transactional_producer(data.records)
+        for topic in request.topic_data
+        for data in topic.partition_data
+    ]
+    refusal = _transaction_error(node, context, request.transactional_id, producers)
     for topic in _each_once(request.topic_data):
         name, error = _topic_name(node, context, topic.name, topic.topic_id)
         error = refusal or error
         answers = [
-            produce.partition(name, data) if error is ErrorCode.NONE else _refused(data, error)
+            _refused(data.index, error)
+            if error
+            else _response(
+                data.index,
+                produce.partition(
+                    name, data.index, data.records, _transactional_producer(data.records)
+                ),
+            )
             for data in topic.partition_data
         ]
-        produce.response.responses.append(
+        response.responses.append(
             TopicProduceResponse(
                 name=topic.name, topic_id=topic.topic_id, partition_responses=answers
             )
@@ -88,8 +174,8 @@ def _append_all(
 
 
 def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """The last batch of each partition, as in Kafka: with one answer per partition, nobody could
-    tell what became of two."""
+    """The last batch of each partition, as in Kafka: a response has one answer per partition, which
+    cannot report on two batches."""
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics
     found: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
@@ -102,29 +188,31 @@ def _each_once(topics: list[TopicProduceData]) -> list[TopicProduceData]:
     ]
 
 
-def _transactional_producer(records: Buffer) -> tuple[int, int] | None:
+def _transactional_producer(records: Buffer | None) -> tuple[int, int] | None:
     """(producer id, epoch) of a transactional batch, None for any other.
 
     Anything but a batch of magic 2 is not transactional; the log refuses it (P-07).
     """
-    found = peek(records)
+    found = None if records is None else peek(records)
     if found is None or found[0] != MAGIC or not found[1] & TRANSACTIONAL_BIT:
         return None
     return found[2], found[3]
 
 
-def _transaction_error(node: Node, context: RequestContext, request: ProduceRequest) -> ErrorCode:
-    """The error of the whole request because of its transaction (P-06, A-01, T-25)."""
-    producer_ids = {
-        producer[0]
-        for topic in request.topic_data
-        for data in topic.partition_data
-        if data.records is not None
-        and (producer := _transactional_producer(data.records)) is not None
-    }
+def _transaction_error(
+    node: Node,
+    context: RequestContext,
+    wanted: str | None,
+    producers: Iterable[tuple[int, int] | None],
+) -> ErrorCode:
+    """The error of the whole request because of its transaction (P-06, A-01, T-25).
+
+    `wanted`: its transactional id; `producers`: those of its batches, None where a batch is not
+    transactional.
+    """
+    producer_ids = {producer[0] for producer in producers if producer is not None}
     if not producer_ids:
         return _E.NONE
-    wanted = request.transactional_id
     if wanted is None or not node.authorizer.allows(
         context, Operation.WRITE, transactional_id(wanted)
     ):
@@ -141,7 +229,10 @@ def _topic_name(
         if found is None:
             return "", _E.UNKNOWN_TOPIC_ID
         name = found
-    if not node.authorizer.allows(context, Operation.WRITE, topic_resource(name)):
+    authorizer = node.authorizer
+    if authorizer is not ALLOW_EVERYTHING and not authorizer.allows(
+        context, Operation.WRITE, topic_resource(name)
+    ):
         return name, _E.TOPIC_AUTHORIZATION_FAILED
     return name, _E.NONE
 
@@ -158,18 +249,18 @@ def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
 
 
 def _refused(
-    data: PartitionProduceData, error: ErrorCode, message: str | None = None
+    partition: int, error: ErrorCode, message: str | None = None
 ) -> PartitionProduceResponse:
     return PartitionProduceResponse(
-        index=data.index, error_code=error, base_offset=-1, error_message=message
+        index=partition, error_code=error, base_offset=-1, error_message=message
     )
 
 
-def fill_refusal(
+def _fill_refusal(
     answer: PartitionProduceResponse, partition: Partition, problem: StorageError
 ) -> None:
     """The answer to a batch that the log has refused."""
-    fail(answer, problem.error, problem.message)
+    _fail(answer, problem.error, problem.message)
     if isinstance(problem, AppendRejected):
         answer.record_errors = [
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
@@ -179,95 +270,105 @@ def fill_refusal(
             answer.log_start_offset = partition.log.log_start_offset
 
 
-def unanswered(response: ProduceResponse) -> NoResponse | CloseConnection:
-    """The reply with acks=0: none, or after an error the end of the connection (P-23)."""
-    for topic in response.responses:
-        for answer in topic.partition_responses:
-            if answer.error_code:
-                return CloseConnection(
-                    f"produce with acks=0 to {topic.name}-{answer.index} failed with "
-                    f"{ErrorCode.of(answer.error_code).name}"
-                )
+def _unanswered(
+    answers: Iterable[tuple[str, PartitionProduceResponse]],
+) -> NoResponse | CloseConnection:
+    """The reply with acks=0, from topics and answers: none, or after an error the end of the
+    connection (P-23)."""
+    for topic, answer in answers:
+        if answer.error_code:
+            return CloseConnection(
+                f"produce with acks=0 to {topic}-{answer.index} failed with "
+                f"{ErrorCode.of(answer.error_code).name}"
+            )
     return NO_RESPONSE
 
 
 class _Produce:
-    """One request until all of its batches are durable or refused."""
+    """A request until all of its batches are durable or refused."""
 
     __slots__ = (
-        "_acks",
         "_budget",
-        "_finished",
+        "_make",
         "_node",
         "_now_ms",
-        "_open",
+        "_reply",
+        "_request",
         "_timeout_ms",
-        "_transactional_id",
         "_version",
-        "response",
+        "open",
     )
 
-    def __init__(self, node: Node, context: RequestContext, request: ProduceRequest) -> None:
+    def __init__(self, node: Node, version: int, request: ProduceRequest | OneBatch) -> None:
         self._node = node
-        self._version = context.api_version
-        self._acks = request.acks
-        self._transactional_id = request.transactional_id
+        self._version = version
+        self._request = request
         self._now_ms = node.clock.wall_ms()
-        self._budget = DecompressionBudget()
-        #: Partitions of the answer that are not settled yet, by `id`.
-        self._open: dict[int, PartitionProduceResponse] = {}
-        self._finished: Callable[[], None] | None = None
+        self._budget = None if isinstance(request, OneBatch) else DecompressionBudget()
+        #: Answers for batches that are neither durable nor refused yet, by `id`.
+        self.open: dict[int, PartitionProduceResponse] = {}
+        self._reply: Deferred[Any] | None = None
+        self._make: Callable[[], Any]
         self._timeout_ms = -1
-        self.response = ProduceResponse()
 
-    def partition(self, topic: str, data: PartitionProduceData) -> PartitionProduceResponse:
-        """Append one partition's batch; its part of the answer."""
+    def partition(
+        self,
+        topic: str,
+        index: int,
+        records: Buffer | None,
+        producer: tuple[int, int] | None,
+    ) -> AppendResult | PartitionProduceResponse:
+        """Append the batch of a partition; the result if it is durable, otherwise an answer, which
+        may still be open. `producer`: of a transactional batch, None of others."""
         node = self._node
-        partition = node.partition(topic, data.index)
+        partition = node.partition(topic, index)
         if partition is None:
-            return _refused(data, _E.UNKNOWN_TOPIC_OR_PARTITION)
-        if self._acks not in (-1, 0, 1):
-            return _refused(data, _E.INVALID_REQUIRED_ACKS)
+            return _refused(index, _E.UNKNOWN_TOPIC_OR_PARTITION)
+        if self._request.acks not in (-1, 0, 1):
+            return _refused(index, _E.INVALID_REQUIRED_ACKS)
         if node.metadata.is_internal(topic):
-            return _refused(data, _E.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own topic")
-        records = data.records
+            return _refused(index, _E.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own topic")
         if records is None:
-            return _refused(data, _E.INVALID_RECORD, "no records")
+            return _refused(index, _E.INVALID_RECORD, "no records")
         batch = memoryview(records)
         if self._version < ZSTD_SINCE:
             found = peek(batch)
             codec = found[1] & CODEC_MASK if found is not None and found[0] == MAGIC else Codec.NONE
             if codec == Codec.ZSTD:
                 code = _E.UNSUPPORTED_COMPRESSION_TYPE
-                return _refused(data, code, "zstd needs Produce 7 or newer")
+                return _refused(index, code, "zstd needs Produce 7 or newer")
             if codec > Codec.ZSTD:
-                return _refused(data, _E.UNKNOWN_SERVER_ERROR, f"no codec has the number {codec}")
-        answer = PartitionProduceResponse(index=data.index)
-        producer = _transactional_producer(batch)
+                return _refused(index, _E.UNKNOWN_SERVER_ERROR, f"no codec has the number {codec}")
         if producer is None:
-            self._append(partition, batch, answer)
-        else:
-            self._append_in_transaction(partition, topic, batch, producer, answer)
-        return answer
+            return self._append(partition, batch, index)
+        return self._append_in_transaction(partition, topic, index, batch, producer)
 
     def _append(
-        self, partition: Partition, batch: memoryview, answer: PartitionProduceResponse
-    ) -> None:
-        """Append, and fill the answer in; it is open until the batch is durable."""
+        self,
+        partition: Partition,
+        batch: memoryview,
+        index: int,
+        answer: PartitionProduceResponse | None = None,
+    ) -> AppendResult | PartitionProduceResponse:
+        """Append; the result if it is durable, otherwise an answer, which is open until it is.
+        `answer`: the one to fill in, if it was there before."""
         node = self._node
         try:
             result = partition.append(batch, self._now_ms, budget=self._budget)
         except StorageError as problem:
-            fill_refusal(answer, partition, problem)
-            return
+            answer = answer or _new_answer(index)
+            _fill_refusal(answer, partition, problem)
+            return answer
         node.metrics.appended_bytes(len(batch))
-        answer.base_offset = result.base_offset
-        answer.log_append_time_ms = result.log_append_time_ms
-        answer.log_start_offset = result.log_start_offset
-        if not partition.durable(result.last_offset):
+        durable = partition.durable(result.last_offset)
+        if durable and answer is None:
+            return result
+        answer = _fill(answer or _new_answer(index), result)
+        if not durable:
             key = id(answer)
-            self._open[key] = answer
-            partition.when_durable(result.last_offset, lambda error: self._settled(key, error))
+            self.open[key] = answer
+            partition.when_durable(result.last_offset, partial(self._durable, key))
+        return answer
 
     # --- Transactions ---
 
@@ -275,46 +376,42 @@ class _Produce:
         self,
         partition: Partition,
         topic: str,
+        index: int,
         batch: memoryview,
         producer: tuple[int, int],
-        answer: PartitionProduceResponse,
-    ) -> None:
+    ) -> AppendResult | PartitionProduceResponse:
         """Append when the transaction is verified to be open here; a duplicate at once (P-09)."""
-        where = (topic, answer.index)
+        where = (topic, index)
         verification = self._node.verification
         try:
             if verification.may_append(partition, where, *producer):
-                self._append_verified(partition, batch, answer)
-                return
+                return self._append_verified(partition, batch, index)
             header = check_batch(batch, partition.log.config, AppendOrigin.CLIENT)
             duplicate = partition.log.producers.find_duplicate(header)
         except StorageError as error:
-            fail(answer, error.error, error.message)
-            return
+            return _refused(index, error.error, error.message)
         if duplicate is not None:
-            self._append(partition, batch, answer)
-            return
+            return self._append(partition, batch, index)
+        answer = _new_answer(index)
         key = id(answer)
-        self._open[key] = answer
+        self.open[key] = answer
 
         def verified(error: ErrorCode) -> None:
-            in_time = self._open.pop(key, None) is not None
+            in_time = self.open.pop(key, None) is not None
             if error is not _E.NONE:
                 code = _verification_error(error, self._version)
-                fail(
-                    answer, code, f"{topic}-{answer.index} is not in the transaction: {error.name}"
-                )
+                _fail(answer, code, f"{topic}-{index} is not in the transaction: {error.name}")
             elif self._node.partition(*where) is not partition:
-                fail(answer, _E.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+                _fail(answer, _E.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
             elif in_time:
-                self._append_verified(partition, batch, answer)
+                self._append_verified(partition, batch, index, answer)
             self._finish_if_complete()
 
         verification.verify(
             UnverifiedAppend(
                 partition=partition,
                 where=where,
-                transactional_id=self._transactional_id or "",
+                transactional_id=self._request.transactional_id or "",
                 producer_id=header.producer_id,
                 producer_epoch=header.producer_epoch,
                 base_sequence=header.base_sequence,
@@ -322,67 +419,84 @@ class _Produce:
                 done=verified,
             )
         )
+        return answer
 
     def _append_verified(
-        self, partition: Partition, batch: memoryview, answer: PartitionProduceResponse
-    ) -> None:
-        self._append(partition, batch, answer)
-        if not answer.error_code:
-            self._node.fault_points.reach(FaultPoint.TRANSACTIONAL_BATCH_WRITTEN)
+        self,
+        partition: Partition,
+        batch: memoryview,
+        index: int,
+        answer: PartitionProduceResponse | None = None,
+    ) -> AppendResult | PartitionProduceResponse:
+        outcome = self._append(partition, batch, index, answer)
+        if isinstance(outcome, AppendResult) or not outcome.error_code:
+            self._node.faults.reach(FaultPoint.TRANSACTIONAL_BATCH_WRITTEN)
+        return outcome
 
-    # --- The answer ---
+    # --- The reply ---
 
-    def finish(self, timeout_ms: int) -> ProduceResponse | Deferred[ProduceResponse]:
-        """The answer, when every append is durable or the request's time is up."""
-        if not self._open:
-            return self.response
-        deferred: Deferred[ProduceResponse] = Deferred()
-        self._finished = lambda: deferred.resolve(self.response)
-        self._timeout_ms = max(timeout_ms, 0)
-        self._node.request_timeouts.begin(self, self._timeout_ms)
-        return deferred
+    def reply(self, make: Callable[[], Any], timeout_ms: int | None) -> Deferred[Any]:
+        """The reply that `make` gives when no answer is open any more, or after `timeout_ms`; None:
+        without a limit."""
+        self._make = make
+        reply: Deferred[Any] = Deferred()
+        self._reply = reply
+        if timeout_ms is not None:
+            self._timeout_ms = max(timeout_ms, 0)
+            self._node.request_timeouts.begin(self, self._timeout_ms)
+        return reply
 
-    def finish_unanswered(self) -> NoResponse | Deferred[NoResponse | CloseConnection]:
-        """The reply with acks=0. It comes when the records may be read: the next request sees
-        them."""
-        if not self._open:
-            outcome = unanswered(self.response)
-            if isinstance(outcome, CloseConnection):
-                raise outcome
-            return outcome
-        deferred: Deferred[NoResponse | CloseConnection] = Deferred()
-        self._finished = lambda: deferred.resolve(unanswered(self.response))
-        return deferred
-
-    def _settled(self, key: int, error: ErrorCode) -> None:
-        answer = self._open.pop(key, None)
+    def _durable(self, key: int, error: ErrorCode) -> None:
+        """The batch of an answer is durable, or never will be."""
+        answer = self.open.pop(key, None)
         if answer is None:
             return
         if error is not _E.NONE:
-            fail(answer, error)
+            _fail(answer, error)
         self._finish_if_complete()
 
     def _finish_if_complete(self) -> None:
-        if self._open or self._finished is None:
+        if self.open or self._reply is None:
             return
-        finished, self._finished = self._finished, None
+        reply, self._reply = self._reply, None
         if self._timeout_ms >= 0:
             self._node.request_timeouts.end(self, self._timeout_ms)
-        finished()
+        reply.resolve(self._make())
 
     def timed_out(self) -> None:
         """The disk or the coordinator is too slow for this client (P-23).
 
         What is appended stays appended; what still waits for its transaction never will be.
         """
-        for answer in self._open.values():
-            fail(answer, _E.REQUEST_TIMED_OUT)
-        self._open.clear()
+        for answer in self.open.values():
+            _fail(answer, _E.REQUEST_TIMED_OUT)
+        self.open.clear()
         self._finish_if_complete()
 
 
-def fail(answer: PartitionProduceResponse, error: ErrorCode, message: str | None = None) -> None:
-    """Make it the answer to a batch that failed."""
+def _new_answer(index: int) -> PartitionProduceResponse:
+    answer = _make_answer()
+    answer.index = index
+    return answer
+
+
+def _fill(answer: PartitionProduceResponse, result: AppendResult) -> PartitionProduceResponse:
+    answer.base_offset = result.base_offset
+    answer.log_append_time_ms = result.log_append_time_ms
+    answer.log_start_offset = result.log_start_offset
+    return answer
+
+
+def _response(
+    index: int, outcome: AppendResult | PartitionProduceResponse
+) -> PartitionProduceResponse:
+    if isinstance(outcome, AppendResult):
+        return _fill(_new_answer(index), outcome)
+    return outcome
+
+
+def _fail(answer: PartitionProduceResponse, error: ErrorCode, message: str | None = None) -> None:
+    """Fill in the answer to a batch that failed."""
     answer.error_code = error
     answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
     answer.error_message = message

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
 from odradek_broker import handlers
 from odradek_broker.deferred import Deferred
-from odradek_broker.handlers import api_versions
+from odradek_broker.handlers import api_versions, fetch, produce
 from odradek_broker.node import Node
 from odradek_broker.request import (
     ANONYMOUS,
@@ -30,33 +30,63 @@ from odradek_broker.request import (
     UnservedKey,
 )
 from odradek_broker.server import too_large
-from odradek_broker.server.one_batch import UNUSUAL, OneBatchRoad
-from odradek_broker.server.one_fetch import OneFetchRoad
 from odradek_protocol import codec, frames
+from odradek_protocol.codec import Buffer
+from odradek_protocol.fetch_frames import read_one_fetch
 from odradek_protocol.keys import APIS, Api, ApiKey
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError
+from odradek_protocol.produce_frames import read_one_batch
 
 log = structlog.get_logger("odradek.dispatch")
 
 #: Elements of all arrays of one request: the work that every other connection waits for (D11).
 REQUEST_ELEMENTS_MAX = 100_000
 
-#: Requests that carry records have limits of their own (F-05, F-06), and are too large to be kept.
+#: Responses to these have limits of their own (F-05, F-06), and their requests are too large to be
+#: kept until they are answered.
 _RECORDS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 
 Handler = Callable[[Node, RequestContext, Message], HandlerReply | Deferred[HandlerReply]]
 
-#: By the name of the schema: `handlers/list_offsets.py` answers what `schemas/list_offsets.py`
-#: asks.
+#: `handlers/list_offsets.py` answers the requests of `schemas/list_offsets.py`.
 HANDLERS: dict[ApiKey, Handler] = {
     key: import_module(f"{handlers.__name__}.{key.name.lower()}").handle for key in APIS
 }
 
 
-#: How a Produce request begins.
-_PRODUCE = ApiKey.PRODUCE.to_bytes(2, "big")
-_FETCH = ApiKey.FETCH.to_bytes(2, "big")
+class CommonRequest(Protocol):
+    """A request of the shape that nearly all requests of its API have, read by a second codec."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def correlation_id(self) -> int: ...
+    @property
+    def client_id(self) -> str | None: ...
+
+
+#: The reply of a handler: in place of a response without errors, the frame that it has encoded.
+Reply = HandlerReply | list[Buffer]
+
+
+class CommonShape(NamedTuple):
+    """The common requests of an API. `read`: decodes one, or gives None where the generated codec
+    is needed. `handle`: the handler."""
+
+    api: Api
+    read: Callable[[memoryview], CommonRequest | None]
+    handle: Callable[[Node, RequestContext, Any], Reply | Deferred[Any]]
+
+
+#: By the lower byte of the key; `read` looks at both.
+_COMMON_SHAPES = {
+    int(shape.api.key): shape
+    for shape in (
+        CommonShape(APIS[ApiKey.PRODUCE], read_one_batch, produce.handle_one),
+        CommonShape(APIS[ApiKey.FETCH], read_one_fetch, fetch.handle),
+    )
+}
 #: Requests that no quota of time counts, as in Kafka.
 _EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
 _KNOWN_KEYS = frozenset(map(int, ApiKey))
@@ -68,8 +98,8 @@ _PERCENT_US = 10_000
 class Peer:
     """The other end of a connection, and the name of the listener that it came to.
 
-    `user`: who it is; ANONYMOUS where nobody has to say. `authentication`: while it says so.
-    `throttle_ms`: how long it has to wait; who lets it wait takes it.
+    `user`: the authenticated user, or ANONYMOUS. `authentication`: the one under way, or None.
+    `throttle_ms`: the time for which the connection has to be throttled; the session takes it.
     """
 
     host: str
@@ -84,7 +114,7 @@ class Peer:
 class _InFlight:
     """A request in flight. `request` is None where the response may have any size.
 
-    `handled_us`: what its handler took, where a quota wants to know.
+    `handled_us`: the time of its handler, where a quota counts it.
     """
 
     api: Api
@@ -102,7 +132,7 @@ class _InFlight:
 
 @lru_cache(maxsize=512)
 def _carries_throttle_time(response: Any, version: int) -> bool:
-    """Whether a response says how long its client has to wait."""
+    """True if a response has a throttle time in this version."""
     return any(
         spec.name == "throttle_time_ms" and version in spec.versions for spec in response.fields
     )
@@ -116,10 +146,17 @@ def _unserved(key: int) -> str:
     return f"request of {name} (key {key}), which is not served"
 
 
-class Dispatcher:
-    """Answers requests of all connections. `control_bytes_max`: of a request other than Produce.
+def _resolve(
+    encoded: Deferred[EncodedReply], encode: Callable[[Any], EncodedReply], reply: Any
+) -> None:
+    encoded.resolve(encode(reply))
 
-    `handlers`: others only in a broker that was started for tests (`fault_control.py`).
+
+class Dispatcher:
+    """Answers the requests of all connections.
+
+    `control_bytes_max`: the largest size of a request other than Produce. `handlers`: the handlers;
+    a broker that was started for tests has its own (`fault_control.py`).
     """
 
     def __init__(
@@ -132,42 +169,43 @@ class Dispatcher:
         self._quotas = node.quotas
         self._handlers = handlers
         self._control_bytes_max = control_bytes_max
-        # Handlers that carry out faults see every request.
-        self._one_batch = self._one_fetch = None
-        if handlers[ApiKey.PRODUCE] is HANDLERS[ApiKey.PRODUCE]:
-            self._one_batch = OneBatchRoad(node)
-        if handlers[ApiKey.FETCH] is HANDLERS[ApiKey.FETCH]:
-            self._one_fetch = OneFetchRoad(node, control_bytes_max, self._ended)
+        # Handlers that carry out faults see requests of the generated codec alone.
+        self._common_shapes = {
+            key: shape
+            for key, shape in _COMMON_SHAPES.items()
+            if handlers[shape.api.key] is HANDLERS[shape.api.key]
+        }
 
     def answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
-        """The reply to one request, now or later. CloseConnection if the only reply is to hang
-        up."""
-        if self._one_batch is not None and frame[:2] == _PRODUCE:
-            reply = self._one_batch.answer(frame)
-            if reply is not UNUSUAL:
-                return reply
-        if self._one_fetch is not None and frame[:2] == _FETCH:
-            reply = self._one_fetch.answer(peer, frame)
-            if reply is not UNUSUAL:
-                return reply
+        """The reply to one request, now or later. Raises CloseConnection where the reply is to
+        close the connection at once."""
+        shape = self._common_shapes.get(frame[1]) if len(frame) > 1 else None
+        if shape is not None and (
+            shape.api.key is ApiKey.PRODUCE or len(frame) <= self._control_bytes_max
+        ):
+            common = shape.read(frame)
+            if common is not None:
+                return self._answer_common(shape, peer, len(frame), common)
         return self._answer(peer, frame)
 
-    def _ended(
-        self,
-        peer: Peer,
-        frame: memoryview,
-        started_us: int,
-        read: Callable[[RequestContext], HandlerReply],
-    ) -> EncodedReply:
-        """The end of a request on the ordinary road that had begun on a short one."""
-        header, _ = frames.decode_request_header(frame)
-        api = APIS[ApiKey(header.api_key)]
-        context = self._context(peer, header, api)
-        in_flight = _InFlight(api, header.correlation_id, started_us, 0, peer, context, None)
-        return self._encoded(in_flight, read(context))
+    def _answer_common(
+        self, shape: CommonShape, peer: Peer, frame_bytes: int, common: CommonRequest
+    ) -> EncodedReply | Deferred[EncodedReply]:
+        api, version, client_id = shape.api, common.version, common.client_id
+        context = self._context(peer, api, version, client_id)
+        if self._quotas.produce is not None:
+            header_bytes = frames.request_header_bytes(client_id, version in api.request.flexible)
+            context.size_bytes = frame_bytes - header_bytes
+        started_us = self._node.metrics.now_us()
+        reply = shape.handle(self._node, context, common)
+        if isinstance(reply, list) and self._quotas.request is None:
+            self._node.metrics.request_counted(api.name, version, started_us)
+            return reply
+        in_flight = _InFlight(api, common.correlation_id, started_us, 0, peer, context, None)
+        return self._finish(in_flight, reply)
 
     def _answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
-        """`answer` of any request."""
+        """`answer` for all requests, by the generated codec."""
         try:
             header, position = frames.decode_request_header(frame)
         except DecodeError as error:
@@ -176,7 +214,7 @@ class Dispatcher:
         api = APIS.get(key)  # type: ignore[call-overload]
         if api is None:
             raise UnservedKey(_unserved(key))
-        context = self._context(peer, header, api)
+        context = self._context(peer, api, version, header.client_id)
         if version not in api.versions:
             return self._unsupported(api, context, header.correlation_id)
         if key != ApiKey.PRODUCE and len(frame) > self._control_bytes_max:
@@ -193,47 +231,60 @@ class Dispatcher:
         context.size_bytes = len(frame) - position
         started_us = self._node.metrics.now_us()
         reply = self._handlers[api.key](self._node, context, request)
-        handled_us, finish = 0, self._encoded
-        if self._quotas.request is not None:
-            handled_us, finish = self._node.metrics.now_us() - started_us, self._timed
-        if context.throttle_ms:
-            # At once: requests behind this one may be here already, and its answer be long in
-            # coming.
-            peer.throttle_ms = max(peer.throttle_ms, context.throttle_ms)
         in_flight = _InFlight(
             api,
             header.correlation_id,
             started_us,
-            handled_us,
+            0,
             peer,
             context,
             None if key in _RECORDS else request,
         )
+        return self._finish(in_flight, reply)
+
+    def _finish(
+        self, in_flight: _InFlight, reply: Reply | Deferred[Any]
+    ) -> EncodedReply | Deferred[EncodedReply]:
+        """The reply of a handler, encoded when it is there."""
+        encode = self._encoded
+        if self._quotas.request is not None:
+            in_flight.handled_us = self._node.metrics.now_us() - in_flight.started_us
+            encode = self._timed
+        throttle_ms = in_flight.context.throttle_ms
+        if throttle_ms:
+            # Before the response is there: it may take long, and the client may send more.
+            in_flight.peer.throttle_ms = max(in_flight.peer.throttle_ms, throttle_ms)
         if not isinstance(reply, Deferred):
-            return finish(in_flight, reply)
+            return encode(in_flight, reply)
         if reply.done:
-            return finish(in_flight, reply.result())
+            return encode(in_flight, reply.result())
+        if in_flight.request is None:
+            return reply.transform(partial(encode, in_flight))
         encoded: Deferred[EncodedReply] = Deferred()
         encoded.on_abandon = reply.abandon
-        reply.then(lambda value: encoded.resolve(finish(in_flight, value)))
+        reply.then(partial(_resolve, encoded, partial(encode, in_flight)))
         return encoded
 
-    def _context(self, peer: Peer, header: frames.RequestHeader, api: Api) -> RequestContext:
+    def _context(self, peer: Peer, api: Api, version: int, client_id: str | None) -> RequestContext:
+        # By position, because keywords take half as long again, in every request.
         return RequestContext(
-            header.api_version,
-            header.client_id,
+            version,
+            client_id,
             peer.host,
             peer.connection_id,
-            user=peer.user,
-            listener=peer.listener,
-            authentication=peer.authentication,
-            api_name=api.name,
+            0,
+            peer.user,
+            peer.listener,
+            0,
+            "",
+            peer.authentication,
+            api.name,
         )
 
-    def _timed(self, in_flight: _InFlight, reply: HandlerReply) -> EncodedReply:
+    def _timed(self, in_flight: _InFlight, reply: Reply) -> EncodedReply:
         """`_encoded` of a request whose time counts, if its client has a quota of it (Q-09)."""
         quota = self._quotas.request
-        if quota is None or in_flight.api.key in _EXEMPT or not isinstance(reply, Message):
+        if quota is None or in_flight.api.key in _EXEMPT or not isinstance(reply, Message | list):
             return self._encoded(in_flight, reply)
         quota.record(in_flight.context, in_flight.handled_us / _PERCENT_US)
         began_us = self._node.metrics.now_us()
@@ -252,10 +303,13 @@ class Dispatcher:
         if isinstance(reply, Message) and _carries_throttle_time(kind, in_flight.version):
             reply.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
 
-    def _encoded(self, in_flight: _InFlight, reply: HandlerReply) -> EncodedReply:
+    def _encoded(self, in_flight: _InFlight, reply: Reply) -> EncodedReply:
+        api, version = in_flight.api, in_flight.version
+        if isinstance(reply, list):
+            self._node.metrics.request_counted(api.name, version, in_flight.started_us)
+            return reply
         if in_flight.context.throttle_ms:
             self._throttle(in_flight, reply)
-        api, version = in_flight.api, in_flight.version
         self._node.metrics.request_finished(api, version, in_flight.started_us, reply)
         if not isinstance(reply, Message):
             return self._without_response(in_flight, reply)

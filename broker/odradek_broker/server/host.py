@@ -135,7 +135,7 @@ class Host(Protocol):
     clock: Clock
     randomness: Randomness
     files: Files
-    fault_points: FaultPoints
+    faults: FaultPoints
     #: The armed fault point in words; empty if none is.
     armed: str
     log_levels: LogLevels
@@ -308,7 +308,7 @@ class RealHost:
 
             disk = DiskFaults(ordered, self.clock, time.sleep, Lock())
             self.files = injection.files.with_files(disk.wrap)
-        self.fault_points = injection.fault_points
+        self.faults = injection.faults
         self.armed = injection.armed
         self.log_levels: LogLevels = PROCESS_LOG_LEVELS
 

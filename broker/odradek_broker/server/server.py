@@ -350,7 +350,7 @@ class Server:
                 request_flush=self._commit.request,
                 metrics=self.metrics,
                 on_fatal=self._fatal,
-                fault_points=host.fault_points,
+                faults=host.faults,
                 cleaner=host.cleaner(loop),
                 log_levels=host.log_levels,
             )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct as Packer
 from struct import unpack_from
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from odradek_protocol.message import ArrayOf, FieldSpec, FieldType
+from odradek_protocol.message import ArrayOf, FieldSpec, FieldType, Struct
 from odradek_protocol.primitives import (
     MAX_ARRAY_ELEMENTS,
     MAX_STRING_BYTES,
@@ -18,6 +19,7 @@ from odradek_protocol.primitives import (
 
 from .source import Decoder, Source
 
+S = TypeVar("S", bound=Struct)
 _INT16 = Packer(">h")
 _INT32 = Packer(">i")
 
@@ -79,6 +81,26 @@ def struct_decoder(cls: Any, version: int, flexible: bool) -> Decoder:
     source.line("return o, p")
     decode: Decoder = source.function("decode(b, p, end, left)")
     return decode
+
+
+def struct_maker(cls: type[S], **shared: Any) -> Callable[[], S]:
+    """A function that makes structs or messages with the defaults of their fields, in a third of
+    the time that keyword arguments take.
+
+    `shared`: values of fields that all of them share, and that nobody may change.
+    """
+    source = Source(cls, 0, False)
+    source.scope.update(cls=cls, new=object.__new__)
+    source.line("o = new(cls)")
+    source.line("o.unknown_tags = None")
+    for spec in cls.fields:
+        if spec.name in shared:
+            source.line(f"o.{spec.name} = {source.name(shared[spec.name])}")
+        else:
+            _assign_default(source, spec)
+    source.line("return o")
+    make: Callable[[], S] = source.function("make()")
+    return make
 
 
 def _assign_default(source: Source, spec: FieldSpec) -> None:

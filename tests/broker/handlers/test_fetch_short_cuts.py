@@ -57,7 +57,7 @@ class Pair:
     def check(self) -> None:
         fast, plain = (world.state() for world in self.both)
         assert fast == plain
-        self.both[0].check_settled()
+        self.both[0].check_up_to_date()
 
     def sessions(self) -> list[tuple[int, int, bool]]:
         """(id, epoch, whether it goes by topic ids) of each."""
@@ -405,7 +405,7 @@ def test_f20_a_session_has_one_fetch_that_waits() -> None:
     closing = FetchRequest(session_id=session.id, session_epoch=-1, topics=[topic])
     world.ask(closing, 12)
     assert not world.held and not world.node.parked_fetches
-    assert not world.node.partition("t", 0).settled  # type: ignore[union-attr]
+    assert not world.node.partition("t", 0).up_to_date_sessions  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("waits", [False, True])

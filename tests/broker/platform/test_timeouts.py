@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from odradek.simulation.clock import SimulatedClock
 from odradek_broker.platform.timeouts import _KEPT_MAX, Timeouts
-from produce_roads import Timers
+from produce_worlds import Timers
 
 
 class Waiting:

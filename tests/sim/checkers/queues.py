@@ -11,7 +11,7 @@ from tests.sim.checkers.coordinator_queues import (
 
 from odradek_broker.fetch.sessions import RequestedPartition
 from odradek_broker.node import Node
-from odradek_broker.partition import Settled
+from odradek_broker.partition import UpToDateSession
 from odradek_broker.server.server import Server
 
 
@@ -37,17 +37,17 @@ def check_limits(server: Server) -> Iterator[str]:
     if len(node.fetch_sessions._sessions) > slots_max:
         yield f"{len(node.fetch_sessions._sessions)} fetch sessions, of at most {slots_max}"
     for topic, index, partition in node.replicas.partitions():
-        gone = [each for each in partition.settled if not _is_kept(node, each)]
+        gone = [each for each in partition.up_to_date_sessions if not _is_kept(node, each)]
         if gone:
             yield f"{topic}-{index} would tell {len(gone)} sessions that are gone when it moves"
     yield from check_coordinators(node)
 
 
-def _is_kept(node: Node, settled: Settled) -> bool:
+def _is_kept(node: Node, requested: UpToDateSession) -> bool:
     """Whether the session still has this partition."""
-    if not isinstance(settled, RequestedPartition) or settled.session is None:
+    if not isinstance(requested, RequestedPartition) or requested.session is None:
         return False
-    session = settled.session
+    session = requested.session
     return node.fetch_sessions._sessions.get(session.id) is session
 
 

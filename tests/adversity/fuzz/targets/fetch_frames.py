@@ -1,4 +1,4 @@
-"""Frames of Fetch requests: what is read of one at once, the codecs read too."""
+"""Frames of Fetch requests: the second codec reads them as the generated one does."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tests.adversity.fuzz.target import Target
 
+from common_fetch import check_one_fetch
 from odradek_protocol import frames
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
-from one_fetch import check_one_fetch
 
 
 def _check(data: bytes) -> None:

@@ -1,5 +1,5 @@
-"""Frames of Produce requests: what is read of one at once, the codecs read too, and answer in the
-same bytes."""
+"""Frames of Produce requests: the second codec reads them as the generated one does, and encodes
+the same responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek_protocol.schemas.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from produce_roads import check_one_batch
+from produce_worlds import check_one_batch
 
 
 def _check(data: bytes) -> None:

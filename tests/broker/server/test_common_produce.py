@@ -1,5 +1,5 @@
-"""The short road of Produce does what the ordinary one does: the same requests to two nodes, one of
-which never takes it, with answers, files, state and counters held equal (P-06 to P-23, T-60 to
+"""The second codec of Produce changes nothing: the same requests to two nodes, one of which has the
+generated codec alone, with answers, files, state and counters held equal (D7, P-06 to P-23, T-60 to
 T-62, Q-01, R-03 to R-08)."""
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from logs import NOW_MS, make_batch
 from odradek.simulation.disk import Failure
 from odradek_broker.deferred import Deferred
 from odradek_broker.quotas.client_quotas import CLIENT_ID, USER, QuotaKey, quota_entity
-from odradek_broker.server.one_batch import OneBatchRoad
 from odradek_broker.storage.errors import StorageError
-from odradek_protocol import frames
+from odradek_protocol import codec, frames
 from odradek_protocol.compression import Codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import update_crc
@@ -30,13 +29,12 @@ from odradek_protocol.schemas.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from produce_roads import (
+from produce_worlds import (
     DENIED,
     TOPICS,
     Denying,
     ProduceWorld,
     check_one_batch,
-    takes_short_road,
 )
 
 VERSIONS = list(ProduceRequest.versions)
@@ -94,23 +92,24 @@ Step = Callable[[ProduceWorld], None]
 
 
 def both(steps: list[Sent | Step], **settings: str) -> ProduceWorld:
-    """Play the steps on two nodes, held equal after each; the one with the short road."""
-    short, ordinary = ProduceWorld(True, **settings), ProduceWorld(False, **settings)
+    """Play the steps on two nodes, held equal after each; the node with the second codec."""
+    common = ProduceWorld(common_codec=True, **settings)
+    generated = ProduceWorld(common_codec=False, **settings)
     for step in steps:
-        for world in (short, ordinary):
+        for world in (common, generated):
             if isinstance(step, Sent):
                 world.send(frame_of(world, step))
             else:
                 step(world)
-        traces, expected = short.traces(), ordinary.traces()
+        traces, expected = common.traces(), generated.traces()
         for name in expected:
             assert traces[name] == expected[name], (name, step)
-    for world in (short, ordinary):
+    for world in (common, generated):
         world.flush()
         world.pass_time(100_000)
         world.flush()
-    assert short.traces() == ordinary.traces()
-    return short
+    assert common.traces() == generated.traces()
+    return common
 
 
 # --- Steps ----------------------------------------------------------------------------------------
@@ -413,39 +412,38 @@ STORIES: dict[str, list[Sent | Step]] = {
     ("durability", "validation"), [("page-cache", "full"), ("fsync", "full"), ("fsync", "header")]
 )
 @pytest.mark.parametrize("story", STORIES)
-def test_p22_both_roads_lead_to_the_same(story: str, durability: str, validation: str) -> None:
+def test_d7_both_codecs_lead_to_the_same(story: str, durability: str, validation: str) -> None:
     both(STORIES[story], log_durability=durability, record_validation=validation)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_common_requests_take_the_short_road(version: int) -> None:
-    world = ProduceWorld(True)
-    for sent in (
+def test_d7_common_requests_do_not_need_the_generated_decoder(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = ProduceWorld(common_codec=True, log_durability="page-cache")
+    sent = [
         Sent(version=version),
         Sent(version=version, acks=0),
         Sent(version=version, batch=numbered(0)),
         Sent(version=version, batch=numbered(0)),
         Sent(version=version, topic="stamped"),
+        Sent(version=version, topic="absent"),
         Sent(version=version, client_id=None),
         Sent(version=version, batch=lambda: bytes(make_batch(2, codec=Codec.LZ4))),
-    ):
-        assert takes_short_road(world, frame_of(world, sent)), sent
-
-
-def test_t62_a_batch_of_a_verified_transaction_takes_the_short_road() -> None:
-    world = ProduceWorld(True)
-    first = frame_of(world, replace(TRANSACTIONAL, batch=in_transaction(0)))
-    second = frame_of(world, replace(TRANSACTIONAL, batch=in_transaction(2)))
-    assert not takes_short_road(world, first)
-    world.send(first)
-    assert takes_short_road(world, second)
+        replace(TRANSACTIONAL, version=version, batch=in_transaction(0)),
+    ]
+    requests = [frame_of(world, each) for each in sent]
+    monkeypatch.setattr(codec, "decode", lambda *_: pytest.fail("decoded"))
+    for request in requests:
+        world.send(request)
+    assert sum(isinstance(reply, bytes) for _, reply in world.replies) == len(sent) - 1
 
 
 def test_p22_a_request_that_waits_for_the_disk_does_not_keep_its_frame() -> None:
     """A connection may have hundreds of them, each of a megabyte."""
-    world = ProduceWorld(True, log_durability="fsync")
+    world = ProduceWorld(common_codec=True, log_durability="fsync")
     memory = bytearray(frame_of(world, Sent()))
-    reply = OneBatchRoad(world.node).answer(memoryview(memory))
+    reply = world.dispatcher.answer(world.peer, memoryview(memory))
     assert isinstance(reply, Deferred) and not reply.done
     memory.clear()  # BufferError if anybody has a view of it
     world.flush()
@@ -515,11 +513,11 @@ STEPS: Any = st.one_of(
 
 @settings(max_examples=budget.examples(40))
 @given(steps=st.lists(STEPS, max_size=25), durability=st.sampled_from(["page-cache", "fsync"]))
-def test_p22_both_roads_lead_to_the_same_whatever_comes(steps: list[Any], durability: str) -> None:
+def test_d7_both_codecs_lead_to_the_same_whatever_comes(steps: list[Any], durability: str) -> None:
     both(steps, log_durability=durability)
 
 
-def short_records() -> bytes:
+def few_bytes() -> bytes:
     """Fewer bytes than a header has, of which one looks like that of the format."""
     return bytes(16) + b"\2" + bytes(30)
 
@@ -527,7 +525,7 @@ def short_records() -> bytes:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_n06_no_byte_in_front_of_the_records_or_behind_them_is_overlooked(version: int) -> None:
     """Each is another one; lengths, counts and tags above all."""
-    builds: list[Callable[[], bytes]] = [lambda: bytes(make_batch(1)), short_records]
+    builds: list[Callable[[], bytes]] = [lambda: bytes(make_batch(1)), few_bytes]
     for batch in builds:
         request = request_of(Sent(batch=batch, transactional_id="tx"), bytes(16))
         frame = b"".join(frames.encode_request(request, version, 77, "me"))[4:]
@@ -543,9 +541,7 @@ def test_n06_no_byte_in_front_of_the_records_or_behind_them_is_overlooked(versio
 
 
 @given(data=st.data(), version=st.integers(3, 13), sent=SENT)
-def test_n06_what_is_read_at_once_the_codecs_read_the_same(
-    data: Any, version: int, sent: Sent
-) -> None:
+def test_n06_both_codecs_read_the_same(data: Any, version: int, sent: Sent) -> None:
     """Whatever bytes are changed, cut off or put in."""
     request = request_of(sent, bytes(16))
     parts = frames.encode_request(request, version, 77, sent.client_id)

@@ -1,5 +1,5 @@
-"""Two nodes that are sent the same Produce requests: one takes the short road where it can, the
-other never."""
+"""Nodes that are sent the same Produce requests, with and without the second codec for common
+requests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 import record_codecs
 from counting_randomness import CountingRandomness
 from fake_verifier import FakeVerifier
+from generated_codecs import dispatcher_without_common_shapes
 from logs import make_marker
 from node_world import NodeWorld
 from odradek_broker.deferred import Deferred
@@ -19,14 +20,13 @@ from odradek_broker.metadata.topics import NewTopic, create_topics
 from odradek_broker.platform.fault_points import FaultPoint
 from odradek_broker.request import CloseConnection, RequestContext
 from odradek_broker.security.authorizer import Operation, Resource, ResourceType
-from odradek_broker.server.dispatch import HANDLERS, Dispatcher, Peer
-from odradek_broker.server.one_batch import UNUSUAL, OneBatchRoad
+from odradek_broker.server.dispatch import Dispatcher, Peer
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_protocol import codec, frames
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
-from odradek_protocol.produce_frames import OneBatch, one_batch_answer, read_one_batch
+from odradek_protocol.produce_frames import OneBatch, read_one_batch
 from odradek_protocol.records import native
 from odradek_protocol.schemas.produce import (
     TOPIC_IDS_SINCE,
@@ -114,22 +114,10 @@ class Reached:
         self.points.append(point)
 
 
-class _NeverShort(Dispatcher):
-    """A table of handlers that is not the plain one, as brokers under test have it."""
-
-    def __init__(self, node: Any) -> None:
-        produce = HANDLERS[ApiKey.PRODUCE]
-        handlers = {
-            **HANDLERS,
-            ApiKey.PRODUCE: lambda node, context, request: produce(node, context, request),
-        }
-        super().__init__(node, CONTROL_BYTES_MAX, handlers)
-
-
 class ProduceWorld(NodeWorld):
     """A node with topics, one connection to it, and all that came of what it was sent."""
 
-    def __init__(self, short: bool, **settings: str) -> None:
+    def __init__(self, *, common_codec: bool, **settings: str) -> None:
         self.scheduler = self.timers = Timers()
         self.randomness = CountingRandomness()
         super().__init__(
@@ -144,11 +132,13 @@ class ProduceWorld(NodeWorld):
         self.node.ensure_internal_topic("__consumer_offsets")
         self.verifier = FakeVerifier()
         self.verifier.install(self.node)
-        self.fault_points = Reached()
-        self.node.fault_points = self.fault_points  # type: ignore[assignment]
+        self.faults = Reached()
+        self.node.faults = self.faults  # type: ignore[assignment]
         self.flush()
         self.dispatcher = (
-            Dispatcher(self.node, CONTROL_BYTES_MAX) if short else _NeverShort(self.node)
+            Dispatcher(self.node, CONTROL_BYTES_MAX)
+            if common_codec
+            else dispatcher_without_common_shapes(self.node, CONTROL_BYTES_MAX)
         )
         self.peer = Peer("10.0.0.1", 1, "PLAINTEXT")
         #: Number of the request, and its reply in words.
@@ -255,19 +245,14 @@ class ProduceWorld(NodeWorld):
             "verification": (node.verification.waiting, self.verifier.questions),
             "waits for time": len(node.request_timeouts),
             "disk": [directory.disk.problem for directory in self.logs.directories],
-            "fault points": self.fault_points.points,
+            "fault points": self.faults.points,
             "fatal": self.fatal,
         }
 
 
-def takes_short_road(world: ProduceWorld, frame: bytes) -> bool:
-    """Whether a request would be answered there. It is answered."""
-    return OneBatchRoad(world.node).answer(memoryview(bytearray(frame))) is not UNUSUAL
-
-
 def check_one_batch(frame: memoryview) -> OneBatch | None:
-    """What is read of a frame at once, if both twins and the codecs read the same, and answer it in
-    the same bytes."""
+    """The common request in a frame, or None; the twins and the generated codec must read the same,
+    and encode the same response."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "CODEC", None)
         read = read_one_batch(frame)
@@ -311,5 +296,8 @@ def check_one_batch(frame: memoryview) -> OneBatch | None:
     )
     api = APIS[ApiKey.PRODUCE]
     encoded = frames.encode_response(api, header.api_version, header.correlation_id, response)
-    assert one_batch_answer(read, 2**40, -1, 5) == b"".join(encoded)
+    assert b"".join(read.encode_response(2**40, -1, 5)) == b"".join(encoded)
+    assert codec.encode(read.response(answer), header.api_version) == codec.encode(
+        response, header.api_version
+    )
     return read
