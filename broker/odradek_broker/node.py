@@ -50,7 +50,8 @@ from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.log_durability import LogDurability
-from odradek_broker.storage.manager import LogManager, MaintenanceReport, StartReport
+from odradek_broker.storage.manager import LogManager, MaintenanceReport
+from odradek_broker.storage.startup import StartReport
 
 #: No records are deleted in the first moments of a broker, as in Kafka.
 FIRST_RETENTION_MS = 30_000

@@ -18,8 +18,9 @@ from odradek_broker.storage.errors import DataDirectoryError, StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.log_durability import LogDurability
-from odradek_broker.storage.manager import LogManager, StartReport
+from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.producers.watch import ProducerWatch
+from odradek_broker.storage.startup import StartReport
 from odradek_protocol.stored.cluster_metadata import (
     MetadataRecord,
     PartitionRecord,

@@ -16,8 +16,8 @@ from odradek_broker.storage.journal_format import JOURNAL
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.log_directory import LogDirectory
-from odradek_broker.storage.manager import LogManager, StartReport
-from odradek_broker.storage.partition_places import KnownTopics
+from odradek_broker.storage.manager import LogManager
+from odradek_broker.storage.startup import KnownTopics, StartReport
 from odradek_protocol.records import iter_batches, read_records
 
 PATH = f"data/{JOURNAL}"

@@ -17,7 +17,8 @@ from odradek_broker.node import Node
 from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.platform.seams import Randomness, Scheduler
 from odradek_broker.storage.log_durability import LogDurability
-from odradek_broker.storage.manager import LogManager, StartReport
+from odradek_broker.storage.manager import LogManager
+from odradek_broker.storage.startup import StartReport
 from odradek_protocol.errors import ErrorCode
 
 

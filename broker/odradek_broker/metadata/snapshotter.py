@@ -39,7 +39,7 @@ class LogDirectories(Protocol):
         """Make the names of all logs durable. Waits for the disk; raises OSError."""
         ...
 
-    def in_background(
+    def run_in_background(
         self, work: Callable[[], None], done: Callable[[Exception | None], None]
     ) -> None:
         """Work in another thread, then call `done` on the loop."""
@@ -187,7 +187,7 @@ class MetadataSnapshotter:
             self._busy = False
             self._failed("files of a deleted topic cannot be renamed")
             return
-        self._logs.in_background(work, done)
+        self._logs.run_in_background(work, done)
 
     def _failed(self, problem: Exception | str) -> None:
         """Note the failure, after which the next attempt waits."""

@@ -29,7 +29,7 @@ from odradek_broker.platform.seams import Clock, Files, Randomness, Timer
 from odradek_broker.server.cleaner_process import CleanerProcess
 from odradek_broker.storage.cleaner.runner import CleanerRunner
 from odradek_broker.storage.group_commit import GroupCommit
-from odradek_broker.storage.manager import attempt, one_by_one
+from odradek_broker.storage.startup import attempt, one_by_one
 from odradek_protocol.tls.handshake import telling
 
 if TYPE_CHECKING:

@@ -49,7 +49,8 @@ from odradek_broker.server.tls import (
 )
 from odradek_broker.storage.cleaner.manager import LogCleaner
 from odradek_broker.storage.log_directory import LogDirectory
-from odradek_broker.storage.manager import LogManager, StartReport
+from odradek_broker.storage.manager import LogManager
+from odradek_broker.storage.startup import StartReport
 from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from contextlib import suppress
 
 from odradek_broker.platform.seams import Files, Randomness
 from odradek_broker.storage.checkpoints import DIRECTORY_IDS, META_PROPERTIES, encode_topic_id
-from odradek_broker.storage.data_directory import Identity
 from odradek_broker.storage.errors import (
     DataDirectoryError,
     DataDirectoryFailed,
@@ -17,6 +16,7 @@ from odradek_broker.storage.errors import (
 )
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.log_options import LogOptions
+from odradek_broker.storage.meta_properties import MetaProperties
 from odradek_protocol.errors import ErrorCode
 
 #: Stands for the path of directories that are not among the settings any more.
@@ -73,7 +73,7 @@ class LogDirectories:
             found = self._take_all(cluster_id, node_id)
             cluster_id = self._check(found, cluster_id) or cluster_id
             cluster_id = cluster_id or encode_topic_id(randomness.uuid())
-            self._write_identities(found, cluster_id, randomness)
+            self._write_meta_properties(found, cluster_id, randomness)
             if not self.usable:
                 failures = "; ".join(each.failure for each in self.of_partitions)
                 raise DataDirectoryError(f"none of log.dirs can be used: {failures}")
@@ -86,8 +86,8 @@ class LogDirectories:
 
     def _take_all(
         self, cluster_id: str | None, node_id: int
-    ) -> dict[LogDirectory, Identity | None]:
-        found: dict[LogDirectory, Identity | None] = {}
+    ) -> dict[LogDirectory, MetaProperties | None]:
+        found: dict[LogDirectory, MetaProperties | None] = {}
         for directory in sorted(self.all, key=lambda each: each is not self.metadata):
             twin = next((e for e in found if e.absolute_path == directory.absolute_path), None)
             if twin is not None:
@@ -105,7 +105,7 @@ class LogDirectories:
         return found
 
     def _check(
-        self, found: Mapping[LogDirectory, Identity | None], cluster_id: str | None
+        self, found: Mapping[LogDirectory, MetaProperties | None], cluster_id: str | None
     ) -> str | None:
         """The cluster that all belong to; None if they are new. DataDirectoryError."""
         own = found[self.metadata]
@@ -134,9 +134,9 @@ class LogDirectories:
                 )
         return None if own is None else own.cluster_id
 
-    def _write_identities(
+    def _write_meta_properties(
         self,
-        found: Mapping[LogDirectory, Identity | None],
+        found: Mapping[LogDirectory, MetaProperties | None],
         cluster_id: str,
         randomness: Randomness,
     ) -> None:
@@ -152,7 +152,7 @@ class LogDirectories:
             if has_id or directory is self.metadata:
                 continue
             try:
-                directory.write_identity(cluster_id)
+                directory.write_meta_properties(cluster_id)
             except DataDirectoryFailed as problem:
                 directory.failure = str(problem)
         present = {each.directory_id for each in found if not each.failure}
@@ -168,11 +168,11 @@ class LogDirectories:
             )
         listed = self._known_ids if len(self._known_ids) > 1 else frozenset()
         if own is None or listed != stored:
-            self.metadata.write_identity(cluster_id, listed)
+            self.metadata.write_meta_properties(cluster_id, listed)
         elif own.directory_id is None:
             # On a full disk a directory of an older version starts all the same.
             with suppress(DataDirectoryFailed):
-                self.metadata.write_identity(cluster_id, listed)
+                self.metadata.write_meta_properties(cluster_id, listed)
 
     @property
     def missing(self) -> LogDirectory | None:
@@ -189,7 +189,7 @@ class LogDirectories:
             present = {directory.directory_id for directory in self.all}
             listed = present if len(present) > 1 else set[bytes]()
             with suppress(DataDirectoryFailed):
-                self.metadata.write_identity(self._cluster_id, listed)
+                self.metadata.write_meta_properties(self._cluster_id, listed)
         else:
             self._absent.failure = absent
 

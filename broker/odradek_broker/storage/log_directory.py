@@ -14,6 +14,7 @@ from odradek_broker.storage.checkpoints import (
     CLEANER_LOCK,
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
+    LOCK,
     LOG_STARTS,
     META_PROPERTIES,
     RECOVERY_POINTS,
@@ -26,18 +27,20 @@ from odradek_broker.storage.checkpoints import (
     encode_topic_id,
     read_small_file,
 )
-from odradek_broker.storage.data_directory import Identity, read_identity, take_lock
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.disk_watch import DiskWatch
 from odradek_broker.storage.errors import (
     DataDirectoryFailed,
+    DataDirectoryInUse,
     StorageError,
     no_room,
     out_of_files,
 )
 from odradek_broker.storage.journal import CommitJournal
 from odradek_broker.storage.log import PartitionLog
-from odradek_broker.storage.log_options import LogOptions
+from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.log_options import LogOptions, LogStart
+from odradek_broker.storage.meta_properties import MetaProperties, read_meta_properties
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.primitives import ZERO_UUID
 
@@ -146,6 +149,13 @@ class LogDirectory:
         """The path of something in it."""
         return f"{self.path}/{name}"
 
+    def new_log(
+        self, key: TopicPartition, topic_id: bytes, config: LogConfig, start: LogStart
+    ) -> PartitionLog:
+        """A log of this directory, with its files not open yet."""
+        path = self.path_of(f"{key[0]}-{key[1]}")
+        return PartitionLog(*key, topic_id, path, config, self.options, start)
+
     def volume(self) -> Volume:
         """Where it lies, and the room there. OSError if it cannot be told."""
         return self._files.volume(self.path)
@@ -162,28 +172,44 @@ class LogDirectory:
 
     # ---- start
 
-    def take(self, cluster_id: str | None, node_id: int) -> Identity | None:
-        """Lock it, making it if it is not there, and read whose it is; None if nobody's yet.
-        DataDirectoryInUse, DataDirectoryFailed or another DataDirectoryError; then it is not
-        locked."""
+    def take(self, cluster_id: str | None, node_id: int) -> MetaProperties | None:
+        """Lock the directory, making it if it is not there, and read its meta.properties; None if
+        it is new. DataDirectoryInUse, DataDirectoryFailed or another DataDirectoryError; then the
+        directory is not locked."""
         self._node_id = node_id
-        self._release = take_lock(self._files, self.path)
+        self._release = self._take_lock()
         try:
-            return read_identity(self._files, self.path, cluster_id, node_id)
+            return read_meta_properties(self._files, self.path, cluster_id, node_id)
         except BaseException:
             self.release()
             raise
 
-    def write_identity(self, cluster_id: str, directory_ids: Collection[bytes] = ()) -> None:
-        """Write whose it is, and if there are several what the ids of all are.
-        DataDirectoryFailed."""
+    def _take_lock(self) -> Callable[[], None]:
+        """Make the directory if it is not there, and lock it; call the result to unlock it.
+        DataDirectoryInUse, DataDirectoryFailed."""
+        try:
+            if not self._files.exists(self.path):
+                self._files.make_dirs(self.path)
+                self._files.sync_dir(self.path.rpartition("/")[0] or ".")
+            return self._files.lock(self.path_of(LOCK))
+        except BlockingIOError:
+            raise DataDirectoryInUse(self.path) from None
+        except OSError as problem:
+            raise DataDirectoryFailed(
+                f"the data directory {self.path} cannot be used: {problem}; make it writable or"
+                " choose another --data-dir"
+            ) from problem
+
+    def write_meta_properties(self, cluster_id: str, directory_ids: Collection[bytes] = ()) -> None:
+        """Write the directory's meta.properties, with the ids of all directories if there are
+        several. DataDirectoryFailed."""
         self.write(
             META_PROPERTIES,
             encode_meta_properties(cluster_id, self._node_id, self.directory_id, directory_ids),
         )
 
     def release(self) -> None:
-        """Let others have it."""
+        """Unlock the directory."""
         release, self._release = self._release, _nothing
         release()
 

@@ -11,14 +11,11 @@ from typing import Any
 
 from odradek_broker.platform.seams import Clock, Files, Randomness
 from odradek_broker.storage.checkpoints import (
-    LEADER_EPOCHS,
-    LOG_STARTS,
     encode_topic_id,
 )
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.errors import (
     DataDirectoryError,
-    DataDirectoryFailed,
     IndexesBeingRebuilt,
     StorageError,
 )
@@ -29,52 +26,22 @@ from odradek_broker.storage.log_directories import LogDirectories
 from odradek_broker.storage.log_directory import (
     DELETED_SUFFIX,
     STRAY_SUFFIX,
-    LastRun,
     LogDirectory,
 )
 from odradek_broker.storage.log_options import LogOptions, LogStart
-from odradek_broker.storage.partition_places import (
+from odradek_broker.storage.startup import (
     KnownTopics,
-    PartitionPlaces,
-    begins_inside_a_segment,
-    read_first_epoch_start,
-    read_topic_id,
+    LogStartup,
+    ParallelRunner,
+    StartReport,
+    one_by_one,
 )
-from odradek_broker.storage.recovery import RecoveryReport
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
 
 #: Directories that are renamed while everybody else waits.
 _RENAMED_AT_ONCE_MAX = 50
-#: Calls all of them, in whatever order and threads, and returns what each raised.
-ParallelRunner = Callable[[Sequence[Callable[[], None]]], list[OSError | None]]
-
-
-def one_by_one(works: Sequence[Callable[[], None]]) -> list[OSError | None]:
-    """A `ParallelRunner` without threads."""
-    return list(map(attempt, works))
-
-
-def attempt(work: Callable[[], None]) -> OSError | None:
-    """What a call raised of the operating system's errors."""
-    try:
-        work()
-    except OSError as problem:
-        return problem
-    return None
-
-
-@dataclass(slots=True)
-class StartReport:
-    """The result of `open_all`. `recovered`: one report for each log that had to be looked at,
-    after a crash or because a file of it is missing, even if nothing was wrong with it. `problems`:
-    logs that are offline, files computed again."""
-
-    clean: bool
-    logs: int = 0
-    recovered: list[RecoveryReport] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -118,15 +85,12 @@ class LogManager:
         self._clock = clock
         self._randomness = randomness
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        # Out of service; the flag: are the files to go? Until then they keep their names.
+        # Logs out of service whose files keep their names; the flag: the files are to be removed.
         self._retired: dict[TopicPartition, tuple[PartitionLog, bool]] = {}
         self._retention_due: dict[TopicPartition, None] = {}
         self._closed = False
         self._in_parallel = in_parallel
-        #: What recovered logs must have synced before anybody reads them.
-        self._unsynced: list[tuple[PartitionLog, Callable[[], None]]] = []
-        #: Whether `delete_records` will see to it that moved log starts get on disk.
-        #: Of all partitions together, when they were counted last, and what the tally said then.
+        # The producers of all partitions when they were counted last, and the tally at that time.
         self._producers_counted = self._producers_made = 0
         #: How long producers are remembered; it may be changed at any time (P-24).
         self.producer_expiration_ms = producer_expiration_ms
@@ -189,152 +153,22 @@ class LogManager:
         first_topic: str = "",
         topics: KnownTopics | None = None,
     ) -> StartReport:
-        """Find every partition; `configs` gives the settings of a topic, those of `first_topic`
-        before all others: it is where they are read from, and lies where the settings say. Without
-        `topics` none is known.
-
-        After a clean stop nothing but names and checkpoints is read, and logs open at first use
-        (L-30), but for those that could be opened only by reading their batches, for which nobody
-        shall wait later. After a crash every log is opened and recovered now. A log that cannot be
-        opened is offline and named in the report. Raises DataDirectoryError.
-        """
+        """Find and open every partition; see `LogStartup`. `first_topic`: the topic of the metadata
+        log. DataDirectoryError."""
         self._first_topic = first_topic
-        report = StartReport(clean=False)
-        found = self._find_all(report)
-        places = None
-        if topics is not None and len(self.directories) > 1:
-            places = PartitionPlaces(
-                self.files, self._clock, self._randomness, topics, report.problems
-            )
-        for key in sorted(found, key=lambda key: (key[0] != first_topic, f"{key[0]}-{key[1]}")):
-            if key[0] == first_topic:
-                self._check_place(key, found[key])
-            if key not in self._logs:
-                config = configs(key[0])
-                left = found[key][0] if places is None else places.choose(key, found[key])
-                if left is not None:
-                    topic_id = None if topics is None else topics.topic_id(key[0])
-                    self._adopt(key, config, left, topic_id, report)
-            if key[0] == first_topic:
-                self._sync_recovered(report)
-        self._sync_recovered(report)
-        for directory in self._directories.online:
-            try:
-                directory.begin_recovery_points()
-            except DataDirectoryError as problem:
-                report.problems.append(str(problem))
+        report = LogStartup(
+            self._directories,
+            self.files,
+            self._clock,
+            self._randomness,
+            configs,
+            self._add,
+            self._in_parallel,
+            first_topic,
+            topics,
+        ).open_all()
         report.logs = len(self._logs)
         return report
-
-    def _sync_recovered(self, report: StartReport) -> None:
-        """Make durable what was found, of all logs together (D5)."""
-        unsynced, self._unsynced = self._unsynced, []
-        problems = self._in_parallel([sync for _, sync in unsynced])
-        for (log, _), problem in zip(unsynced, problems, strict=True):
-            if problem is not None and not log.offline:
-                report.problems.append(str(log.recovery_failed(problem)))
-
-    def _find_all(self, report: StartReport) -> dict[TopicPartition, list[LastRun]]:
-        """All partitions, and the directories that they were found in."""
-        found: dict[TopicPartition, list[LastRun]] = {}
-        clean: dict[bool, bool] = {}
-        for directory in self.directories:
-            try:
-                if not directory.failure:
-                    left = directory.read_what_was_left(report.problems)
-            except DataDirectoryFailed as problem:
-                if directory is self.metadata_directory:
-                    raise
-                directory.failure = str(problem)
-            if directory.failure:
-                report.problems.append(
-                    f"{directory.failure}; what is in it is offline until a start can use it"
-                )
-                continue
-            keys = {key for name in left.names if (key := _parse_directory(name)) is not None}
-            for key in keys:
-                found.setdefault(key, []).append(left)
-            # A new directory has no mark, and says nothing of how the others were left.
-            clean[bool(keys)] = clean.get(bool(keys), True) and left.clean
-        report.clean = clean.get(True, clean.get(False, False))
-        if not self.usable:
-            raise DataDirectoryError("none of log.dirs can be used: " + "; ".join(report.problems))
-        return found
-
-    def _check_place(self, key: TopicPartition, found: list[LastRun]) -> None:
-        """The metadata log is where it is looked for, and nowhere else. DataDirectoryError."""
-        here = self.metadata_directory
-        for left in found:
-            if left.directory is not here:
-                raise DataDirectoryError(
-                    f"{left.directory.path_of(f'{key[0]}-{key[1]}')} is a metadata log, but that is"
-                    f" looked for in {here.path}: set metadata.log.dir to {left.directory.path}, or"
-                    " remove the one that is wrong"
-                )
-
-    def _adopt(
-        self,
-        key: TopicPartition,
-        config: LogConfig,
-        left: LastRun,
-        topic_id_known: bytes | None,
-        report: StartReport,
-    ) -> None:
-        """Take a partition that is there, of a topic with that id as far as the metadata says
-        it."""
-        path = left.directory.path_of(f"{key[0]}-{key[1]}")
-        log_start_offset = left.log_starts.get(key, 0)
-        if key not in left.log_starts and not left.log_starts_known:
-            log_start_offset = read_first_epoch_start(self.files, path)
-            if log_start_offset and begins_inside_a_segment(self.files, path, log_start_offset):
-                report.problems.append(
-                    f"{path} is taken to begin at offset {log_start_offset}, as its {LEADER_EPOCHS}"
-                    f" says: {LOG_STARTS} does not say it any more"
-                )
-        start = LogStart(
-            log_start_offset,
-            left.log_ends.get(key, 0),
-            left.recovery_points.get(key, 0),
-            left.clean and key in left.log_ends and key in left.log_starts,
-            key in left.directory.cleaner_offsets,
-            # Else nobody knows what had been compacted: there is none, or another broker wrote it.
-            key in left.checked_points
-            or (left.all_points_checked and key not in left.recovery_points),
-        )
-        topic_id = read_topic_id(self.files, path, report.problems)
-        log = self._new_log(key, topic_id, left.directory, config, start)
-        unwritten = topic_id == ZERO_UUID and topic_id_known is not None
-        if unwritten:
-            # Before the log is opened: the journal knows its records by the id (L-52).
-            with suppress(OSError):
-                log.write_topic_id(topic_id_known or ZERO_UUID)
-                unwritten = False
-        self._add(log, left.directory)
-        try:
-            missing = log.missing_at_first_use() if start.clean else ""
-            if missing:
-                report.problems.append(
-                    f"{path}/{missing} is missing or damaged, and computed again"
-                )
-            if missing or not start.clean:
-                syncs: list[Callable[[], None]] = []
-                report.recovered.append(log.load(self._clock.wall_ms(), syncs))
-                self._unsynced += ((log, sync) for sync in syncs)
-        except StorageError as problem:
-            report.problems.append(str(problem))
-        if unwritten:
-            log.topic_id = ZERO_UUID
-
-    def _new_log(
-        self,
-        key: TopicPartition,
-        topic_id: bytes,
-        directory: LogDirectory,
-        config: LogConfig,
-        start: LogStart,
-    ) -> PartitionLog:
-        path = directory.path_of(f"{key[0]}-{key[1]}")
-        return PartitionLog(*key, topic_id, path, config, directory.options, start)
 
     def _add(self, log: PartitionLog, directory: LogDirectory) -> None:
         self._logs[log.topic, log.partition] = directory.logs[log.topic, log.partition] = log
@@ -373,7 +207,7 @@ class LogManager:
         missing = self._directories.missing
         if key in self._logs or missing is None:
             return self.create(topic, partition, topic_id, config)
-        log = self._new_log(key, topic_id, missing, config, LogStart())
+        log = missing.new_log(key, topic_id, config, LogStart())
         log.take_offline(f"it is in no directory that can be used: {missing.failure}")
         self._add(log, missing)
         return log
@@ -416,7 +250,7 @@ class LogManager:
             raise StorageError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{path} cannot be made: {problem}"
             ) from problem
-        log = self._new_log(key, topic_id, directory, config, LogStart())
+        log = directory.new_log(key, topic_id, config, LogStart())
         try:
             self._schedule_removal(key)
             log.create_files(self._clock.wall_ms())
@@ -596,22 +430,6 @@ class LogManager:
         for directory in self.directories:
             directory.journal.stop()
 
-    def in_background(
-        self, work: Callable[[], None], done: Callable[[Exception | None], None]
-    ) -> None:
-        """Work beside the loop, then call `done` on it with what ended the work; at once where
-        there is no loop."""
-        background = self._options.handles.background
-        if background is not None:
-            background(work, done)
-            return
-        try:
-            work()
-        except OSError as problem:
-            done(problem)
-        else:
-            done(None)
-
     def remove_expired_producers(self, now_ms: int) -> int:
         """P-24, for the logs that are open; how many went."""
         return sum(
@@ -697,11 +515,3 @@ class LogManager:
         return [
             problem for directory in self.directories for problem in directory.close(clean=clean)
         ]
-
-
-def _parse_directory(name: str) -> TopicPartition | None:
-    """`<topic>-<partition>`; None for anything else."""
-    topic, separator, partition = name.rpartition("-")
-    if not separator or not topic or not (partition.isascii() and partition.isdigit()):
-        return None
-    return topic, int(partition)

@@ -18,7 +18,7 @@ from odradek_broker.platform.loggers import LogLevels, OthersLogLevels
 from odradek_broker.server.host import Background, FileBudget, Handshakes, Listener, StartError
 from odradek_broker.server.server import Server
 from odradek_broker.storage.group_commit import GroupCommit
-from odradek_broker.storage.manager import one_by_one
+from odradek_broker.storage.startup import one_by_one
 
 T = TypeVar("T")
 

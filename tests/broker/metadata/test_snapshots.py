@@ -358,7 +358,7 @@ def test_one_batch_a_turn_and_no_wait_for_the_disk() -> None:
     world.soon.run()
     world.flush()
     jobs = []
-    world.logs.in_background = lambda work, done: jobs.append((work, done))  # type: ignore[method-assign]
+    world.logs.run_in_background = lambda work, done: jobs.append((work, done))  # type: ignore[method-assign]
     world.maintain_later()
     turns = 0
     before = world.files.operations

@@ -25,12 +25,8 @@ from odradek_broker.storage.errors import (
     StorageError,
 )
 from odradek_broker.storage.log_config import LogConfig
-from odradek_broker.storage.manager import (
-    LogManager,
-    MaintenanceReport,
-    StartReport,
-    one_by_one,
-)
+from odradek_broker.storage.manager import LogManager, MaintenanceReport
+from odradek_broker.storage.startup import StartReport, one_by_one
 from odradek_protocol.errors import ErrorCode
 
 ID_A, ID_B = bytes(range(16)), bytes(range(1, 17))

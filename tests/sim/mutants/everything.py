@@ -19,12 +19,12 @@ from odradek_broker.storage import log
 from odradek_broker.storage.aborted_transactions import AbortedTransactions
 from odradek_broker.storage.checkpoints import CLEANER_OFFSETS, encode_offsets
 from odradek_broker.storage.log_directory import LastRun, LogDirectory
-from odradek_broker.storage.manager import LogManager, StartReport
 from odradek_broker.storage.segment import Segment
+from odradek_broker.storage.startup import LogStartup
 from odradek_broker.topic_partition import TopicPartition
 
 _answered = MarkerProgress.answered
-_find_all = LogManager._find_all
+_find_all = LogStartup._find_all
 
 
 def _log_start_is_left(self: LogDirectory, key: TopicPartition) -> None:
@@ -47,10 +47,8 @@ def _every_topic_exists(self: MarkerProgress, codes: Any, exists: Any) -> Any:
     return _answered(self, codes, lambda _: True)
 
 
-def _log_starts_of_all_directories(
-    self: LogManager, report: StartReport
-) -> dict[TopicPartition, list[LastRun]]:
-    found = _find_all(self, report)
+def _log_starts_of_all_directories(self: LogStartup) -> dict[TopicPartition, list[LastRun]]:
+    found = _find_all(self)
     starts: dict[TopicPartition, int] = {}
     for left in (left for runs in found.values() for left in runs):
         for key, start in left.log_starts.items():
@@ -94,7 +92,7 @@ EVERYTHING = (
         "log starts of all data directories taken for those of each",
         "everything",
         3,
-        {(LogManager, "_find_all"): _log_starts_of_all_directories},
+        {(LogStartup, "_find_all"): _log_starts_of_all_directories},
     ),
     Mutant(
         "a cleaner that goes by transaction indexes which are missing",

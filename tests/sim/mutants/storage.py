@@ -14,8 +14,8 @@ from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_directories import LogDirectories
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.log_durability import FlushTicket, LogDurability
-from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.producers.state import Accepted, ProducerStateManager
+from odradek_broker.storage.startup import LogStartup
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -87,13 +87,13 @@ def _recovery_failed_is_recovered(self: LogDurability) -> None:
     self.synced_offset = flushed
 
 
-_adopt = LogManager._adopt
+_open = LogStartup._open
 
 
-def _adopted_without_the_id_of_the_metadata(
-    self: LogManager, key: Any, config: Any, left: Any, topic_id_known: Any, report: Any
+def _opened_without_the_id_of_the_metadata(
+    self: LogStartup, key: Any, config: Any, left: Any, topic_id_known: Any
 ) -> None:
-    _adopt(self, key, config, left, None, report)
+    _open(self, key, config, left, None)
 
 
 STORAGE = (
@@ -103,7 +103,7 @@ STORAGE = (
         131,
         {
             (PartitionLog, "load"): _loaded_with_the_topic_id_unsynced,
-            (LogManager, "_adopt"): _adopted_without_the_id_of_the_metadata,
+            (LogStartup, "_open"): _opened_without_the_id_of_the_metadata,
         },
         ("readers were shown records",),
     ),

@@ -19,10 +19,10 @@ from odradek.simulation.disk import MemoryFiles
 from odradek_broker.platform.seams import File
 from odradek_broker.storage import checkpoints
 from odradek_broker.storage.checkpoints import CorruptCheckpoint
-from odradek_broker.storage.data_directory import read_identity
 from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.index import InvalidIndex, OffsetIndex, TimeIndex
+from odradek_broker.storage.meta_properties import read_meta_properties
 from odradek_broker.storage.producers.snapshot import (
     SNAPSHOT,
     CorruptSnapshot,
@@ -180,7 +180,7 @@ def _meta_properties(content: bytes) -> None:
     files = MemoryFiles()
     files.put(f"data/{checkpoints.META_PROPERTIES}", content)
     try:
-        found = read_identity(files, "data", None, 1)
+        found = read_meta_properties(files, "data", None, 1)
     except DataDirectoryError:
         return
     assert found is not None and found.cluster_id
@@ -189,7 +189,7 @@ def _meta_properties(content: bytes) -> None:
         found.cluster_id, 1, found.directory_id or b"", found.directory_ids
     )
     files.put(f"data/{checkpoints.META_PROPERTIES}", again)
-    if read_identity(files, "data", found.cluster_id, 1) != found:
+    if read_meta_properties(files, "data", found.cluster_id, 1) != found:
         raise Broken("a cluster id changes when it is read and written")
 
 

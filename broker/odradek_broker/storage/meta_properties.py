@@ -1,59 +1,34 @@
-"""Whose a data directory is: its lock, and the cluster and node in its meta.properties."""
+"""meta.properties: the cluster, node and directory id of a data directory (L-43)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import (
     DIRECTORY_IDS,
-    LOCK,
     META_PROPERTIES,
     CorruptCheckpoint,
     decode_meta_properties,
     decode_uuid,
     read_small_file,
 )
-from odradek_broker.storage.errors import (
-    DataDirectoryError,
-    DataDirectoryFailed,
-    DataDirectoryInUse,
-)
+from odradek_broker.storage.errors import DataDirectoryError, DataDirectoryFailed
 
 
-class Identity(NamedTuple):
-    """Whose a directory is, by its meta.properties. `directory_id` is None where an older version
-    made it; `directory_ids`: those of all directories of the broker, if it has several (L-43)."""
+class MetaProperties(NamedTuple):
+    """The content of meta.properties. `directory_id` is None where an older version wrote it;
+    `directory_ids`: the ids of all directories of the broker, if it has several."""
 
     cluster_id: str
     directory_id: bytes | None
     directory_ids: frozenset[bytes]
 
 
-def take_lock(files: Files, data_dir: str) -> Callable[[], None]:
-    """Make the directory if it is not there, and lock it; call the result to give it back.
-
-    DataDirectoryInUse if another broker has it, DataDirectoryFailed if it cannot be used.
-    """
-    try:
-        if not files.exists(data_dir):
-            files.make_dirs(data_dir)
-            files.sync_dir(data_dir.rpartition("/")[0] or ".")
-        return files.lock(f"{data_dir}/{LOCK}")
-    except BlockingIOError:
-        raise DataDirectoryInUse(data_dir) from None
-    except OSError as problem:
-        raise DataDirectoryFailed(
-            f"the data directory {data_dir} cannot be used: {problem}; make it writable or"
-            " choose another --data-dir"
-        ) from problem
-
-
-def read_identity(
+def read_meta_properties(
     files: Files, data_dir: str, cluster_id: str | None, node_id: int
-) -> Identity | None:
-    """What meta.properties says; None where there is no such file yet.
+) -> MetaProperties | None:
+    """The meta.properties of a data directory; None where there is no such file yet.
 
     A directory keeps its cluster and its node for life: DataDirectoryError if they are not
     `cluster_id` (None: any) and `node_id`, or if the file makes no sense; DataDirectoryFailed if it
@@ -83,7 +58,7 @@ def read_identity(
     try:
         own = properties.get("directory.id")
         others = properties.get(DIRECTORY_IDS, "")
-        return Identity(
+        return MetaProperties(
             found,
             None if own is None else decode_uuid(own),
             frozenset(decode_uuid(text) for text in others.split(",") if text),
