@@ -32,7 +32,7 @@ def change_configs(
     *,
     validate_only: bool,
 ) -> Response | Deferred[Response]:
-    """The answer once the changes are durable; at once where they are only to be checked.
+    """The answer when the changes are durable; at once if they are only to be checked.
 
     `response` and `entry`: the classes of the answer, and of the entry of one resource.
     """
@@ -82,7 +82,8 @@ def change_configs(
 
 
 def _apply(node: Node, records: Iterable[MetadataRecord]) -> None:
-    """Give running logs their settings; a broker's may be the default of any topic."""
+    """Apply changed settings to running logs; a setting of the broker may be the default of any
+    topic."""
     topics: set[str] = set()
     for record in records:
         if isinstance(record, ConfigRecord):

@@ -1,4 +1,4 @@
-"""The leader of a partition, as Metadata and DescribeTopicPartitions tell it."""
+"""The leader of a partition, in the form of Metadata and DescribeTopicPartitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odradek_protocol.errors import ErrorCode
 
 
 class Leadership(NamedTuple):
-    """Ids of nodes; `error` where there is no leader."""
+    """The leader of a partition and the ids of its nodes; `error` if there is no leader."""
 
     error: ErrorCode
     leader: int
@@ -20,8 +20,8 @@ class Leadership(NamedTuple):
 
 
 def partition_leadership(node: Node, topic: Topic, index: int) -> Leadership:
-    """The leader of a partition that there is. A disk error takes it away (D5): nobody else has a
-    copy."""
+    """The leader of an existing partition. After an error of its disk the partition has no leader
+    (D5): there is no other replica."""
     state = topic.partitions[index]
     partition = node.partition(topic.name, index)
     if partition is None or partition.log.offline:
@@ -30,9 +30,10 @@ def partition_leadership(node: Node, topic: Topic, index: int) -> Leadership:
 
 
 def missing_partition(node: Node, name: str, index: int) -> str | None:
-    """The sentence about a partition that does not exist; None for one that does.
+    """The message about a partition that does not exist; None for an existing one.
 
-    It does not repeat the topic's name: requests may ask about many partitions of one long name.
+    The message does not repeat the topic's name, because a request may have many partitions of a
+    topic with a long name.
     """
     if name not in node.metadata.topics:
         return "There is no such topic."

@@ -11,36 +11,36 @@ from odradek_broker.security.authorizer import Authorizer
 
 
 class Authorized(Protocol):
-    """The rights of clients."""
+    """The authorizer."""
 
     @property
     def authorizer(self) -> Authorizer: ...
 
 
 class GroupParts(Authorized, Protocol):
-    """The rights and the groups."""
+    """The authorizer and the groups."""
 
     @property
     def groups(self) -> GroupCoordinator: ...
 
 
 class TransactionParts(Authorized, Protocol):
-    """The rights and the transactions."""
+    """The authorizer and the transactions."""
 
     @property
     def transactions(self) -> TransactionCoordinator: ...
 
 
 class MetadataParts(Authorized, Protocol):
-    """The rights and the cluster metadata."""
+    """The authorizer and the cluster metadata."""
 
     @property
     def metadata(self) -> ClusterMetadata: ...
 
 
 class GroupAndMetadataParts(GroupParts, MetadataParts, Protocol):
-    """The rights, the groups and the cluster metadata."""
+    """The authorizer, the groups and the cluster metadata."""
 
 
 class TransactionAndMetadataParts(TransactionParts, MetadataParts, Protocol):
-    """The rights, the transactions and the cluster metadata."""
+    """The authorizer, the transactions and the cluster metadata."""

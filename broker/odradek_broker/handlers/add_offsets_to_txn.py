@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn (key 25): puts a group's offsets into a transaction (rules T-23, A-06).
+"""AddOffsetsToTxn (key 25): adds the offsets of a group to a transaction (rules T-23, A-06).
 
-Versions: below 2 a fenced producer is told INVALID_PRODUCER_EPOCH.
+Versions: below 2 the error of a fenced producer is INVALID_PRODUCER_EPOCH.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CLIENT_VERSION = 1
 def handle(
     node: Node, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse | Deferred[AddOffsetsToTxnResponse]:
-    """Add to the transaction the partition of `__consumer_offsets` that has the group."""
+    """Add the partition of `__consumer_offsets` to which the group belongs to the transaction."""
     name = request.transactional_id
     if not node.authorizer.allows(context, Operation.WRITE, transactional_id(name)):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (key 24): puts partitions into a transaction (rules T-20 to T-22, A-05).
+"""AddPartitionsToTxn (key 24): adds partitions to a transaction (rules T-20 to T-22, A-05).
 
-Versions: below 2 a fenced producer is told INVALID_PRODUCER_EPOCH; 4 and later are for brokers,
-with many transactions in one request, and may ask only whether the partitions are there.
+Versions: below 2 the error of a fenced producer is INVALID_PRODUCER_EPOCH; 4 and later are for
+brokers, with many transactions in one request, and may only verify that the partitions were added.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from odradek_protocol.schemas.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-#: What the requests of clients mean by themselves: transactions of version 1.
+#: Requests of clients are always for transactions of version 1.
 _CLIENT_VERSION = 1
 
 _Codes = Mapping[TopicPartition, ErrorCode]
@@ -37,8 +37,8 @@ _Codes = Mapping[TopicPartition, ErrorCode]
 def handle(
     node: TransactionAndMetadataParts, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
-    """Add all partitions or none of them; each has a code (T-21). Without partitions a transaction
-    begins as well."""
+    """Add all partitions or none of them; each has a code (T-21). A request without partitions
+    begins a transaction as well."""
     if context.api_version >= BETWEEN_BROKERS_SINCE:
         return _between_brokers(node, context, request.transactions)
     topics = request.v3_and_below_topics
@@ -77,7 +77,7 @@ def _between_brokers(
     context: RequestContext,
     transactions: Sequence[AddPartitionsToTxnTransaction],
 ) -> AddPartitionsToTxnResponse | Deferred[AddPartitionsToTxnResponse]:
-    """T-22: every transaction on its own."""
+    """Add or verify the partitions of every transaction separately (T-22)."""
     if not node.authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not transactions:

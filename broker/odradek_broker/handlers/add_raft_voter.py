@@ -1,4 +1,5 @@
-"""AddRaftVoter (key 80): refused, for the voters of the metadata quorum cannot change (A-75)."""
+"""AddRaftVoter (key 80): refused, because the voters of the metadata quorum cannot change
+(A-75)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from odradek_protocol.schemas.add_raft_voter import AddRaftVoterRequest, AddRaft
 def handle(
     node: Node, context: RequestContext, request: AddRaftVoterRequest
 ) -> AddRaftVoterResponse:
-    """The refusal; what the request gets wrong is told before."""
+    """The refusal; errors of the request itself are checked before."""
     allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
     error, text = refusal(node, allowed, request)
     return AddRaftVoterResponse(error_code=error, error_message=text)

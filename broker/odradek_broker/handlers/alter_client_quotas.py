@@ -27,7 +27,7 @@ from odradek_protocol.schemas.alter_client_quotas import (
 def handle(
     node: Node, context: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse | Deferred[AlterClientQuotasResponse]:
-    """Change what can be changed; errors are per entity."""
+    """Make the valid changes; errors are per entity."""
     wanted = [_wanted(entry) for entry in request.entries]
     if not node.authorizer.allows(context, Operation.ALTER_CONFIGS, CLUSTER):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

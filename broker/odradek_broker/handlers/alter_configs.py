@@ -17,7 +17,7 @@ from odradek_protocol.schemas.alter_configs import (
 def handle(
     node: Node, context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse | Deferred[AlterConfigsResponse]:
-    """Replace what can be replaced; errors are per resource."""
+    """Replace the settings of each valid resource; errors are per resource."""
     wanted = [
         ResourceChanges(
             resource.resource_type,

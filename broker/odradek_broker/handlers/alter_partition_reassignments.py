@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments (key 45): moves of replicas, which can only stay where they are
-(A-76, N-39).
+"""AlterPartitionReassignments (key 45): moves of replicas, which can only stay on their node (A-76,
+N-39).
 
-There is no other node that a replica could move to (D8).
+There is no other node (D8).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from odradek_protocol.schemas.alter_partition_reassignments import (
 def handle(
     node: Node, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """A result for each partition that the request names, as often as it does; errors are per
-    partition."""
+    """A result for each partition of the request, in its order and with its repetitions; errors are
+    per partition."""
     allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
     error, message = ErrorCode.NONE, None
     if not allowed:

@@ -1,6 +1,7 @@
 """AlterReplicaLogDirs (key 34): moves of partitions between data directories (A-18, L-44).
 
-None is moved while the broker runs: a partition is where it is wanted, or that is refused.
+No partition is moved while the broker runs: a partition is in the requested directory already, or
+the move is refused.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from odradek_protocol.schemas.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-#: A directory's name on disk, and what the name of a replica on the move has behind topic and
-#: index.
+#: The longest name of a directory, and of the suffix that Kafka adds to topic and index for a
+#: moving replica.
 _NAME_LENGTH_MAX = 255
 _FUTURE_SUFFIX_LENGTH = len(".") + 32 + len("-future")
 
@@ -26,7 +27,7 @@ _FUTURE_SUFFIX_LENGTH = len(".") + 32 + len("-future")
 def handle(
     node: Node, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Each partition is answered once, for the last directory that the request names for it."""
+    """The answer for each partition, once, for the last directory that the request names for it."""
     asked = {
         (topic.name, index): wanted.path
         for wanted in request.dirs
@@ -51,7 +52,7 @@ def handle(
 
 
 def _check(node: Node, name: str, index: int, path: str) -> ErrorCode:
-    """Kafka's order of checks."""
+    """The error of one move, checked in Kafka's order."""
     if len(f"{name}-{index}") + _FUTURE_SUFFIX_LENGTH > _NAME_LENGTH_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     wanted = next((each for each in node.logs.log_dirs if each.absolute_path == path), None)

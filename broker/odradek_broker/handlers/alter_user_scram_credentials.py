@@ -24,7 +24,7 @@ from odradek_protocol.schemas.alter_user_scram_credentials import (
 def handle(
     node: Node, context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse | Deferred[AlterUserScramCredentialsResponse]:
-    """Change what can be changed; errors are per user."""
+    """Make the valid changes; errors are per user."""
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
         users = {each.name for each in request.deletions}
         users |= {each.name for each in request.upsertions}

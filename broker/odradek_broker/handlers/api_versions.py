@@ -1,7 +1,7 @@
-"""ApiVersions (key 18): what this broker serves (rule N-07).
+"""ApiVersions (key 18): the APIs and versions that this broker serves (rule N-07).
 
 Versions: from 3 on the client names its software, and a bad name is answered INVALID_REQUEST;
-features are told by tags.
+features are in tagged fields.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Every API with a row in `APIS`, all of which have handlers, and the features (N-52).
 
-    The finalized `transaction.version` makes clients speak transactions v2 (T-60). Below version 4,
-    readers stumble over a supported feature whose lowest level is 0.
+    The finalized `transaction.version` makes clients use transactions of version 2 (T-60). Below
+    version 4, clients fail at a supported feature with the lowest level 0.
     """
     if context.api_version >= CLIENT_SOFTWARE_SINCE:
         for text in (request.client_software_name, request.client_software_version):
@@ -55,7 +55,7 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
             for name, levels in FEATURES.items()
             if levels.lowest or of_any_level
         ],
-        # Clients keep the features that come with the highest epoch.
+        # Clients keep the features of the answer with the highest epoch.
         finalized_features_epoch=node.publisher.finalized_features.epoch,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
@@ -66,7 +66,7 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
 
 
 def handle_unsupported_version(node: Node, context: RequestContext) -> ApiVersionsResponse:
-    """The answer to a version that is not served: in version 0, with the range that is (N-07)."""
+    """The answer to a version that is not served: in version 0, with the served range (N-07)."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(APIS[ApiKey.API_VERSIONS])]
     )

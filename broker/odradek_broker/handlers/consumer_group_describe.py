@@ -53,7 +53,8 @@ def _shown(
     request: ConsumerGroupDescribeRequest,
     held: DescribedConsumerGroup,
 ) -> DescribedConsumerGroup:
-    """A group with partitions that the client may not know of is not shown at all, as in Kafka."""
+    """The group; a group with partitions that the client may not see is not shown at all, as in
+    Kafka."""
     if held.error_code:
         return held
     names = {

@@ -1,4 +1,5 @@
-"""ConsumerGroupHeartbeat (key 68): a member of a consumer group lives (rules G-110 to G-133)."""
+"""ConsumerGroupHeartbeat (key 68): the heartbeat of a member of a consumer group (rules G-110 to
+G-133)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from odradek_protocol.schemas.consumer_group_heartbeat import (
 def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Deferred[ConsumerGroupHeartbeatResponse]:
-    """Answered at once, but never ahead of what is being made durable."""
+    """Answer at once, or when the state that the answer shows is durable."""
     if node.metadata.consumer_groups_off:
         return heartbeat_error(ErrorCode.UNSUPPORTED_VERSION, node.metadata.consumer_groups_off)
     authorizer = node.authorizer
@@ -31,7 +32,7 @@ def handle(
     names = request.subscribed_topic_names or ()
     if denied_topics(authorizer, context, Operation.DESCRIBE, names):
         return heartbeat_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    # Kafka shows a member's host the way Java prints an address.
+    # Kafka shows the host of a member in the form of a Java address.
     host = f"/{context.host}"
     return node.groups.consumer_heartbeat(
         request,

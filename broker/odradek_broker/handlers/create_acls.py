@@ -26,7 +26,7 @@ from odradek_protocol.schemas.create_acls import (
 def handle(
     node: Node, context: RequestContext, request: CreateAclsRequest
 ) -> CreateAclsResponse | Deferred[CreateAclsResponse]:
-    """Create what can be created; errors are per ACL."""
+    """Create the valid ACLs; errors are per ACL."""
     if any(map(_is_unknown, request.creations)):
         raise CloseConnection("a CreateAcls request for something unknown")
     times = len(request.creations)

@@ -17,7 +17,7 @@ from odradek_protocol.schemas.create_delegation_token import (
 def handle(
     node: Authorized, context: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
-    """Why there is no token for the owner."""
+    """The reason why the owner gets no token."""
     error, time_ms = refusal(context)
     if error is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED and not _may_ask(node, context, request):
         error, time_ms = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, -1
@@ -38,7 +38,7 @@ def handle(
 def _may_ask(
     node: Authorized, context: RequestContext, request: CreateDelegationTokenRequest
 ) -> bool:
-    """CREATE_TOKENS on an owner who is somebody else (A-74)."""
+    """True with CREATE_TOKENS on an owner other than the client itself (A-74)."""
     owner = f"{request.owner_principal_type}:{request.owner_principal_name}"
     if not request.owner_principal_name or owner == f"{USER}:{context.user}":
         return True

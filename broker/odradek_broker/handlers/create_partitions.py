@@ -21,7 +21,7 @@ from odradek_protocol.schemas.create_partitions import (
 def handle(
     node: Node, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse | Deferred[CreatePartitionsResponse]:
-    """Add partitions where they can be added; errors are per topic."""
+    """Add partitions to each valid topic; errors are per topic."""
     names = [topic.name for topic in request.topics]
     denied = denied_topics(node.authorizer, context, Operation.ALTER, names)
     records, results = create_partitions(

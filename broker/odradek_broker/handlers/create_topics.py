@@ -1,8 +1,7 @@
 """CreateTopics (key 19): decide, record, answer when durable (A-17).
 
-Versions: from 5 on the answer tells the topic's settings, to those who may see them; from 7
-on its id.
--1 stands for the broker's default in all of them, as in Kafka: kafkajs sends it in version 3.
+Versions: from 5 on the answer has the topic's settings, if the client may see them; from 7 on its
+id. In all versions -1 stands for the broker's default, as in Kafka: kafkajs sends it in version 3.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ log = structlog.get_logger("odradek.admin")
 def handle(
     node: Node, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse | Deferred[CreateTopicsResponse]:
-    """Create what can be created; errors are per topic."""
+    """Create the valid topics; errors are per topic."""
     authorizer = node.authorizer
     names = dict.fromkeys(topic.name for topic in request.topics)
     denied = {name for name in names if not may_create_topic(authorizer, context, name)}
@@ -72,7 +71,7 @@ def handle(
 
 
 def _wanted(topic: CreatableTopic) -> NewTopic:
-    # A partition given twice shows as a gap in the sequence of partitions.
+    # A partition that is given twice leaves a gap in the sequence of partitions.
     assignments = {entry.partition_index: entry.broker_ids for entry in topic.assignments}
     if len(assignments) != len(topic.assignments):
         assignments[-1] = []

@@ -27,7 +27,7 @@ from odradek_protocol.schemas.delete_acls import (
 def handle(
     node: Node, context: RequestContext, request: DeleteAclsRequest
 ) -> DeleteAclsResponse | Deferred[DeleteAclsResponse]:
-    """Remove what the filters mean; errors are per filter."""
+    """Remove the ACLs that match the filters; errors are per filter."""
     if any(map(is_unknown, request.filters)):
         raise CloseConnection("a DeleteAcls request for something unknown")
     times = len(request.filters)

@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42): groups without members, and all that they have committed (O-14, A-16)."""
+"""DeleteGroups (key 42): deletes groups without members, and their offsets (O-14, A-16)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek_protocol.schemas.delete_groups import (
 def handle(
     node: GroupParts, context: RequestContext, request: DeleteGroupsRequest
 ) -> Deferred[DeleteGroupsResponse]:
-    """Errors are per group; each group is answered once."""
+    """Delete the groups; errors are per group, and each group is answered once."""
     names = list(dict.fromkeys(request.groups_names))
 
     def answer(codes: list[ErrorCode]) -> DeleteGroupsResponse:

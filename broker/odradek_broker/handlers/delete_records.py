@@ -21,9 +21,10 @@ from odradek_protocol.schemas.delete_records import (
 def handle(
     node: Node, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """Errors are per partition; the new log start offsets are on disk when this is answered.
+    """Delete records; errors are per partition. The answer comes when the new log start offsets are
+    on disk.
 
-    The last offset counts for a partition that is named again, as in Kafka.
+    For a partition that is named again, the last offset counts, as in Kafka.
     """
     fit: list[tuple[DeleteRecordsPartitionResult, PartitionLog, int]] = []
     answers = []
@@ -57,7 +58,7 @@ def handle(
 
 
 def _refusal(node: Node, context: RequestContext, name: str) -> ErrorCode:
-    """The error of all partitions of a topic (A-20, L-11); NONE if there is none."""
+    """The error for all partitions of a topic (A-20, L-11), or NONE."""
     if not node.authorizer.allows(context, Operation.DELETE, topic(name)):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE

@@ -1,7 +1,7 @@
 """DeleteTopics (key 20): decide, record, answer when durable (A-17).
 
-Versions: below 6 topics are given by name only; below 3 a broker that deletes nothing answers
-INVALID_REQUEST, because its clients do not know TOPIC_DELETION_DISABLED.
+Versions: below 6 topics are given by name only; below 3 a broker with topic deletion disabled
+answers INVALID_REQUEST, because clients do not know TOPIC_DELETION_DISABLED.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from odradek_protocol.schemas.delete_topics import (
 def handle(
     node: Node, context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse | Deferred[DeleteTopicsResponse]:
-    """Delete what can be deleted; errors are per topic."""
+    """Delete the valid topics; errors are per topic."""
     if context.api_version >= TOPIC_STATES_SINCE:
         wanted = [TopicRef(asked.name, asked.topic_id) for asked in request.topics]
     else:
@@ -52,9 +52,9 @@ def handle(
 def _sort_out(
     node: Node, context: RequestContext, wanted: Sequence[TopicRef]
 ) -> tuple[list[TopicRef], list[DeleteResult]]:
-    """The topics that this client may delete, and the refusals of the others. A refusal names a
-    topic that was given by id only to those who may describe it, and they are told too that one
-    does not exist."""
+    """The topics that this client may delete, and the refusals of the others. The refusal of a
+    topic that was given by id has its name only if the client may describe the topic; only then
+    does the client learn that a topic does not exist."""
     allowed: list[TopicRef] = []
     refused: list[DeleteResult] = []
     for ref in wanted:

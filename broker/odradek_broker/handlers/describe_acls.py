@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29): the ACLs that a filter fits (KIP-140, A-18)."""
+"""DescribeAcls (key 29): the ACLs that match a filter (KIP-140, A-18)."""
 
 from __future__ import annotations
 

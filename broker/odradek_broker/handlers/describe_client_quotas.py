@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48): the quotas that a filter fits (KIP-546, A-18)."""
+"""DescribeClientQuotas (key 48): the quotas that match a filter (KIP-546, A-18)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odradek_protocol.schemas.describe_client_quotas import (
 def handle(
     node: MetadataParts, context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """All quotas that the filter fits, or an error."""
+    """All quotas that match the filter, or an error."""
     if not node.authorizer.allows(context, Operation.DESCRIBE_CONFIGS, CLUSTER):
         return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     components = [

@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60): the one broker there is, and what may be done with the cluster."""
+"""DescribeCluster (key 60): the only broker, and the client's operations on the cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek_protocol.schemas.describe_cluster import (
 def handle(
     node: Node, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """The brokers; asking for controllers is an error, as on any broker's listener (KIP-919)."""
+    """The brokers; a request for controllers is an error, as on any broker's listener (KIP-919)."""
     if request.endpoint_type == CONTROLLER_ENDPOINTS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,

@@ -28,9 +28,10 @@ from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-#: Resources that are described in one turn of the loop.
+#: The resources that are described in one turn of the loop.
 _SLICE = 50
-#: The response without its results, at most: throttle time, their number, tagged fields.
+#: The size of the response without its results, at most: throttle time, their number, tagged
+#: fields.
 _FRAME_BYTES = 9
 
 _Answer = DescribeConfigsResponse | AnswerTooLarge
@@ -39,7 +40,7 @@ _Answer = DescribeConfigsResponse | AnswerTooLarge
 def handle(
     node: Node, context: RequestContext, request: DescribeConfigsRequest
 ) -> _Answer | Deferred[_Answer]:
-    """Answer with a result for every resource, each with its error.
+    """The results, one for each resource, with its own error.
 
     Groups and subscriptions need not exist: only the size of the answer limits their number.
     """
@@ -79,8 +80,8 @@ def _in_slices(
     resources: Sequence[DescribeConfigsResource],
     deferred: Deferred[_Answer],
 ) -> None:
-    """Describe the resources slice by slice; resolves `deferred`, as too large if it grows beyond
-    the limit."""
+    """Describe the resources slice by slice; resolves `deferred`, with a refusal if the answer
+    exceeds the limit."""
     slices = (resources[start : start + _SLICE] for start in range(0, len(resources), _SLICE))
     results: list[DescribeConfigsResult] = []
     size_bytes = 0
@@ -110,7 +111,7 @@ def _size_bytes(results: list[DescribeConfigsResult], version: int) -> int:
 
 
 def _each_once(asked: Iterable[DescribeConfigsResource]) -> Iterable[DescribeConfigsResource]:
-    """A resource that is named again is answered once (D11), with all the keys asked for."""
+    """The resources without repetitions (D11), each with all its requested keys."""
     found: dict[tuple[int, str], DescribeConfigsResource] = {}
     for resource in asked:
         known = found.setdefault((resource.resource_type, resource.resource_name), resource)
@@ -119,7 +120,7 @@ def _each_once(asked: Iterable[DescribeConfigsResource]) -> Iterable[DescribeCon
         if known.configuration_keys and resource.configuration_keys:
             known.configuration_keys += resource.configuration_keys
         else:
-            # Some clients send an empty list and mean all, which is how Kafka takes it.
+            # Some clients send an empty list for all settings, and Kafka accepts it so.
             known.configuration_keys = None
     return found.values()
 
@@ -146,7 +147,7 @@ def _describe(
         return _failed(
             resource, AdminError(denied, f"You may not describe the settings of {name!r}.")
         )
-    # Some clients send an empty list and mean all, which is how Kafka takes it.
+    # Some clients send an empty list for all settings, and Kafka accepts it so.
     keys = frozenset(resource.configuration_keys or ()) or None
     try:
         if resource.resource_type == RESOURCE_BROKER_LOGGER:
@@ -168,7 +169,7 @@ def _describe(
 
 
 def _loggers(resource: DescribeConfigsResource, levels: Mapping[str, str]) -> DescribeConfigsResult:
-    """Without a type, synonyms and documentation, as in Kafka."""
+    """The levels of loggers, without type, synonyms and documentation, as in Kafka."""
     return DescribeConfigsResult(
         error_message="",
         resource_type=resource.resource_type,
@@ -186,7 +187,8 @@ def _loggers(resource: DescribeConfigsResource, levels: Mapping[str, str]) -> De
 
 
 def _in_force(node: Node, entry: ConfigEntry) -> ConfigEntry:
-    """The entry with what clients are told (N-12), which is known only when the broker listens."""
+    """The entry with the addresses for clients (N-12), which are known only when the broker
+    listens."""
     if entry.name == "advertised.listeners":
         told = node.advertised_addresses().items()
         return replace(entry, value=",".join(_listener(name, *address) for name, address in told))

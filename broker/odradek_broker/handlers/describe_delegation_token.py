@@ -14,5 +14,5 @@ from odradek_protocol.schemas.describe_delegation_token import (
 def handle(
     node: Node, context: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
-    """Why there are no tokens."""
+    """The reason why there are no tokens."""
     return DescribeDelegationTokenResponse(error_code=refusal(context)[0])

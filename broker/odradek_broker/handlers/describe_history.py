@@ -1,11 +1,11 @@
-"""DescribeHistory (key 10000, Odradek's own): what lately happened to a transactional id, a
-producer id, a group or a partition, in words, and what holds now.
+"""DescribeHistory (key 10000, Odradek's own): the recent events of a transactional id, a producer
+id, a group or a partition as text, and its current state.
 
-Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic. Of a producer id
-whatever belongs to topics that one may READ and transactional ids that one may DESCRIBE, and
-DESCRIBE on the cluster for who was given it. The same holds for the transaction that holds a
-partition back. Partitions of topics, names of topics and groups that one may not DESCRIBE are left
-out.
+Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic. For a producer id,
+the answer has the parts about topics that the client may READ and transactional ids that it may
+DESCRIBE, and needs DESCRIBE on the cluster to show which client got the id. The same applies to the
+transaction that blocks the last stable offset of a partition. Partitions, names of topics and
+groups that the client may not DESCRIBE are left out.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ from odradek_protocol.schemas.describe_history import (
 
 _E = ErrorCode
 
-#: Partitions whose files are opened for one question about a producer id.
+#: The most partitions whose files are opened for one request about a producer id.
 OPENED_MAX = 64
-#: Characters of one text in the answer: at 4 bytes each, what a string of the protocol may have.
+#: The most characters of one text in the answer: at 4 bytes each, the longest string of the
+#: protocol.
 _TEXT_MAX = 8_000
-#: Of an int64.
+#: The digits of an int64.
 _DIGITS_MAX = 19
 
 MayDescribe = Callable[[str], bool]
@@ -57,7 +58,7 @@ MayDescribe = Callable[[str], bool]
 def handle(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
 ) -> DescribeHistoryResponse | Deferred[DescribeHistoryResponse]:
-    """An unknown subject is error 105, 59, 69 or 3, by its type."""
+    """The history; an unknown subject is error 105, 59, 69 or 3, by its type."""
     if request.subject_type == wire.TRANSACTIONAL_ID:
         return _transaction(node, context, request)
     if request.subject_type == wire.PRODUCER_ID:
@@ -207,14 +208,15 @@ def _producer(
 def _partitions_that_know(
     node: Node, context: RequestContext, producer_id: int
 ) -> list[CurrentState]:
-    """A state for every readable partition that knows the producer. At most OPENED_MAX partitions
-    that were not used since the start are opened; the number of the others is the last state."""
+    """A state for every readable partition with state of the producer. At most OPENED_MAX
+    partitions that were not used since the start are opened; the number of the others is the last
+    state."""
     found, opened, unread = [], 0, 0
     now_ms = node.clock.wall_ms()
     readable = _Rights(
         lambda name: node.authorizer.would_allow(context, Operation.READ, topic(name))
     )
-    # The broker's own topics last: it is not about them that one asks.
+    # The broker's own topics last, because users rarely mean those.
     partitions = sorted(
         node.replicas.partitions(), key=lambda each: (node.metadata.is_internal(each[0]), *each[:2])
     )
@@ -306,7 +308,7 @@ def _event(event: Event, may_describe: MayDescribe, may_describe_group: MayDescr
         del fields["group"]
     topics = fields.get("topics")
     if isinstance(topics, tuple):
-        # Among them are words that no topic can have as its name: "and 3 more".
+        # Some names are no names of topics: "and 3 more".
         fields["topics"] = tuple(each for each in topics if " " in each or may_describe(each))
     fields |= _partition_names(event.partitions, event.partitions_more, may_describe)
     if event.error is not _E.NONE:

@@ -1,7 +1,7 @@
-"""DescribeLogDirs (key 35): the data directories, and how many bytes each partition has there
-(A-18, L-42).
+"""DescribeLogDirs (key 35): the data directories, and the size of each partition in them (A-18,
+L-42).
 
-The metadata log is left out, and so is its directory if it is none of log.dirs, as in Kafka.
+The metadata log is left out, and so is its directory if it is not one of log.dirs, as in Kafka.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from odradek_protocol.schemas.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-#: Partitions that are described in one turn of the loop: logs not used since the start are opened.
+#: The partitions that are described in one turn of the loop: logs that were not used since the
+#: start are opened.
 _SLICE = 200
 
-#: Partitions by topic.
+#: The partitions by topic.
 Described = dict[str, list[DescribeLogDirsPartition]]
 
 
 def handle(
     node: Node, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse | Deferred[DescribeLogDirsResponse]:
-    """Partitions that do not exist or are offline are left out, as in Kafka; each is described
-    once."""
+    """The directories with their partitions. Partitions that do not exist or are offline are left
+    out, as in Kafka."""
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = _asked(node, request)
@@ -85,7 +86,7 @@ def _result(directory: LogDirectory, topics: Described) -> DescribeLogDirsResult
 
 
 def _asked(node: Node, request: DescribeLogDirsRequest) -> list[tuple[str, int]]:
-    """The requested partitions, each of them once."""
+    """The requested partitions, without repetitions."""
     if request.topics is None:
         topics = node.metadata.topics.values()
         return [(topic.name, index) for topic in topics for index in topic.partitions]

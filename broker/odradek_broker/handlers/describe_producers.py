@@ -1,5 +1,4 @@
-"""DescribeProducers (key 61): what partitions remember of the producers that wrote to them
-(P-01)."""
+"""DescribeProducers (key 61): the state of producers in partitions (P-01)."""
 
 from __future__ import annotations
 
@@ -24,10 +23,11 @@ from odradek_protocol.schemas.describe_producers import (
 def handle(
     node: Node, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """Errors are per partition; authorization comes before existence (A-18, A-20).
+    """The state of producers; errors are per partition, and authorization comes before existence
+    (A-18, A-20).
 
-    One that is named again is answered once: all of its producers so often as a request can name it
-    would not fit into memory (D11).
+    A partition that is named again is answered once, because a request could name it so often that
+    the answer would not fit into memory (D11).
     """
     seen: set[tuple[str, int]] = set()
     names = (asked.name for asked in request.topics)

@@ -23,7 +23,7 @@ def handle(
 ) -> DescribeQuorumResponse:
     """The quorum of partition 0 of the metadata log.
 
-    A request that names anything else besides, or the same twice, gets an error for each partition,
+    A request with another partition, or with the same one twice, gets an error for each partition,
     as in Kafka.
     """
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
@@ -60,7 +60,7 @@ def _quorum(node: Node) -> QuorumPartition:
             ReplicaState(
                 replica_id=node.node_id,
                 log_end_offset=state.log_end_offset,
-                # The leader has always just heard from itself.
+                # The leader is always in contact with itself.
                 last_fetch_timestamp=now_ms,
                 last_caught_up_timestamp=now_ms,
             )

@@ -27,7 +27,7 @@ from odradek_protocol.schemas.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-#: Partitions of one page, at most; Kafka's default of `max.request.partition.size.limit`.
+#: The most partitions of one page; Kafka's default of `max.request.partition.size.limit`.
 PAGE_PARTITIONS_MAX = 2_000
 
 _Answer = DescribeTopicPartitionsResponse
@@ -36,7 +36,7 @@ _Answer = DescribeTopicPartitionsResponse
 def handle(
     node: Node, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> _Answer | Deferred[_Answer]:
-    """Answered when all that it shows is durable; errors are per topic."""
+    """Answer when the state that the answer shows is durable; errors are per topic."""
 
     def respond() -> _Answer:
         return _Page(node, context, request).respond()
@@ -55,7 +55,7 @@ def _failed(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic
 
 
 class _Page:
-    """The answer to one request."""
+    """The answer to one request, under construction."""
 
     def __init__(
         self, node: Node, context: RequestContext, request: DescribeTopicPartitionsRequest
@@ -116,7 +116,7 @@ class _Page:
         return answer
 
     def _partitions(self, topic: Topic) -> list[DescribeTopicPartitionsResponsePartition]:
-        """The partitions that the page has room for; sets the next cursor if there are more."""
+        """The partitions for which the page has room; sets the next cursor if there are more."""
         cursor = self._request.cursor
         first = 0
         if cursor is not None and cursor.topic_name == topic.name:

@@ -18,7 +18,7 @@ from odradek_protocol.schemas.describe_user_scram_credentials import (
 def handle(
     node: Node, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """All users with credentials, or those that are asked for."""
+    """All users with credentials, or the requested ones."""
     users = [each.name for each in request.users or ()]
     if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -35,7 +35,7 @@ def handle(
             DescribeUserScramCredentialsResult(
                 user=result.user,
                 error_code=result.error,
-                # Empty without an error, as Kafka has it.
+                # Empty without an error, as in Kafka.
                 error_message=result.message or "",
                 credential_infos=[
                     CredentialInfo(mechanism=mechanism.number, iterations=credential.iterations)

@@ -1,6 +1,6 @@
-"""ElectLeaders (key 43): elections of leaders, none of which is needed (A-76, N-38).
+"""ElectLeaders (key 43): elections of leaders, which are never needed (A-76, N-38).
 
-The one node leads every partition and is its only replica, the preferred one (D8).
+The only node leads every partition and has its only replica, the preferred one (D8).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from odradek_protocol.schemas.elect_leaders import (
     TopicPartitions,
 )
 
-#: Topics that are gone through in one turn of the loop where a request asks for all.
+#: The topics that are processed in one turn of the loop, for a request with all topics.
 _SLICE = 1_000
-#: Of the preferred replica, and of any replica although records may be lost.
+#: An election of the preferred replica, and of any replica although records may be lost.
 _ELECTION_TYPES = (0, 1)
 
 
 def handle(
     node: Node, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse | Deferred[ElectLeadersResponse]:
-    """A result for each partition that the request names, as often as it does; of all, their
-    topics."""
+    """A result for each partition of the request, in its order and with its repetitions; for all
+    partitions, their topics."""
     asked = request.topic_partitions
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
         denied = denial(Operation.ALTER, CLUSTER)
@@ -46,7 +46,7 @@ def handle(
 
 
 def _every_topic(node: Node) -> Deferred[ElectLeadersResponse]:
-    """Partitions that need no election are left out, their topics are not."""
+    """All topics, without partitions: those that need no election are left out."""
     deferred: Deferred[ElectLeadersResponse] = Deferred()
     names = iter(node.metadata.topic_names())
     results: list[ReplicaElectionResult] = []

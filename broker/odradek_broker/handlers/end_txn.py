@@ -1,7 +1,8 @@
 """EndTxn (key 26): commits or aborts a transaction (rules T-30 to T-33, T-63 to T-67, A-07).
 
-Versions: below 2 a fenced producer is told INVALID_PRODUCER_EPOCH; from 5 on the transaction is of
-version 2: the epoch is raised, and the answer is the identity to go on with.
+Versions: below 2 the error of a fenced producer is INVALID_PRODUCER_EPOCH; from 5 on the
+transaction is of version 2: the epoch is raised, and the answer has the producer id and epoch to
+use from then on.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from odradek_protocol.schemas.end_txn import (
 def handle(
     node: TransactionParts, context: RequestContext, request: EndTxnRequest
 ) -> EndTxnResponse | Deferred[EndTxnResponse]:
-    """Answered when the decision is durable, before the markers are written (T-31)."""
+    """Answer when the decision is durable, before the markers are written (T-31)."""
     name = request.transactional_id
     if not node.authorizer.allows(context, Operation.WRITE, transactional_id(name)):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -43,7 +44,8 @@ def handle(
 
 
 def _response(answer: EndAnswer, version: int) -> EndTxnResponse:
-    """T-67: an identity only in version 5, and only without an error."""
+    """The response, with producer id and epoch only in version 5 and only without an error
+    (T-67)."""
     error = answer.error
     if error is ErrorCode.PRODUCER_FENCED and version < PRODUCER_FENCED_SINCE:
         error = ErrorCode.INVALID_PRODUCER_EPOCH

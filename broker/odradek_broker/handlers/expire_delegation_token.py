@@ -14,6 +14,6 @@ from odradek_protocol.schemas.expire_delegation_token import (
 def handle(
     node: Node, context: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
-    """Why there is no such token."""
+    """The reason why there is no such token."""
     error, time_ms = refusal(context)
     return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=time_ms)

@@ -1,8 +1,8 @@
 """FindCoordinator (key 10): the broker that coordinates a group or a transactional id (G-06, T-01,
 D8).
 
-Versions up to 3 ask for one key, 4 and later for many. What kinds of keys there are, and which
-internal topic spreads them, is `TOPIC_OF_KEY_TYPE`.
+Versions up to 3 have one key, 4 and later many. `TOPIC_OF_KEY_TYPE` has the types of keys, with the
+internal topic over whose partitions the keys are distributed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from odradek_protocol.schemas.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-#: The internal topic whose partitions' leaders coordinate a kind of key.
+#: The internal topic whose partitions' leaders coordinate the keys of a type.
 TOPIC_OF_KEY_TYPE: dict[int, str] = {
     GROUP_COORDINATOR: OFFSETS_TOPIC,
     TRANSACTION_COORDINATOR: TRANSACTIONS_TOPIC,
 }
 
-#: The resource of a kind of key, and the error for clients that may not describe it (A-12).
+#: The resource of a key by its type, and the error for clients that may not describe it (A-12).
 _DENIED: dict[int, tuple[Callable[[str], Resource], ErrorCode]] = {
     GROUP_COORDINATOR: (group, ErrorCode.GROUP_AUTHORIZATION_FAILED),
     TRANSACTION_COORDINATOR: (transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
@@ -41,7 +41,7 @@ _DENIED: dict[int, tuple[Callable[[str], Resource], ErrorCode]] = {
 def handle(
     node: Node, context: RequestContext, request: FindCoordinatorRequest
 ) -> Deferred[FindCoordinatorResponse]:
-    """Any broker answers; the internal topic is made if it is not there yet."""
+    """The coordinator of each key; the internal topic is created if it does not exist yet."""
     many = context.api_version >= SEVERAL_KEYS_SINCE
     keys = request.coordinator_keys if many else [request.key]
     topic = TOPIC_OF_KEY_TYPE.get(request.key_type)
@@ -77,8 +77,8 @@ def _find(node: Node, context: RequestContext, topic: str, key: str) -> Coordina
     index = partition_for(key, count) if count else 0
     leader = node.metadata.leader_of(topic, index) if count else None
     if leader != node.node_id or node.replicas.internal_partition(topic, index) is None:
-        # Of other brokers this one knows no address, and where the disk has failed there is no
-        # leader.
+        # This broker knows no addresses of other brokers, and after an error of the disk there is
+        # no leader.
         message = f"No coordinator is available for the key {key!r}."
         return _refusal(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
     host, port = node.advertised(context.listener)
@@ -104,7 +104,7 @@ def _response(many: bool, found: list[Coordinator]) -> FindCoordinatorResponse:
     only = found[0]
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        # Kafka's word for all being well, which only the answers for one key have.
+        # Kafka's message for success, which only the answers for one key have.
         error_message=only.error_message or ErrorCode.of(only.error_code).name,
         node_id=only.node_id,
         host=only.host,

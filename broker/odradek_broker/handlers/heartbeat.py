@@ -1,5 +1,5 @@
-"""Heartbeat (key 12): a member is alive, and learns whether it has to join again (G-70, G-71,
-A-13)."""
+"""Heartbeat (key 12): a heartbeat of a member, which learns whether it has to join again (G-70,
+G-71, A-13)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatRespon
 def handle(
     node: GroupParts, context: RequestContext, request: HeartbeatRequest
 ) -> Deferred[HeartbeatResponse]:
-    """Answered at once, but never ahead of what is being made durable."""
+    """Answer at once, or when the state that the answer shows is durable."""
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
         return Deferred.of(HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     return node.groups.heartbeat(request)

@@ -17,7 +17,7 @@ from odradek_protocol.schemas.incremental_alter_configs import (
 def handle(
     node: Node, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse | Deferred[IncrementalAlterConfigsResponse]:
-    """Change what can be changed; errors are per resource."""
+    """Make the valid changes; errors are per resource."""
     wanted = [
         ResourceChanges(
             resource.resource_type,

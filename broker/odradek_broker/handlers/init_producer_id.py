@@ -1,7 +1,7 @@
-"""InitProducerId (key 22): an identity for a producer (rules P-29, P-30, T-10 to T-16, A-04).
+"""InitProducerId (key 22): a producer id and epoch (rules P-29, P-30, T-10 to T-16, A-04).
 
-Versions: 3 brings the identity that the producer has; below 4 a fenced producer is told
-INVALID_PRODUCER_EPOCH (T-15); 6 asks for two-phase commit (T-70 to T-77).
+Versions: 3 has the producer's present id and epoch; below 4 the error of a fenced producer is
+INVALID_PRODUCER_EPOCH (T-15); 6 may request two-phase commit (T-70 to T-77).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from odradek_protocol.schemas.init_producer_id import (
 def handle(
     node: Node, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Deferred[InitProducerIdResponse]:
-    """A new producer id without a transactional id; with one the coordinator's answer."""
+    """A new producer id without a transactional id; with a transactional id the coordinator's
+    answer."""
     name = request.transactional_id
     if name is None:
         if not may_write_idempotently(node.authorizer, context):
@@ -60,7 +61,7 @@ def handle(
 
 
 def _idempotent(node: Node, context: RequestContext) -> Deferred[InitProducerIdResponse]:
-    """P-30: a new producer id with epoch 0, once its block is durable."""
+    """A new producer id with epoch 0, when its block is durable (P-30)."""
 
     def answer(producer_id: int | None) -> InitProducerIdResponse:
         if producer_id is None:
@@ -75,7 +76,7 @@ def _idempotent(node: Node, context: RequestContext) -> Deferred[InitProducerIdR
 
 
 def _is_half_given(request: InitProducerIdRequest) -> bool:
-    """A producer id without an epoch, or an epoch without a producer id (T-10)."""
+    """True for a producer id without an epoch, or an epoch without a producer id (T-10)."""
     return (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH)
 
 

@@ -18,9 +18,9 @@ from odradek_protocol.schemas.join_group import (
 def handle(
     node: GroupParts, context: RequestContext, request: JoinGroupRequest
 ) -> Deferred[JoinGroupResponse]:
-    """Parked until the join phase is over."""
+    """Park the request until the join phase is complete."""
     version = context.api_version
-    # Kafka shows a member's host the way Java prints an address.
+    # Kafka shows the host of a member in the form of a Java address.
     host = f"/{context.host}"
     if node.authorizer.allows(context, Operation.READ, group(request.group_id)):
         joined = node.groups.join(
@@ -42,7 +42,7 @@ def handle(
 
 
 def _for_old_clients(response: JoinGroupResponse) -> JoinGroupResponse:
-    """Where nothing may be null, an error comes with an empty protocol name."""
+    """The response with an empty protocol name instead of null, for versions without null."""
     if response.protocol_name is None:
         response.protocol_name = ""
     return response

@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74): topics, brokers, groups and subscriptions that have settings
+"""ListConfigResources (key 74): the topics, brokers, groups and subscriptions that have settings
 (A-18)."""
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ _ALL = (
 def handle(
     node: Node, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse | Deferred[ListConfigResourcesResponse]:
-    """Answered when all that it shows is durable. Topics and brokers are all listed, others while
-    they have settings.
+    """Answer when the state that the answer shows is durable. All topics and brokers are listed,
+    groups and subscriptions only if they have settings.
 
-    Who may describe the settings of the cluster sees all names, those of topics too, as in Kafka.
+    A client that may describe the settings of the cluster sees all names, also those of topics, as
+    in Kafka.
     """
     if not node.authorizer.allows(context, Operation.DESCRIBE_CONFIGS, CLUSTER):
         return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

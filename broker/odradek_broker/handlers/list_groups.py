@@ -1,7 +1,7 @@
 """ListGroups (key 16): all groups of this broker (rule A-16).
 
-Versions: 4 filters by state (KIP-518), 5 by type (KIP-848); upper and lower case are the same. A
-name that is no state or type matches nothing.
+Versions: 4 filters by state (KIP-518), 5 by type (KIP-848); case is ignored. An unknown state or
+type matches nothing.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ from odradek_protocol.schemas.list_offsets import (
 
 
 def handle(node: Node, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Errors are per partition; one that is named again is refused, once."""
+    """The offsets; errors are per partition, and a partition that is named again has one
+    refusal."""
     seen: dict[tuple[str, int], int] = {}
     for topic in request.topics:
         for asked in topic.partitions:
@@ -103,7 +104,7 @@ def _partition(
 
 
 def _find(partition: Partition, timestamp: int, isolation_level: int) -> tuple[int, int] | None:
-    """(offset, timestamp); None where no offset fits."""
+    """(offset, timestamp); None if no offset matches."""
     log = partition.log
     bound = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
     if timestamp == LATEST_TIMESTAMP:

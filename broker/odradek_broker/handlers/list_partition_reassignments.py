@@ -1,6 +1,6 @@
 """ListPartitionReassignments (key 46): the partitions whose replicas are moving (A-76, N-39).
 
-One node has every replica, so none ever moves (D8).
+The only node has every replica, so no replica ever moves (D8).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from odradek_protocol.schemas.list_partition_reassignments import (
 def handle(
     node: Authorized, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """No partition, whatever the request names; a refusal names them all, without replicas, as in
-    Kafka."""
+    """An empty list; a refusal has all partitions of the request, without replicas, as in Kafka."""
     if node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
         return ListPartitionReassignmentsResponse(error_message=None)
     return ListPartitionReassignmentsResponse(

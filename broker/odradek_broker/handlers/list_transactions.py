@@ -1,10 +1,10 @@
 """ListTransactions (key 66): the transactional ids of this broker (rule A-18).
 
-Versions: 1 filters by how long ago the last transaction began, whether it is open or not, and an id
-that never had one passes; 2 by a pattern (KIP-1152).
+Versions: 1 filters by the time since the last transaction began, open or not, and an id without a
+transaction matches; 2 by a pattern (KIP-1152).
 
-Patterns are regular expressions in RE2's syntax that must match the whole id. Whatever they say,
-they take time that grows with their length and the id's only (`re2.py`).
+Patterns are regular expressions in RE2's syntax that must match the whole id. Their time is
+proportional to their length and that of the id (`re2.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from odradek_protocol.schemas.list_transactions import TransactionState as Liste
 def handle(
     node: Node, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse | Deferred[ListTransactionsResponse]:
-    """The transactions that pass every filter and that the client may describe."""
+    """The transactions that match every filter and that the client may describe."""
     unknown = [label for label in request.state_filters if label not in STATE_OF_LABEL]
     pattern: Pattern | None = None
     if request.transactional_id_pattern:

@@ -1,8 +1,8 @@
 """Metadata (key 3): brokers, topics, leaders; creates topics that clients ask for (A-10, A-11).
 
-Versions: 0 means all topics by an empty list, later ones by null; from 4 on the client says whether
-topics may be created; from 12 on topics may be asked for by id, and where one is, names are passed
-over, as in Kafka.
+Versions: in 0 an empty list means all topics, later null does; from 4 on the client may forbid the
+creation of topics; from 12 on topics may be requested by id, and then names are ignored, as in
+Kafka.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from odradek_protocol.stored.cluster_metadata import MetadataRecord
 def handle(
     node: Node, context: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Deferred[MetadataResponse]:
-    """Answered when all that it shows is durable; errors are per topic."""
+    """Answer when the state that the answer shows is durable; errors are per topic."""
     answer = _Answer(node, context, request)
     if answer.asks_by_id_too_early():
         return answer.refused(ErrorCode.INVALID_REQUEST)
@@ -56,7 +56,7 @@ def handle(
 
 
 class _Answer:
-    """The answer to one request."""
+    """The answer to one request, under construction."""
 
     def __init__(self, node: Node, context: RequestContext, request: MetadataRequest) -> None:
         self._node = node
@@ -72,7 +72,7 @@ class _Answer:
         self._create_errors: dict[str, ErrorCode] = {}
 
     def asks_by_id_too_early(self) -> bool:
-        """True if topics are named by id in a version that has the field, but not its meaning
+        """True if topics are given by id in a version that has the field without its meaning
         (KIP-516)."""
         return self._version < TOPIC_IDS_SINCE and any(
             topic.name is None or topic.topic_id != ZERO_UUID for topic in self._asked
@@ -148,7 +148,8 @@ class _Answer:
         )
 
     def timed_out(self) -> MetadataResponse:
-        """The answer when the disk is too slow: nothing is certain, and clients retry this code."""
+        """The answer when the disk is too slow: the state is unknown, and clients retry after this
+        error."""
         response = self.respond()
         for topic in response.topics:
             topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE
@@ -161,7 +162,7 @@ class _Answer:
             key = (asked.name, asked.topic_id)
             if key not in answers:
                 answers[key] = self._asked_topic(asked)
-        # A topic may be asked for by its name and by its id.
+        # A topic may be requested by name and by id.
         return list({(each.name, each.topic_id): each for each in answers.values()}.values())
 
     def _asked_topic(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
@@ -183,8 +184,7 @@ class _Answer:
         return failed
 
     def _operations(self, name: str) -> int:
-        """The operations that this client may do on a topic, existing or not, if it asks for
-        them."""
+        """The operations of this client on a topic, existing or not, if it requests them."""
         if not self._request.include_topic_authorized_operations:
             return UNKNOWN_OPERATIONS
         resource = topic_resource(name)

@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8): a group stores its positions (rules O-03 to O-07, A-14)."""
+"""OffsetCommit (key 8): stores the committed offsets of a group (rules O-03 to O-07, A-14)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from odradek_protocol.schemas.offset_commit import (
 def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: OffsetCommitRequest
 ) -> Deferred[OffsetCommitResponse]:
-    """Partitions that do not exist or may not be read get their own error; the coordinator answers
-    the others."""
+    """Commit offsets. Partitions that do not exist or may not be read have their own error; the
+    coordinator answers the others."""
     response = OffsetCommitResponse()
     fit: list[tuple[OffsetCommitResponsePartition, CommitPart]] = []
     for topic, (name, refusal) in zip(request.topics, _names(node, context, request), strict=True):
@@ -67,8 +67,8 @@ def handle(
 def _names(
     node: GroupAndMetadataParts, context: RequestContext, request: OffsetCommitRequest
 ) -> list[tuple[str | None, ErrorCode]]:
-    """For each topic its name, and the error of partitions that do not exist; None and the error of
-    all its partitions where nothing may be stored (A-14)."""
+    """The name of each topic and the error of partitions that do not exist; None and the error of
+    all partitions if no offset of the topic may be stored (A-14)."""
     if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
         return [(None, ErrorCode.GROUP_AUTHORIZATION_FAILED)] * len(request.topics)
     names: list[str | None] = [topic.name for topic in request.topics]

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47): a group forgets positions that it does not use (KIP-496; O-14, A-16)."""
+"""OffsetDelete (key 47): deletes committed offsets of a group (KIP-496; O-14, A-16)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from odradek_protocol.schemas.offset_delete import (
 def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Deferred[OffsetDeleteResponse]:
-    """Partitions that do not exist get their own error; the coordinator answers the others."""
+    """Delete offsets. Partitions that do not exist have their own error; the coordinator answers
+    the others."""
     if not node.authorizer.allows(context, Operation.DELETE, group(request.group_id)):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     response = OffsetDeleteResponse(error_code=ErrorCode.NONE)
@@ -29,7 +30,7 @@ def handle(
     names = (asked.name for asked in request.topics)
     denied = denied_topics(node.authorizer, context, Operation.READ, names)
     for asked in request.topics:
-        # All that is asked of a topic is answered in one place.
+        # All partitions of a topic are answered in one entry.
         answers = topics.setdefault(
             asked.name, OffsetDeleteResponseTopic(name=asked.name)
         ).partitions
@@ -48,12 +49,12 @@ def handle(
 
     def deleted(result: DeletedOffsets) -> OffsetDeleteResponse:
         if result.error is not ErrorCode.NONE:
-            # It speaks for the whole request: Kafka answers no partitions then.
+            # The error is that of the whole request: Kafka answers no partitions then.
             return OffsetDeleteResponse(error_code=result.error)
         for (answer, _), code in zip(fit, result.codes, strict=True):
             answer.error_code = code
         return response
 
-    # Also with nothing left to delete: whether the group exists is told all the same.
+    # Also without an offset to delete, because the answer tells whether the group exists.
     partitions = [partition for _, partition in fit]
     return node.groups.delete_offsets(request.group_id, partitions).map(deleted)

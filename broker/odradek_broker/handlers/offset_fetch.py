@@ -1,8 +1,8 @@
-"""OffsetFetch (key 9): a group reads its positions (O-08 to O-10, A-15).
+"""OffsetFetch (key 9): reads the committed offsets of a group (O-08 to O-10, A-15).
 
-Up to version 7 a request names one group, from 8 on a list; up to 9 topics go by name, from 10 on
-by id. Each group is asked for by itself, for each may be in another partition, and the answers are
-put together when the last one is there.
+Up to version 7 a request has one group, from 8 on a list; up to 9 topics are given by name, from 10
+on by id. Each group is read separately, since it may belong to another partition, and the response
+is sent when the last group is read.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from odradek_protocol.schemas.offset_fetch import (
 def handle(
     node: GroupAndMetadataParts, context: RequestContext, request: OffsetFetchRequest
 ) -> Deferred[OffsetFetchResponse]:
-    """Reads change nothing, not even a session timer (O-10).
+    """Read committed offsets. No state changes, not even a session timer (O-10).
 
-    A group, and a position of it, that is named again is answered once (D11).
+    A group or a partition that is named again is answered once (D11).
     """
     if context.api_version < GROUPS_SINCE:
         return _one_group(node, context, request)
@@ -60,7 +60,8 @@ def handle(
 
 
 def _each_once(asked: Iterable[OffsetFetchRequestGroup]) -> Collection[OffsetFetchRequestGroup]:
-    """Each group once, with the topics of all its entries; None stands for all topics."""
+    """The groups without repetitions, with the topics of all their entries; None stands for all
+    topics."""
     found: dict[str, OffsetFetchRequestGroup] = {}
     for group_asked in asked:
         known = found.setdefault(group_asked.group_id, group_asked)
@@ -81,8 +82,8 @@ def _fetch(
     require_stable: bool,
     member: FetchingMember = NOT_A_MEMBER,
 ) -> Deferred[FetchedOffsets]:
-    """The offsets that this client may see (A-15): an error for topics that it names and may not
-    see, and nothing of others."""
+    """The offsets that this client may see (A-15): an error for named topics that the client may
+    not see; other topics are left out."""
 
     def denied(topics: Iterable[str]) -> frozenset[str]:
         return denied_topics(node.authorizer, context, Operation.DESCRIBE, topics)
@@ -184,7 +185,7 @@ def _group(
         for name, held in _by_topic(names, found.parts).items():
             topic_id = node.metadata.topic_id(name) if by_id else ZERO_UUID
             if by_id and topic_id == ZERO_UUID:
-                # Its topic is gone, so there is no way left to name it.
+                # The topic was deleted, so the answer cannot name it.
                 continue
             response.topics.append(
                 OffsetFetchResponseTopics(
@@ -226,7 +227,8 @@ def _position(part: FetchedPart) -> OffsetFetchResponsePartitions:
 
 
 def _by_topic(names: Iterable[str], parts: Iterable[FetchedPart]) -> dict[str, list[FetchedPart]]:
-    """Partitions by topic; first the named topics, also those without partitions, as in Kafka."""
+    """The partitions by topic; first the named topics, also those without partitions, as in
+    Kafka."""
     topics: dict[str, list[FetchedPart]] = {name: [] for name in names}
     for part in parts:
         topics.setdefault(part.topic, []).append(part)

@@ -1,4 +1,5 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ends, to find a truncation (F-13, K-26)."""
+"""OffsetForLeaderEpoch (key 23): the end offset of a leader epoch, to detect a truncation (F-13,
+K-26)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from odradek_protocol.schemas.offset_for_leader_epoch import (
 def handle(
     node: Node, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Errors are per partition."""
+    """The end offsets; errors are per partition."""
     names = (asked.topic for asked in request.topics)
     denied = denied_topics(node.authorizer, context, Operation.DESCRIBE, names)
     answers = []

@@ -1,4 +1,5 @@
-"""RemoveRaftVoter (key 81): refused, for the voters of the metadata quorum cannot change (A-75)."""
+"""RemoveRaftVoter (key 81): refused, because the voters of the metadata quorum cannot change
+(A-75)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from odradek_protocol.schemas.remove_raft_voter import (
 def handle(
     node: Node, context: RequestContext, request: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:
-    """The refusal; what the request gets wrong is told before."""
+    """The refusal; errors of the request itself are checked before."""
     allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
     error, text = refusal(node, allowed, request)
     return RemoveRaftVoterResponse(error_code=error, error_message=text)

@@ -1,5 +1,5 @@
-"""SaslAuthenticate (key 36): a token of an authentication (N-25); ILLEGAL_SASL_STATE where there is
-nothing to be authenticated (N-24)."""
+"""SaslAuthenticate (key 36): a token of an authentication (N-25); ILLEGAL_SASL_STATE if the
+connection needs no authentication (N-24)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek_protocol.schemas.sasl_authenticate import (
 def handle(
     node: Node, context: RequestContext, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse | Deferred[SaslAuthenticateResponse]:
-    """The mechanism's answer, or ILLEGAL_SASL_STATE in Kafka's words."""
+    """The mechanism's answer, or ILLEGAL_SASL_STATE with Kafka's message."""
     if context.authentication is not None:
         answer = context.authentication.authenticate(bytes(request.auth_bytes))
         return answer.map(_response) if isinstance(answer, Deferred) else _response(answer)

@@ -1,5 +1,5 @@
-"""SaslHandshake (key 17): the mechanism by which a client is to be authenticated (N-25);
-ILLEGAL_SASL_STATE where there is nothing to be authenticated (N-24)."""
+"""SaslHandshake (key 17): selects the mechanism of an authentication (N-25); ILLEGAL_SASL_STATE if
+the connection needs no authentication (N-24)."""
 
 from __future__ import annotations
 

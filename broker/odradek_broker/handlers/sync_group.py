@@ -1,5 +1,5 @@
-"""SyncGroup (key 14): a member fetches its assignment, the leader brings all (G-60 to G-65,
-A-13)."""
+"""SyncGroup (key 14): a member gets its assignment, and the leader sends those of all (G-60 to
+G-65, A-13)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from odradek_protocol.schemas.sync_group import PROTOCOL_SINCE, SyncGroupRequest
 def handle(
     node: GroupParts, context: RequestContext, request: SyncGroupRequest
 ) -> Deferred[SyncGroupResponse]:
-    """Parked until the leader's assignment is durable.
+    """Park the request until the leader's assignment is durable.
 
-    From version 5 on the protocol must be named, whoever asks.
+    From version 5 on every member must name the protocol.
     """
     named = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= PROTOCOL_SINCE and not named:

@@ -1,8 +1,8 @@
-"""TxnOffsetCommit (key 28): store a group's positions in a transaction (rules T-24, O-05, O-17).
+"""TxnOffsetCommit (key 28): commits offsets of a group in a transaction (rules T-24, O-05, O-17).
 
-The offsets are appended to the group's partition of `__consumer_offsets` as the producer's, and
-count once its COMMIT marker comes there. Up to version 4 that partition was added to the
-transaction by AddOffsetsToTxn and is only verified; from 5 on it is added here (T-61, T-62).
+The offsets are appended to the group's partition of `__consumer_offsets` as records of the
+producer, and become visible with its COMMIT marker. Up to version 4 AddOffsetsToTxn has added that
+partition to the transaction, and it is only verified; from 5 on it is added here (T-61, T-62).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ Fit = list[tuple[TxnOffsetCommitResponsePartition, CommitPart]]
 def handle(
     node: Node, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Deferred[TxnOffsetCommitResponse]:
-    """Partitions that may not be stored get their own error, the others the coordinator's."""
+    """Commit offsets. Partitions that may not be stored have their own error, the others the
+    coordinator's."""
     refusal = _refusal(node, context, request)
     denied: frozenset[str] = frozenset()
     if not refusal:
@@ -52,7 +53,7 @@ def handle(
 
 
 def _refusal(node: Node, context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
-    """A-06, in this order; NONE if the request as a whole is allowed."""
+    """The error of the request as a whole, checked in the order of A-06, or NONE."""
     allows = node.authorizer.allows
     if not allows(context, Operation.WRITE, transactional_id(request.transactional_id)):
         return _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -94,7 +95,7 @@ def _commit(
     response: TxnOffsetCommitResponse,
     fit: Fit,
 ) -> Deferred[TxnOffsetCommitResponse]:
-    """Have the transaction verified, then hand the positions to the group coordinator."""
+    """Verify the transaction, then pass the offsets to the group coordinator."""
     deferred: Deferred[TxnOffsetCommitResponse] = Deferred()
     call = CommitCall(
         group_id=request.group_id,
@@ -148,8 +149,8 @@ def _commit(
 
 
 def _verification_error(error: ErrorCode, version: int) -> ErrorCode:
-    """The client's error for a coordinator's refusal; it retries a transient one at the same
-    broker."""
+    """The client's error for a coordinator's refusal; the client retries a transient one at the
+    same broker."""
     if error in TRANSIENT_ERRORS:
         return _E.COORDINATOR_LOAD_IN_PROGRESS
     if error is _E.PRODUCER_FENCED:

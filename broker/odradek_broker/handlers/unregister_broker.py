@@ -1,5 +1,5 @@
-"""UnregisterBroker (key 64): the cluster has this one broker, which cannot be unregistered while it
-runs (A-75)."""
+"""UnregisterBroker (key 64): the cluster has only this broker, which cannot be unregistered while
+it runs (A-75)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek_protocol.schemas.unregister_broker import (
 def handle(
     node: Node, context: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
-    """Refused in each case, for there are no other brokers."""
+    """The refusal: there are no other brokers."""
     broker_id = request.broker_id
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
         error, text = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, denial(Operation.ALTER, CLUSTER)

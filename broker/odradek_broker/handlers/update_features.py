@@ -1,6 +1,6 @@
-"""UpdateFeatures (key 57): other finalized levels of the cluster's features (A-78, N-53).
+"""UpdateFeatures (key 57): changes the finalized levels of the cluster's features (A-78, N-53).
 
-Versions: 0 can only raise levels, whatever it says of downgrades; 0 and 1 name each feature in the
+Versions: 0 can only raise levels, also with allow_downgrade; 0 and 1 have each feature in the
 answer.
 """
 
@@ -24,7 +24,7 @@ from odradek_protocol.schemas.update_features import (
 def handle(
     node: Node, context: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse | Deferred[UpdateFeaturesResponse]:
-    """All updates or none, answered when they are durable."""
+    """Make all updates or none; the answer comes when they are durable."""
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
         return UpdateFeaturesResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -40,7 +40,7 @@ def handle(
         return UpdateFeaturesResponse(error_code=error.error, error_message=error.message)
 
     def respond() -> UpdateFeaturesResponse:
-        # Kafka has the name of the error as its text.
+        # Kafka's message is the name of the error.
         results = [
             UpdatableFeatureResult(feature=update.feature, error_message=ErrorCode.NONE.name)
             for update in updates
@@ -54,5 +54,5 @@ def handle(
 
     if request.validate_only:
         return respond()
-    # Kafka's controller takes a time that is over already as well.
+    # Kafka's controller also accepts a timeout that has passed already.
     return when_durable(node, records, respond, timed_out, max(request.timeout_ms, 0))

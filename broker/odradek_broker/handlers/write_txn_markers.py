@@ -1,7 +1,7 @@
-"""WriteTxnMarkers (key 27): write the markers that end transactions (rules T-40 to T-44).
+"""WriteTxnMarkers (key 27): writes the markers that end transactions (rules T-40 to T-44).
 
-Asked by coordinators on other brokers, and by tools that end a hanging transaction. Each marker
-goes to the leaders of its partitions just as one of this broker's own coordinator does.
+Sent by coordinators on other brokers, and by tools that end a hanging transaction. Markers are
+written like those of this broker's own coordinator.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def handle(
 
 def _write(node: Node, marker: WritableTxnMarker) -> Deferred[MarkerResults]:
     if marker.producer_id < 0 or marker.producer_epoch < 0:
-        # A marker ends a producer's transaction; without one it must not reach a log.
+        # A marker ends a producer's transaction; a marker without a producer must not be written to
+        # a log.
         return Deferred.of(
             {
                 (topic.name, index): ErrorCode.UNKNOWN_SERVER_ERROR
@@ -71,7 +72,7 @@ def _marker_request(marker: WritableTxnMarker) -> MarkerRequest:
 def _response(
     done: Iterable[tuple[WritableTxnMarker, MarkerResults | None]],
 ) -> WriteTxnMarkersResponse:
-    """A code for each partition of a producer, the last one where there are more, as in Kafka.
+    """A code for each partition of a producer; of several the last one, as in Kafka.
 
     A marker without results: the client has no right to write markers (A-08).
     """

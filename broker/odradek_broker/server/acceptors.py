@@ -1,8 +1,7 @@
-"""The open listeners of a broker: which of them accept connections now, and which let those who
-connect wait.
+"""The open listeners of a broker: accepting connections, and pausing.
 
-A listener waits while there are as many connections as there may be, over all listeners or on it
-alone, and while too many came in a short time (Q-11, Q-13).
+A listener pauses while the limit of connections is reached, over all listeners or on this one, and
+while too many connections came in a short time (Q-11, Q-13).
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ class _OpenListener:
     def __init__(self, serving: Serving) -> None:
         self.serving = serving
         self.connections = 0
-        #: Whether there are as many as there may be.
+        #: True if the limit of connections is reached.
         self.full = False
 
 
 class Acceptors:
-    """Paces the listeners. `settings` gives the present ones; `connections_max` is what files
-    allow."""
+    """Pauses and resumes the listeners. `settings` returns the present settings; `connections_max`
+    is the limit from the number of open files."""
 
     def __init__(
         self,
@@ -48,11 +47,11 @@ class Acceptors:
         self._closed = False
 
     def add(self, name: str, serving: Serving) -> None:
-        """A listener that accepts from now on."""
+        """Add a listener, which accepts from here on."""
         self._open[name] = _OpenListener(serving)
 
     def connected(self, name: str) -> None:
-        """Count an accepted connection; call `disconnected` at its end."""
+        """Count an accepted connection; `disconnected` is to be called at its end."""
         self._connections += 1
         if name in self._open:
             self._open[name].connections += 1
@@ -67,7 +66,7 @@ class Acceptors:
 
     @property
     def most(self) -> int:
-        """So many connections there may be over all listeners."""
+        """The most connections over all listeners."""
         return min(self._connections_max, self._settings().max_connections)
 
     def excess(self) -> list[tuple[str, int]]:
@@ -83,7 +82,7 @@ class Acceptors:
         return found
 
     def pace(self) -> None:
-        """Accept connections, or pause until another one ends or the rate allows it."""
+        """Accept connections, or pause until a connection ends or the rate allows it."""
         if self._closed:
             return
         pauses_ms = []
@@ -108,7 +107,7 @@ class Acceptors:
             self._timer = loop.call_later(min(pauses_ms) / 1000, self._pause_is_over)
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no more connections."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,7 +1,8 @@
-"""The authentication of one connection at a listener of SASL, before anything else and again later.
+"""The authentication of one connection at a listener with SASL, before its first request and again
+later.
 
-ApiVersions and SaslHandshake, then tokens: bare frames behind SaslHandshake 0, SaslAuthenticate
-behind 1. The states are a table (N-25); what a failure costs its peer is decided in
+ApiVersions and SaslHandshake, then tokens: as bare frames after SaslHandshake 0, in
+SaslAuthenticate after version 1. The states are a table (N-25); the delays after failures are in
 `sasl_listeners.py`.
 """
 
@@ -21,7 +22,7 @@ from odradek_protocol.keys import ApiKey
 if TYPE_CHECKING:
     from odradek_broker.server.sasl_listeners import SaslListener
 
-#: A client may not begin again within so long of the last time, as in Kafka (KIP-368).
+#: The shortest time between two authentications of a connection, as in Kafka (KIP-368).
 _AGAIN_MS = 1_000
 _KEY_BYTES = 2
 _SIZE_BYTES = 4
@@ -53,7 +54,7 @@ class Event(Enum):
 
 _CHOSEN = {Event.HANDSHAKE_0: State.TOKENS, Event.HANDSHAKE_1: State.MESSAGES}
 
-#: What follows from what; anything else is a mistake of this program.
+#: The legal transitions; any other is a bug of this program.
 TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.INITIAL, Event.VERSIONS_TOLD): State.HANDSHAKE,
     **{(State.INITIAL, event): state for event, state in _CHOSEN.items()},
@@ -65,17 +66,17 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     **{(state, Event.FAILED): State.FAILED for state in State if state is not State.FAILED},
 }
 
-#: The requests that each state takes; those that are not looked at otherwise have no answer.
+#: The requests that are valid in each state, except tokens and requests after authentication.
 _TAKEN = {
     State.INITIAL: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE),
     State.HANDSHAKE: (ApiKey.SASL_HANDSHAKE,),
-    # The first two to be told that they are out of place.
+    # The first two are answered with an error.
     State.MESSAGES: (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
 }
 
 
 class AuthenticationFailed(CloseConnection):
-    """The connection ends after `delay_ms`; `reply` is sent then, if there is one."""
+    """The connection ends after `delay_ms`; `reply` is sent before that, if there is one."""
 
     def __init__(self, reason: str, reply: EncodedReply, delay_ms: int) -> None:
         super().__init__(reason)
@@ -87,8 +88,8 @@ Dispatch = Callable[[Peer, memoryview], EncodedReply | Deferred[EncodedReply]]
 
 
 class Authentication:
-    """Of one connection. `dispatch`: answers requests. `completed`: called when the client is known
-    for the first time."""
+    """The authentication of one connection. `dispatch`: answers requests. `completed`: called when
+    the client has authenticated for the first time."""
 
     def __init__(
         self,
@@ -102,15 +103,15 @@ class Authentication:
         self._dispatch = dispatch
         self._completed = completed
         self.state = State.INITIAL
-        #: Whether a token is being looked at; what comes behind it has to wait.
+        #: True while a token is being checked; the frames behind it have to wait.
         self.busy = False
         self._mechanism = ""
-        #: The mechanism of the first time; empty until then.
+        #: The mechanism of the first authentication; empty until then.
         self._known_by = ""
         self._exchange: Exchange
         self._failure: Refused | None = None
         self._untold = False
-        #: Time by the steady clock; None: for ever.
+        #: The time by the monotonic clock; None: never.
         self._expires_at_ms: int | None = None
         self._began_again_ms: int | None = None
 
@@ -120,7 +121,7 @@ class Authentication:
         return bool(self._known_by)
 
     def answer(self, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
-        """The reply to one frame. CloseConnection, AuthenticationFailed among them, if there is
+        """The reply to one frame. Raises CloseConnection, or AuthenticationFailed, if there is
         none."""
         if self.state is State.COMPLETE:
             if not self._begins_again(frame):
@@ -137,29 +138,29 @@ class Authentication:
             self._peer.authentication = None
         if not isinstance(reply, Deferred):
             return self._checked(reply)
-        # Not `map`: whoever gives up on the reply gives up on its source.
+        # Not `map`: abandoning the reply must abandon the reply of the handler.
         checked: Deferred[EncodedReply] = Deferred()
         checked.on_abandon = reply.abandon
         reply.then(lambda value: checked.resolve(self._checked(value)))
         return checked
 
-    # --- What the handlers say (see `odradek_broker.request.Authentication`) ---
+    # --- Called by handlers (see `odradek_broker.request.Authentication`) ---
 
     def versions_asked(self) -> ErrorCode:
-        """The code to answer ApiVersions with."""
+        """The error code for ApiVersions."""
         if self.state is State.MESSAGES:
             return self._out_of_place("ApiVersions")
         self._move(Event.VERSIONS_TOLD)
         return ErrorCode.NONE
 
     def handshake(self, mechanism: str, version: int) -> tuple[ErrorCode, list[str]]:
-        """The code and the mechanisms to answer SaslHandshake with."""
+        """The error code and the mechanisms for SaslHandshake."""
         if self.state is State.MESSAGES:
             return self._out_of_place("SaslHandshake"), []
         enabled = list(self._listener.mechanisms)
         if mechanism not in self._listener.mechanisms:
             self._fail(Refused("it wants a mechanism that is not enabled"))
-            # Kafka has no answer to who was authenticated before.
+            # Kafka sends no answer in a re-authentication.
             self._untold = self.known
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled
         if self.known and mechanism != self._known_by:
@@ -236,7 +237,8 @@ class Authentication:
         return AuthenticationAnswer(ErrorCode.NONE, "", step.token, self._complete(step))
 
     def _complete(self, end: Authenticated) -> int:
-        """The client is known; how long its session lasts, in ms; 0: for ever."""
+        """Note that the client has authenticated; returns the lifetime of its session, in ms; 0:
+        unlimited."""
         self._move(Event.AUTHENTICATED)
         lifetime_ms = self._listener.session_lifetime_ms(self._mechanism, end.expires_at_ms)
         self._expires_at_ms = None
@@ -252,7 +254,7 @@ class Authentication:
 
     def _answer_token(self, token: bytes) -> EncodedReply | Deferred[EncodedReply]:
         def bare(answer: AuthenticationAnswer) -> EncodedReply:
-            # A failure has no answer here.
+            # A failure has no answer without SaslAuthenticate.
             size = len(answer.token).to_bytes(_SIZE_BYTES, "big")
             return self._checked(None if answer.error else [size + answer.token])
 
@@ -260,7 +262,7 @@ class Authentication:
         return answer.map(bare) if isinstance(answer, Deferred) else bare(answer)
 
     def _checked(self, reply: EncodedReply) -> EncodedReply:
-        """The reply; AuthenticationFailed if it is the last one."""
+        """The reply; AuthenticationFailed if it is the last reply."""
         failure = self._failure
         if failure is None or isinstance(reply, CloseConnection):
             return reply
@@ -275,8 +277,8 @@ class Authentication:
     # --- Afterwards ---
 
     def _begins_again(self, frame: memoryview) -> bool:
-        """True if a SaslHandshake begins a new authentication; False if it is to be refused as out
-        of place."""
+        """True if a SaslHandshake begins a new authentication; False if it is refused as out of
+        place."""
         if int.from_bytes(frame[:_KEY_BYTES], "big", signed=True) != ApiKey.SASL_HANDSHAKE:
             return False
         if self._expires_at_ms is None:

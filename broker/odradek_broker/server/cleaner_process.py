@@ -1,7 +1,7 @@
-"""The cleaner's process as the broker sees it: started when it is first needed, again when it has
-died.
+"""The broker's side of the cleaner's process, which is started when it is first needed, and again
+when it has died.
 
-A thread waits for its answers; the loop never does.
+A thread waits for the answers of the process, never the loop.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from odradek_broker.storage.cleaner.job import (
 )
 from odradek_broker.storage.cleaner.runner import CleaningDone, CleaningFailed, Failure
 
-#: A process that had nothing to do for so long is ended: it has memory of its own.
+#: A process without work is ended after this time, because it has memory of its own.
 _IDLE_S = 60.0
 _END_S = 10.0
 
 
 class CleanerProcess:
-    """See `CleanerRunner`. Everything but `_work` runs on the loop."""
+    """A `CleanerRunner` with a child process. All methods but `_work` run on the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, idle_s: float = _IDLE_S) -> None:
         self._loop = loop
@@ -41,14 +41,15 @@ class CleanerProcess:
         )
         self._thread: Thread | None = None
         self._process: subprocess.Popen[str] | None = None
-        #: Counts the requests and what was given up: an answer to another one is dropped.
+        #: The number of the present request, which grows with each request and each abandoned one:
+        #: answers to others are dropped.
         self._number = 0
         self._waiting = False
         self._closed = False
 
     @property
     def pid(self) -> int | None:
-        """The id of the process; None while there is none."""
+        """The id of the process; None without a process."""
         return None if self._process is None else self._process.pid
 
     def begin(self, job: CleaningJob, done: CleaningDone) -> None:
@@ -70,8 +71,8 @@ class CleanerProcess:
         self._requests.put((self._number, job, done))
 
     def give_up(self) -> None:
-        """See `CleanerRunner`. A process that is at work is killed: it leaves nothing behind that a
-        later one minds."""
+        """Abandon the job, see `CleanerRunner`. A process that is at work is killed: the files that
+        it leaves do not affect a later one."""
         self._number += 1
         if self._waiting:
             self._waiting = False
@@ -102,7 +103,7 @@ class CleanerProcess:
     def _work(self) -> None:
         answer: CleaningStep | CleaningFailed | None = None
         while True:
-            # In the middle of a cleaning it waits for as long as that takes.
+            # In the middle of a cleaning the thread waits without a limit.
             idle = self._process is not None and not isinstance(answer, GroupCleaned)
             try:
                 request = self._requests.get(timeout=self._idle_s if idle else None)
@@ -117,12 +118,12 @@ class CleanerProcess:
             try:
                 self._loop.call_soon_threadsafe(self._answered, number, answer, done)
             except RuntimeError:
-                # The loop is closed; there is nobody left to whom this means anything.
+                # The loop is closed, so there is no receiver for the result.
                 self._end()
                 return
 
     def _exchange(self, job: CleaningJob | None) -> CleaningStep | CleaningFailed:
-        """Have it begin a job, or go on with the one that it has."""
+        """Let the process begin a job, or continue the present one."""
         try:
             process = self._process
             if process is None or process.poll() is not None:
@@ -135,7 +136,7 @@ class CleanerProcess:
             assert process.stdin is not None and process.stdout is not None
             for line in [GO_ON] if job is None else job.to_lines():
                 process.stdin.write(line + "\n")
-                # Between two lines others may have the interpreter.
+                # Between two lines other threads may run.
                 process.stdin.flush()
             answer = process.stdout.readline()
         except OSError as problem:
@@ -152,14 +153,14 @@ class CleanerProcess:
             [sys.executable, "-P", "-m", "odradek_broker.server.cleaner_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # The environment alone does not say where modules are found.
+            # The environment alone does not tell the child where modules are found.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             text=True,
         )
         return self._process
 
     def _end(self) -> None:
-        """Close the pipes, whereupon the process ends; kill it if it does not."""
+        """Close the pipes, so that the process ends; kill it if it does not."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -2,9 +2,9 @@
 
     python -m odradek_broker.server.cleaner_worker
 
-A job is a few lines, "go on" is one. An answer is a line of JSON with the kind of a step and its
-fields, or with the kind of a failure and its text. The process ends with its parent, whatever it is
-doing.
+A job has several lines, "go on" is one line. An answer is a line of JSON with the type of a step
+and its fields, or with the type of a failure and its text. The process ends with its parent, also
+in the middle of a job.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ GO_ON = "go on"
 _NICE = 10
 _LOOK_AT_PARENT_S = 1.0
 _READ_BYTES = 1024 * 1024
-#: So long the child of a broker that was killed may take to notice.
+#: The time in which the child of a killed broker has to end.
 _LOCK_WAIT_S = 30.0
 _LOCK_PAUSE_S = 0.05
 _THROTTLE_PAUSE_S = 0.1
 
 
 class Throttle:
-    """Kafka's throttler: sleeps so that at most so many bytes are used per second."""
+    """Kafka's throttler: sleeps so that the bytes per second stay below the limit."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Throttle:
 
 
 def _read_lines(lines: queue.SimpleQueue[str]) -> None:
-    """Hand lines over until the parent is gone; then end the process, whatever it is doing."""
+    """Pass lines on until the parent is gone; then end the process, also in the middle of a job."""
     parent = os.getppid()
     rest = b""
     while True:
@@ -85,7 +85,8 @@ def _read_lines(lines: queue.SimpleQueue[str]) -> None:
 
 
 def _take_lock(data_dir: str) -> int:
-    """Lock the data directory, since the cleaner of a killed broker may still run. OSError."""
+    """Lock the data directory, since the cleaner of a killed broker may still run. Raises
+    OSError."""
     fd = os.open(f"{data_dir}/{CLEANER_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     deadline_s = time.monotonic() + _LOCK_WAIT_S
     while True:
@@ -110,7 +111,7 @@ def _answer(cleaning: Cleaning) -> str:
 
 
 def main() -> None:
-    """Clean what is asked for, one log at a time."""
+    """Clean logs as requested, one at a time."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICE)
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -1,7 +1,7 @@
-"""Fault control: the handlers of a broker that was started with `--testing`, and what gives it
-orders.
+"""Fault control: the handlers of a broker that was started with `--testing`, and the object that
+takes orders for faults.
 
-A broker without the option has none of this: its dispatcher has the plain table of handlers.
+A broker without the option does not have it: its dispatcher has the plain table of handlers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from odradek_protocol.message import Message
 
 log = structlog.get_logger("odradek.faults")
 
-#: Answers that are dropped hold their connection; more than these are closed instead.
+#: Dropped answers keep their connection open; with more than these, connections are closed instead.
 DROPPED_MAX = 1_000
 
 Reply = HandlerReply | Deferred[HandlerReply]
@@ -37,7 +37,7 @@ _TEXT = "a fault that was ordered"
 
 
 class FaultControl:
-    """Takes orders, and has the handlers that carry them out."""
+    """Takes orders, and provides the handlers that carry them out."""
 
     def __init__(self, node: Node, rules: Rules) -> None:
         self._node = node
@@ -50,7 +50,7 @@ class FaultControl:
     # --- Orders ---
 
     def order(self, order: object) -> dict[str, Any]:
-        """Carry out an order, or keep its rule; the entry of `list` for it. BadOrder,
+        """Carry out an order, or add its rule; returns the entry of `list` for it. Raises BadOrder,
         TooManyRules."""
         now_ms = self._node.clock.monotonic_ms()
         parsed = parse_order(order, now_ms)
@@ -76,8 +76,8 @@ class FaultControl:
     def list(self) -> list[dict[str, Any]]:
         """All rules that were not cleared, as JSON objects.
 
-        Beside the order: its id; how many requests have met it; how many more will, null for all;
-        whether it is over.
+        Besides the order: its id, the number of requests that it was applied to, the number of
+        further ones (null for all), and whether it is finished.
         """
         return [self._described(rule) for rule in self._rules.all()]
 
@@ -91,11 +91,11 @@ class FaultControl:
         }
 
     def remove(self, number: int) -> bool:
-        """Remove a rule; False if there was none of this number."""
+        """Remove a rule; False if there is no rule with this number."""
         return self._rules.remove(number)
 
     def clear(self) -> None:
-        """Forget all rules, and close the connections whose answers were dropped."""
+        """Remove all rules, and close the connections whose answers were dropped."""
         self._rules.clear()
         dropped, self._dropped = self._dropped, {}
         for held in dropped:
@@ -106,7 +106,7 @@ class FaultControl:
     def _handle(
         self, api: Api, handler: Handler, node: Node, context: RequestContext, request: Message
     ) -> Reply:
-        """In the place of a handler."""
+        """Handle a request in place of its handler."""
         if not self._rules:
             return handler(node, context, request)
         if api.key in ANSWERED_FIRST:
@@ -166,7 +166,7 @@ class FaultControl:
         return answer
 
     def _late(self, rule: Rule, answer: HandlerReply) -> Reply:
-        """The fate of the answer to a request that was handled."""
+        """The answer to a request that was handled, after its fault."""
         if rule.action is Action.CUT:
             return CloseConnection(_TEXT)
         held: Deferred[HandlerReply] = Deferred()
@@ -182,9 +182,9 @@ class FaultControl:
 
 
 class _Flow(Deferred[HandlerReply]):
-    """An answer that is made from another one, which may itself be late.
+    """An answer that is made from another one, which may arrive later.
 
-    Abandoning it abandons the other one.
+    To abandon it abandons the other one.
     """
 
     __slots__ = ("_waits_for",)

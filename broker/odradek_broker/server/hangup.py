@@ -15,20 +15,20 @@ log = structlog.get_logger("odradek.server")
 
 def handle_hangup(stop: Callable[[], None], reopen_log: Callable[[], None] | None) -> None:
     """Handle SIGHUP in the running loop from here on. `stop` stops the broker cleanly; `reopen_log`
-    opens its log file again, None without one.
+    reopens its log file, None without one.
 
-    Without a log file a SIGHUP that is ignored (`nohup`) stays ignored.
+    Without a log file an ignored SIGHUP (`nohup`) stays ignored.
     """
     if reopen_log is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reopen, reopen_log)
     elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        # Looked up now: a process whose terminal has been closed looks like a process without one.
+        # Checked here: after its terminal was closed, a process looks like one without a terminal.
         on_hangup = _terminal_closed if _has_terminal() else _nothing_to_reopen
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup, stop)
 
 
 def _has_terminal() -> bool:
-    """Has this process a controlling terminal?"""
+    """True if this process has a controlling terminal."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:
@@ -58,7 +58,7 @@ def _leave_terminal() -> None:
     would end a clean stop."""
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     for stream_fd in (1, 2):
-        # isatty() says no for a terminal that is closed.
+        # isatty() is false for a closed terminal.
         if stat.S_ISCHR(os.fstat(stream_fd).st_mode):
             os.dup2(nowhere, stream_fd)
     os.close(nowhere)

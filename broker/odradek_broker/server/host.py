@@ -1,6 +1,6 @@
 """The host of a broker: its clocks, files, threads, event loop and sockets, as one value (D3).
 
-`RealHost` is the machine; a simulation has another one, and the broker is the same.
+`RealHost` is the machine; the simulator has another host for the same broker.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ACCEPT_PAUSE_S = 1.0
 _PARALLEL_THREADS = 8
 _WORTH_THREADS = 4
 
-#: How long a peer may take to answer the end of a TLS connection.
+#: The time for a peer to answer the end of a TLS connection.
 _TLS_GOODBYE_S = 5.0
 _MADE_ROOM = "there are too many handshakes"
 
@@ -53,15 +53,15 @@ class Serving(Protocol):
     """A listening server, like `asyncio.Server`."""
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no more connections."""
         ...
 
     def pause(self) -> None:
-        """Let those who connect wait."""
+        """Pause: new connections wait in the kernel's queue."""
         ...
 
     def resume(self) -> None:
-        """Take those who wait."""
+        """Accept connections again."""
         ...
 
 
@@ -70,7 +70,7 @@ class Handshakes(Protocol):
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For the next handshake."""
+        """The context for the next handshake."""
         ...
 
     @property
@@ -88,12 +88,12 @@ class Handshakes(Protocol):
         ...
 
     def ended(self, host: str, problem: BaseException | None) -> None:
-        """Note the end of a handshake that had begun, and the problem if it failed."""
+        """Note the end of a handshake, and the problem if it failed."""
         ...
 
 
 class MadeRoom(Exception):
-    """A handshake was ended in favour of later ones."""
+    """A handshake was ended to make room for later ones."""
 
 
 class Listener(Protocol):
@@ -101,59 +101,60 @@ class Listener(Protocol):
 
     @property
     def address(self) -> tuple[str, int]:
-        """(host, port) as bound."""
+        """The bound (host, port)."""
         ...
 
     async def serve(self, factory: ProtocolFactory, tls: Handshakes | None = None) -> Serving:
-        """Take connections from now on, with TLS if `tls` is given. OSError."""
+        """Accept connections from here on, with TLS if `tls` is given. Raises OSError."""
         ...
 
     def close(self) -> None:
-        """Give the address back."""
+        """Release the address."""
         ...
 
 
 class Background(Protocol):
-    """See `BackgroundThread`."""
+    """A thread for background work; see `BackgroundThread`."""
 
     def __call__(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Do the work beside the loop, and call `done` on it with what ended the work."""
+        """Do the work in the thread, and call `done` on the loop with the exception that ended it,
+        or None."""
         ...
 
     def refuse(self) -> None:
-        """Begin nothing more."""
+        """Begin no more work."""
         ...
 
     def wait(self) -> None:
-        """Wait for what had begun before `refuse`."""
+        """Wait for work that had begun before `refuse`."""
         ...
 
 
 class Host(Protocol):
-    """All that a broker touches."""
+    """All that a broker uses of the machine."""
 
     clock: Clock
     randomness: Randomness
     files: Files
     faults: FaultPoints
-    #: The armed fault point in words; empty if none is.
+    #: The armed fault point as text; empty if none is armed.
     armed: str
     log_levels: LogLevels
 
     def now_us(self) -> int:
-        """For durations; microseconds."""
+        """A time for durations, in microseconds."""
         ...
 
     def open_files(self) -> FileBudget:
-        """The limit of open files, raised as far as the user may."""
+        """The limit of open files, raised as far as the user's permissions allow."""
         ...
 
     def bind(self, host: str, port: int) -> Listener:
-        """Take an address; port 0 is a free one. StartError."""
+        """Bind an address; port 0 is a free one. Raises StartError."""
         ...
 
     def background(self, loop: asyncio.AbstractEventLoop) -> Background:
-        """Beside which thread of the loop's work is done that would hold it up."""
+        """A new thread for work that would block the loop."""
         ...
 
     def group_commit(
@@ -163,20 +164,20 @@ class Host(Protocol):
         ...
 
     def cleaner(self, loop: asyncio.AbstractEventLoop) -> CleanerRunner | None:
-        """Where logs are compacted; None: in the background."""
+        """The place where logs are compacted; None: the background thread."""
         ...
 
     def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
-        """Call all of them, wait, and return what each raised."""
+        """Call all of them, wait, and return the exception of each, or None."""
         ...
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Call in a thread beside the loop; returns its result or raises its error."""
+        """Call in a thread other than the loop's; returns the result or raises the error."""
         ...
 
 
 class _Socket:
-    """A `Listener` of the kernel's."""
+    """A `Listener` with a socket."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._socket = listener
@@ -195,9 +196,9 @@ class _Socket:
 
 
 class Acceptor:
-    """Accepts connections one by one, so that none is taken that is too many.
+    """Accepts connections one by one, so that none beyond the limit is accepted.
 
-    `asyncio.Server` cannot be told to wait. Those who do are in the kernel's queue.
+    `asyncio.Server` cannot pause. Waiting connections stay in the kernel's queue.
     """
 
     def __init__(
@@ -206,7 +207,7 @@ class Acceptor:
         self._socket = listener
         self._factory = factory
         self._tls = tls
-        #: Handshakes that are under way, the oldest first.
+        #: The unfinished handshakes, the oldest first.
         self._shaking: dict[asyncio.Task[None], None] = {}
         self._loop = asyncio.get_running_loop()
         self._open = asyncio.Event()
@@ -214,19 +215,19 @@ class Acceptor:
         self._task = self._loop.create_task(self._accept())
 
     def pause(self) -> None:
-        """Let those who connect wait."""
+        """Pause: new connections wait in the kernel's queue."""
         self._open.clear()
 
     def resume(self) -> None:
-        """Take those who wait."""
+        """Accept connections again."""
         self._open.set()
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no more connections."""
         self._task.cancel()
         for handshake in self._shaking:
             handshake.cancel()
-        # Behind the task, which stops to watch the socket first.
+        # After the task, which first stops to watch the socket.
         self._loop.call_soon(self._socket.close)
 
     async def _accept(self) -> None:
@@ -235,19 +236,19 @@ class Acceptor:
             try:
                 accepted, address = await self._loop.sock_accept(self._socket)
             except OSError as error:
-                # Out of files or memory: they may come back.
+                # Out of files or memory, which may pass.
                 log.error("cannot accept connections", error=str(error))
                 await asyncio.sleep(_ACCEPT_PAUSE_S)
                 continue
             try:
-                # Nagle's algorithm would hold small answers back until those before are
-                # acknowledged.
+                # Nagle's algorithm would delay small answers until earlier ones are acknowledged.
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._tls is None:
                     await self._loop.connect_accepted_socket(self._factory, accepted)
                 elif self._tls.begin(address[0]):
                     self._make_room(self._tls.most)
-                    # Beside the next ones: a handshake takes as long as its peer wants.
+                    # At the same time as the next ones: the duration of a handshake depends on its
+                    # peer.
                     shaking = self._loop.create_task(
                         self._shake_hands(self._tls, accepted, address[0])
                     )
@@ -256,11 +257,11 @@ class Acceptor:
                 else:
                     accepted.close()
             except OSError:
-                # It was cut before it began.
+                # The handshake was cancelled before it began.
                 accepted.close()
 
     def _make_room(self, most: int) -> None:
-        """Give up the oldest handshakes, which honest peers would have finished (N-23)."""
+        """Cancel the oldest handshakes, which honest peers would have finished (N-23)."""
         while len(self._shaking) >= most:
             oldest = next(iter(self._shaking))
             del self._shaking[oldest]
@@ -291,9 +292,8 @@ class Acceptor:
 
 
 class RealHost:
-    """This machine. `injection`: the fault point that may end the process. `ordered`: the faults
-    that users order, in a broker that was started for tests; they wrap its files.
-    """
+    """The host on this machine. `injection`: the fault point that may end the process. `ordered`:
+    the rules for faults of a broker under test, which wrap its files."""
 
     def __init__(
         self, injection: FaultInjection | None = None, ordered: Rules | None = None
@@ -303,7 +303,7 @@ class RealHost:
         self.randomness: Randomness = RealRandomness()
         self.files: Files = injection.files
         if ordered is not None:
-            # Few brokers are under test, and all must start fast.
+            # Imported here, because few brokers are under test, and all must start fast.
             from odradek_broker.faults.rules import DiskFaults
 
             disk = DiskFaults(ordered, self.clock, time.sleep, Lock())
@@ -313,15 +313,15 @@ class RealHost:
         self.log_levels: LogLevels = PROCESS_LOG_LEVELS
 
     def now_us(self) -> int:
-        """Of the processor's clock."""
+        """The time of the processor's clock."""
         return time.perf_counter_ns() // 1000
 
     def open_files(self) -> FileBudget:
-        """Of this process; its soft limit is raised."""
+        """The limit of this process; its soft limit is raised."""
         return divide_files(raise_open_files_limit())
 
     def bind(self, host: str, port: int) -> Listener:
-        """A socket. StartError."""
+        """Bind a socket. Raises StartError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -339,47 +339,47 @@ class RealHost:
         return _Socket(listener)
 
     def background(self, loop: asyncio.AbstractEventLoop) -> Background:
-        """A new thread for background work, which reports to the loop."""
+        """A new thread for background work, which calls back on the loop."""
         return BackgroundThread(loop)
 
     def group_commit(
         self, loop: asyncio.AbstractEventLoop, on_synced: Callable[[float], None]
     ) -> GroupCommit:
-        """fdatasync on a few threads."""
+        """Make logs durable with fdatasync in a few threads."""
         return GroupCommit(loop, on_synced=on_synced)
 
     def cleaner(self, loop: asyncio.AbstractEventLoop) -> CleanerRunner | None:
-        """A child process, where there is an interpreter to start."""
+        """A child process, if there is an interpreter to start."""
         return CleanerProcess(loop) if sys.executable else None
 
     def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
-        """In a few threads, for a disk that does more at a time."""
+        """Call in a few threads, because disks do several operations at a time."""
         if len(works) < _WORTH_THREADS:
             return one_by_one(works)
         with ThreadPoolExecutor(_PARALLEL_THREADS) as pool:
             return list(pool.map(attempt, works))
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """In a thread of asyncio's pool."""
+        """Call in a thread of asyncio's pool."""
         return await asyncio.to_thread(work)
 
 
 class StartError(Exception):
-    """The broker cannot start, or cannot go on; the text is one line that says why and what to
-    do."""
+    """The broker cannot start, or cannot continue; the text is one line with the reason and the
+    remedy."""
 
 
 _OPEN_FILES_MAX = 10_240
 _SEGMENT_FILES_MAX = 2_560
 
-#: Indexes, checkpoints, directories being synced, the loop's own.
+#: Indexes, checkpoints, directories that are being synced, and the loop's own files.
 _OTHER_FILES = 128
 
 
 class FileBudget(NamedTuple):
     """Open files for segments, and for connections.
 
-    Should connections take the last one, no log could be opened or made durable any more.
+    If connections used the last one, no log could be opened or made durable any more.
     """
 
     segments: int
@@ -387,17 +387,17 @@ class FileBudget(NamedTuple):
 
 
 def divide_files(open_files_max: int) -> FileBudget:
-    """Shares of the open files of one process."""
+    """The shares of a process's open files."""
     segments = min(_SEGMENT_FILES_MAX, open_files_max // 4)
     others = min(_OTHER_FILES, open_files_max // 4)
     return FileBudget(segments, max(open_files_max - segments - others, 1))
 
 
 def raise_open_files_limit() -> int:
-    """Raise the limit of this process as far as its user may; the limit, at most
+    """Raise the limit of this process as far as its user may; returns the limit, at most
     _OPEN_FILES_MAX."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # macOS says "unlimited" and then refuses more than this.
+    # macOS reports "unlimited" and then refuses more than this.
     wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(ValueError, OSError):
@@ -407,7 +407,7 @@ def raise_open_files_limit() -> int:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run to the end on uvloop, or on asyncio where uvloop is missing."""
+    """Run to the end on uvloop, or on asyncio if uvloop is missing."""
     try:
         import uvloop
     except ImportError:
@@ -423,7 +423,7 @@ class LoopScheduler:
         self._loop = loop
 
     def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> Timer:
-        """Call once, in so many milliseconds."""
+        """Call once, after this time."""
         return self._loop.call_later(delay_ms / 1000, callback)
 
 
@@ -432,9 +432,10 @@ def _interrupted() -> InterruptedError:
 
 
 class BackgroundThread:
-    """A second thread for work that would hold up the loop.
+    """A second thread for work that would block the loop.
 
-    The callbacks of the work, `done`, are called on the loop, with the exception that ended it.
+    The callbacks of the work, `done`, are called on the loop, with the exception that ended the
+    work, or None.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -443,7 +444,8 @@ class BackgroundThread:
         self._stopping = False
 
     def __call__(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Do the work; after `refuse` it is not begun, and ends with an InterruptedError."""
+        """Do the work; after `refuse` the work does not begin, and ends with an
+        InterruptedError."""
         if self._stopping:
             self._loop.call_soon(done, _interrupted())
         else:
@@ -457,14 +459,14 @@ class BackgroundThread:
             work()
         except Exception as error:  # noqa: BLE001 - handed to `done`
             problem = error
-        # The loop may be closed by now; there is nobody left to tell then.
+        # The loop may be closed already; then nothing is called.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(done, problem)
 
     def refuse(self) -> None:
-        """Begin nothing more, not even what waits."""
+        """Begin no more work, not even waiting work."""
         self._stopping = True
 
     def wait(self) -> None:
-        """Wait for what had begun before `refuse`."""
+        """Wait for work that had begun before `refuse`."""
         self._executor.shutdown()

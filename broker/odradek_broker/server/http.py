@@ -1,8 +1,8 @@
 """The HTTP endpoint for monitoring: /metrics, /healthz, /readyz; of a broker under test /faults
 too.
 
-HTTP/1.1, one request per connection, with TLS and a token if that is wanted (N-35). It is small
-rather than general; what it takes in is limited in size, time and number all the same.
+HTTP/1.1, one request per connection, with TLS and a token if they are configured (N-35). The server
+is small rather than general; requests are limited in size, time and number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REQUEST_TIMEOUT_S = 5.0
 _CONNECTIONS_MAX = 64
 _LINGER_S = 1.0
 _LINGER_READS_MAX = 64
-#: What orchestrators ask, who have no token.
+#: The paths of orchestrators, which have no token.
 _PROBES = (b"/healthz", b"/readyz")
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -53,8 +53,8 @@ _REASONS = {
 class HttpServer:
     """Serves `metrics` and the health of `node`. `start` and `stop` are called once each.
 
-    `faults`: takes orders for faults, in a broker under test. `token`: who does not bring it is
-    told neither metrics nor what readiness lacks; empty: there is none. `tls`: for its connections.
+    `faults`: takes orders for faults, in a broker under test. `token`: needed for metrics and for
+    the details of readiness; empty: not required. `tls`: the TLS settings of its connections.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class HttpServer:
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; the bound address. OSError if that is impossible."""
+        """Listen; returns the bound address. Raises OSError."""
         listener = _listening(host, port)
         self._acceptor = Acceptor(listener, self._protocol, self._tls)
         bound = listener.getsockname()
@@ -83,7 +83,7 @@ class HttpServer:
         return bound[0], bound[1]
 
     async def stop(self) -> None:
-        """Close everything at once."""
+        """Close all connections at once."""
         if self._acceptor is None:
             return
         self._acceptor.close()
@@ -181,20 +181,20 @@ class HttpServer:
 
     def _resource(self, path: bytes, *, told_all: bool) -> tuple[int, bytes, str]:
         if path == b"/metrics":
-            # Most brokers are never scraped, and all must start fast.
+            # Imported here, because most brokers are never scraped, and all must start fast.
             from odradek_broker.metrics.exposition import render
 
             return 200, render(self._metrics, self._node), _METRICS
         if path == b"/healthz":
-            # The loop turns, or this would not run.
+            # The answer itself shows that the loop runs.
             return 200, b"ok\n", _TEXT
         if path == b"/readyz":
             return self._readiness(told_all=told_all)
         return 404, b"there are /metrics, /healthz and /readyz\n", _TEXT
 
     def _readiness(self, *, told_all: bool) -> tuple[int, bytes, str]:
-        """Ready without offline partitions, most of which need a restart, and with disks that can
-        be read and take writes. `told_all`: what it lacks besides, with the names of partitions."""
+        """The readiness: no offline partitions, most of which need a restart, and disks that can be
+        read and written. `told_all`: with all details, including the names of partitions."""
         offline = [
             f"{topic}-{index}"
             for topic, index, partition in self._node.replicas.partitions()
@@ -224,7 +224,7 @@ class HttpServer:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket; without a host for all addresses. OSError."""
+    """A listening socket; without a host for all addresses. Raises OSError."""
     if host:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family)
@@ -237,11 +237,11 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Read what the peer still sends: closing with unread bytes would reset its connection."""
+    """Read what the peer still sends: closing with unread bytes would reset the connection."""
     if writer.can_write_eof():
         writer.write_eof()
     else:
-        # TLS says goodbye for both directions at once.
+        # TLS ends both directions at once.
         await writer.drain()
         return
     async with asyncio.timeout(_LINGER_S):

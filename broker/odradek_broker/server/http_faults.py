@@ -1,8 +1,9 @@
-"""Orders for faults over HTTP, to a broker under test and from the machine that it runs on only.
+"""Orders for faults over HTTP, for a broker under test, only from its own machine.
 
 GET /faults lists them, POST /faults orders one, DELETE /faults clears all, DELETE /faults/ID one.
-JSON both ways; errors are `{"error": text}`. A body must be called application/json: no page of a
-browser sends that to another site without asking first, and this answers no such question.
+Requests and answers are JSON; errors are `{"error": text}`. A body must have the type
+application/json: a browser's page cannot send that to another site without a preflight request,
+which is not answered.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ BODY_BYTES_MAX = 8 * 1024
 
 
 class Refused(Exception):
-    """The answer to a request that is not carried out."""
+    """The answer to a request that is refused."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -26,7 +27,7 @@ class Refused(Exception):
 
 
 class FaultRequest(NamedTuple):
-    """`number`: of one fault, None for all of them."""
+    """A request about faults. `number`: that of one fault, None for all of them."""
 
     method: str
     number: int | None
@@ -34,7 +35,7 @@ class FaultRequest(NamedTuple):
 
 
 def parse_request(head: bytes, peer: str) -> FaultRequest:
-    """From the lines of a request before its body, and the address of who sends it. Refused."""
+    """The request from the lines before its body, and the address of the sender. Raises Refused."""
     if not _is_loopback(peer):
         raise Refused(403, f"faults are ordered from the broker's own machine, not from {peer}")
     first, *lines = head.decode("latin-1").split("\r\n")
@@ -62,7 +63,7 @@ def parse_request(head: bytes, peer: str) -> FaultRequest:
 
 
 def answer(faults: FaultControl, request: FaultRequest, body: bytes) -> tuple[int, Any]:
-    """(status, what is answered as JSON). Refused."""
+    """(status, answer as JSON). Raises Refused."""
     if request.method == "GET":
         return 200, {"faults": faults.list()}
     if request.method == "DELETE":

@@ -1,5 +1,5 @@
-"""The first users of SCRAM, who are made at the start of a broker so that there is somebody to make
-the others (A-48).
+"""The first users of SCRAM, which are created at the start of a broker so that they can create
+others (A-48).
 
     sasl.scram.initial.users=admin=env:ADMIN_PASSWORD,ops=file:/run/secrets/ops
 """
@@ -27,9 +27,10 @@ def initial_user_records(
     randomness: Randomness,
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[list[MetadataRecord], list[str]]:
-    """The credentials of both mechanisms for those who have none yet, and their names.
+    """The credentials of both mechanisms for users without credentials, and the names of these
+    users.
 
-    `present`: who has some; they are left as they are. StartError for a password that is not there.
+    `present`: users with credentials, which stay unchanged. StartError for a missing password.
     """
     records: list[MetadataRecord] = []
     names = []

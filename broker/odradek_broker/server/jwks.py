@@ -1,8 +1,8 @@
-"""The public keys that tokens are signed with: a JWKS from a file or an address, read beside the
-loop (A-47).
+"""The public keys that tokens are signed with: a JWKS from a file or an address, read in another
+thread (A-47).
 
-The keys are read again after a while, and when a token has a key that is not among them; not more
-often than the settings say. While they cannot be read, the old ones stay.
+The keys are read again at intervals, and when a token has an unknown key; not more often than the
+settings allow. If reading fails, the old keys stay in use.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _FILE = "file://"
 _BYTES_MAX = 1_048_576
 _TIMEOUT_S = 10.0
 _KEYS_MAX = 1_000
-#: A key with a secret: who validates with it could sign with it.
+#: A symmetric key: a broker that validates with it could sign with it.
 _SYMMETRIC = "oct"
-#: A token with an unknown key has the keys read again, at most so often.
+#: The shortest interval at which tokens with an unknown key have the keys read again.
 _UNKNOWN_EVERY_MS = 10_000
 
 
@@ -40,7 +40,7 @@ class JwksError(Exception):
 
 
 def read_jwks(url: str) -> bytes:
-    """The bytes behind an address. JwksError."""
+    """The bytes at an address. Raises JwksError."""
     try:
         if url.startswith(_FILE):
             with open(url.removeprefix(_FILE), "rb") as file:
@@ -59,7 +59,7 @@ def read_jwks(url: str) -> bytes:
 
 
 def parse_jwks(data: bytes) -> list[jwt.PyJWK]:
-    """The public keys of a JWKS. JwksError."""
+    """The public keys of a JWKS. Raises JwksError."""
     import jwt
 
     try:
@@ -72,7 +72,7 @@ def parse_jwks(data: bytes) -> list[jwt.PyJWK]:
         try:
             key = jwt.PyJWK.from_dict(each)
         except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
-            # There are kinds of keys that nobody here knows.
+            # Keys of unknown types are allowed.
             continue
         if key.key_type != _SYMMETRIC and key.public_key_use in (None, "sig"):
             keys.append(key)
@@ -82,7 +82,7 @@ def parse_jwks(data: bytes) -> list[jwt.PyJWK]:
 
 
 class JwksKeys:
-    """The keys of one listener. `beside`: a thread beside the loop. `now_ms`: a steady clock.
+    """The keys of one listener. `beside`: a thread for reading. `now_ms`: a monotonic clock.
 
     StartError if there is no PyJWT, or a file has no keys.
     """
@@ -95,7 +95,7 @@ class JwksKeys:
         self._read_ms: int | None = None
         self._tried_ms: int | None = None
         self._failures = 0
-        #: Resolved when the reading that is under way is over.
+        #: Resolved when the present reading has ended.
         self._reading: Deferred[None] | None = None
         try:
             import jwt  # noqa: F401
@@ -114,8 +114,8 @@ class JwksKeys:
             self._read()
 
     def key(self, key_id: str | None) -> Any | Deferred[Any]:
-        """The key with this id, or the only one where a token names none; None if there is none.
-        Deferred where the keys are read first."""
+        """The key with this id, or the only one if a token has no id; None if there is none. A
+        Deferred if the keys are read first."""
         found = self._find(key_id)
         now_ms = self._now_ms()
         if found is not None:

@@ -1,5 +1,4 @@
-"""Log lines about peers that misbehave: each problem of each peer once in a while, however often it
-comes."""
+"""Log lines about peers that misbehave: each problem of each peer once per interval."""
 
 from __future__ import annotations
 
@@ -11,26 +10,26 @@ from odradek_broker.platform.repeated_lines import RepeatedLines
 
 log = structlog.get_logger("odradek.peers")
 
-#: Lines a minute about all peers: there may be many of them, or one with many addresses.
+#: The most lines of all peers in a minute: there may be many peers, or one with many addresses.
 _LINES_MAX = 200
-#: Reasons that are remembered for as long as the broker runs; further ones come again after a
-#: while.
+#: The most reasons that are remembered as long as the broker runs; further ones are logged once per
+#: interval.
 _ONCE_MAX = 100
 
 
 class PeerLog:
-    """Tells what is wrong with peers. `now_s`: a clock that does not go back."""
+    """Logs problems of peers. `now_s`: a monotonic clock."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._lines = RepeatedLines(log, _LINES_MAX, now_s)
         self._once: set[tuple[str, str]] = set()
 
     def warn(self, event: str, peer: str, reason: str = "", *, listener: str = "") -> None:
-        """A warning, unless it was said lately."""
+        """Log a warning, unless it was logged recently."""
         self._say("warning", event, peer, reason, listener)
 
     def warn_once(self, event: str, peer: str, reason: str) -> None:
-        """A warning, unless it was said of any peer before."""
+        """Log a warning, unless it was logged of any peer before."""
         if (event, reason) in self._once:
             return
         if len(self._once) < _ONCE_MAX:
@@ -38,7 +37,7 @@ class PeerLog:
         self.warn(event, peer, reason)
 
     def tell(self, event: str, peer: str, reason: str = "", *, listener: str = "") -> None:
-        """The same for what is no fault."""
+        """Log something that is no fault of the peer, unless it was logged recently."""
         self._say("info", event, peer, reason, listener)
 
     def _say(self, level: str, event: str, peer: str, reason: str, listener: str) -> None:

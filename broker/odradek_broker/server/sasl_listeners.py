@@ -1,5 +1,5 @@
-"""The listeners with SASL: mechanisms and users of each, and the limits of clients that have not
-authenticated.
+"""The listeners with SASL: the mechanisms and users of each, and the limits of unauthenticated
+clients.
 
 Mechanisms and users come from the settings and from files (A-43, A-44). All listeners share the
 limits of an address (N-27): `UnauthenticatedConnections` counts connections without a user by
@@ -48,13 +48,13 @@ log = structlog.get_logger("odradek.sasl")
 
 _SECRET_BYTES = 32
 _NONCE_BYTES = 18
-#: Failures of an address that cost it nothing more, and within which time they count.
+#: The number of failures of an address without a further delay, and the time for which they count.
 _FREE_FAILURES = 5
 _FAILURES_MS = 60_000
-#: What the next one waits longer, and the longest such wait; it doubles.
+#: The first and the longest further delay; the delay doubles with each failure.
 _LONGER_MS = 200
 _LONGEST_MS = 10_000
-#: Addresses whose failures are remembered.
+#: The most addresses whose failures are kept.
 _ADDRESSES_MAX = 10_000
 
 #: Closes a connection.
@@ -69,15 +69,16 @@ class UnauthenticatedConnections:
         self._most_per_address = most_per_address
         self._most = most
         self._now_ms = now_ms
-        #: What closes each connection without a user, and its address; the oldest first.
+        #: The function that closes each unauthenticated connection, and its address; the oldest
+        #: first.
         self._there: dict[Close, str] = {}
         self._by_address: Counter[str] = Counter()
-        #: By address: how many failures, and when the last one was.
+        #: By address: the number of failures, and the time of the last one.
         self._failures: dict[str, tuple[int, int]] = {}
 
     def begin(self, host: str, close: Close) -> bool:
-        """Count a connection without a user; False if its address has too many. `ended` is told of
-        the others. If there are too many of all addresses, the oldest is closed."""
+        """Count a connection without a user; False if its address has too many. Otherwise `ended`
+        is to be called later. If there are too many of all addresses, the oldest is closed."""
         if self._by_address[host] >= self._most_per_address:
             return False
         if len(self._there) >= self._most:
@@ -89,7 +90,8 @@ class UnauthenticatedConnections:
         return True
 
     def ended(self, close: Close) -> None:
-        """Count the end of a connection without a user: it has one, or is closed."""
+        """Count the end of a connection without a user: the client has authenticated, or the
+        connection is closed."""
         host = self._there.pop(close, None)
         if host is None:
             return
@@ -98,7 +100,7 @@ class UnauthenticatedConnections:
             del self._by_address[host]
 
     def failed(self, host: str, delay_ms: int) -> int:
-        """Count a failure; how long its answer has to wait."""
+        """Count a failure; returns the delay of its answer, in ms."""
         now_ms = self._now_ms()
         times, last_ms = self._failures.pop(host, (0, now_ms))
         times = times + 1 if now_ms - last_ms < _FAILURES_MS else 1
@@ -125,15 +127,15 @@ class SaslListener:
         metrics: BrokerMetrics,
     ) -> None:
         self.name = settings.name
-        #: What clients need as their security.protocol.
+        #: The security.protocol of clients.
         self.protocol = next(
             each.protocol for each in config.broker_listeners if each.name == self.name
         )
         self.mechanisms = mechanisms
         self._unauthenticated = unauthenticated
-        #: The largest frame before a client is known.
+        #: The largest frame before authentication.
         self.receive_bytes_max = config.sasl_server_max_receive_size
-        #: How long that may take.
+        #: The longest duration of an authentication.
         self.timeout_s = config.sasl_authentication_timeout_ms / 1000
         self._max_reauth_ms = settings.max_reauth_ms
         self._delay_ms = config.connection_failed_authentication_delay_ms
@@ -142,12 +144,12 @@ class SaslListener:
         self._metrics = metrics
 
     def now_ms(self) -> int:
-        """By the steady clock."""
+        """The time by the monotonic clock."""
         return int(self._clock.monotonic_ms())
 
     def session_lifetime_ms(self, mechanism: str, expires_at_ms: int | None) -> int | None:
-        """The duration of a session that begins now, in ms; None for ever (N-28). `expires_at_ms`:
-        the wall time at which its credentials expire, if they do."""
+        """The duration of a session that begins now, in ms; None: unlimited (N-28).
+        `expires_at_ms`: the wall time at which its credentials expire, if they do."""
         most_ms = self._max_reauth_ms[mechanism]
         found = [most_ms] if most_ms > 0 else []
         if expires_at_ms is not None:
@@ -159,14 +161,15 @@ class SaslListener:
         self._metrics.authenticated(self.name, mechanism, again=again)
 
     def failed(self, host: str, mechanism: str, reason: str, *, again: bool) -> int:
-        """Count and tell one that failed; how long its answer has to wait, in ms."""
+        """Count and log a failed authentication; returns the delay of its answer, in ms."""
         self._metrics.authentication_failed(self.name, mechanism, again=again)
         self._peer_log.warn("refused an authentication", host, reason, listener=self.name)
         return self._unauthenticated.failed(host, self._delay_ms)
 
     def begin(self, host: str, close: Close) -> bool:
         """Count a connection without a user; False if its address has too many. `close` closes the
-        connection if there are too many later; call `ended` when it has a user or is gone."""
+        connection if there are too many later; `ended` is to be called when the client has
+        authenticated or the connection is closed."""
         if self._unauthenticated.begin(host, close):
             return True
         self._peer_log.warn(
@@ -178,11 +181,12 @@ class SaslListener:
         return False
 
     def ended(self, close: Close) -> None:
-        """Count the end of a connection that had begun: it has a user, or is closed."""
+        """Count the end of an unauthenticated connection: the client has authenticated, or the
+        connection is closed."""
         self._unauthenticated.ended(close)
 
     def late(self, host: str) -> None:
-        """A client took too long."""
+        """Log an authentication that took too long."""
         self._metrics.authentication_failed(self.name, "", again=False)
         self._peer_log.tell(
             "closed a connection",
@@ -192,18 +196,18 @@ class SaslListener:
         )
 
     def expired(self) -> None:
-        """Count a connection whose session was over."""
+        """Count a connection whose session has expired."""
         self._metrics.sessions_expired_total += 1
 
 
 def random_bytes(randomness: Randomness, count: int) -> bytes:
-    """So many of them."""
+    """A number of random bytes."""
     return randomness.below(1 << 8 * count).to_bytes(count, "big")
 
 
 class UsersFile:
-    """The file of a listener's users of PLAIN, read again when it changes. StartError if it cannot
-    be used."""
+    """The file of a listener's users of PLAIN, read again when it changes. StartError if it is not
+    valid."""
 
     def __init__(self, listener: str, path: str, users: PlainUsers) -> None:
         self._listener = listener
@@ -216,7 +220,7 @@ class UsersFile:
             raise StartError(f"sasl.plain.users.file {path}: {problem}") from None
 
     def refresh(self) -> None:
-        """Use what the file has now, if that can be used."""
+        """Use the present content of the file, if it is valid."""
         found = files.fingerprint((self._path,))
         if found == self._seen:
             return
@@ -241,7 +245,8 @@ class UsersFile:
 
 
 class SaslListeners:
-    """All of them, by name. `hashing` and `fetching`: threads beside the loop. StartError."""
+    """All listeners with SASL, by name. `hashing` and `fetching`: threads for these tasks. Raises
+    StartError."""
 
     def __init__(
         self,
@@ -282,7 +287,7 @@ class SaslListeners:
         return self._listeners.get(name)
 
     def refresh(self) -> None:
-        """Use files that have changed."""
+        """Use the files that have changed."""
         for each in self._files:
             each.refresh()
 

@@ -62,15 +62,15 @@ log = structlog.get_logger("odradek.server")
 
 OnTesting = Callable[["FaultControl", tuple[str, int] | None], None]
 
-#: How long a stopping broker waits for connections to take their last responses.
+#: The time for which a stopping broker waits for connections to take their last responses.
 _DRAIN_S = 3.0
 _IDLE_CHECK_S = 30.0
 _HOUSEKEEPING_S = 1.0
 _RECOVERY_POINTS_S = 60.0
-#: Among the listeners with TLS; no listener has this name.
+#: The name of the HTTP endpoint among the listeners with TLS; no listener has it.
 _HTTP_LISTEN = "http.listen"
-#: Log lines about problems at the start, and of one round of housekeeping: on a full disk every
-#: partition has the same one.
+#: The most log lines about problems at the start, and of one round of maintenance: on a full disk
+#: every partition has the same problem.
 _PROBLEMS_LOGGED_MAX = 10
 
 
@@ -84,11 +84,11 @@ async def serve(
 ) -> None:
     """Serve until a signal or cancellation; then drain and stop. StartError if it cannot start.
 
-    `reopen_log`: opens the log file again, at SIGHUP; None where the log goes to stderr.
+    `reopen_log`: reopens the log file, at SIGHUP; None if the log goes to stderr.
 
-    The only way to a broker that kills itself: ODRADEK_FAULT_POINT (`fault_points.py`). With
-    `on_testing` it takes orders for faults (`fault_control.py`), and calls it before `on_ready`
-    with what takes them and with the bound address of its HTTP endpoint, None if it has none.
+    A broker kills itself only because of ODRADEK_FAULT_POINT (`fault_points.py`). With `on_testing`
+    the broker takes orders for faults; `on_testing` is called before `on_ready` with the
+    `FaultControl` and the bound address of the HTTP endpoint, or None.
     """
     try:
         injection = injection_from_environment(os.environ)
@@ -96,7 +96,7 @@ async def serve(
         raise StartError(str(error)) from error
     rules = None
     if on_testing is not None:
-        # Few brokers are under test, and all must start fast.
+        # Imported here, because few brokers are under test, and all must start fast.
         from odradek_broker.faults.rules import Rules
 
         rules = Rules()
@@ -121,7 +121,7 @@ async def serve(
 
 
 class Server:
-    """A broker in service. `start` and `stop` are called once each."""
+    """A running broker. `start` and `stop` are called once each."""
 
     def __init__(
         self, config: BrokerConfig, host: Host | None = None, ordered: Rules | None = None
@@ -130,15 +130,16 @@ class Server:
         faults of a broker under test; None for every other broker."""
         self.config = config
         self._ordered = ordered
-        #: Takes orders for faults; None unless the broker is under test, or before the start.
+        #: Takes orders for faults; None before the start, and in a broker that is not under test.
         self.faults: FaultControl | None = None
-        #: Where the HTTP endpoint listens, once it does.
+        #: The address of the HTTP endpoint, once it listens.
         self.http_address: tuple[str, int] | None = None
         self._host = host or RealHost()
         self.metrics = BrokerMetrics(self._host.now_us)
         self.node: Node
-        #: In the order in which they came: what a stop does to them has one order.
-        #: The address of each that counts against the limits of its address; "" of the others.
+        #: The open sessions, in the order in which they came, so that a stop handles them in a
+        #: fixed order. The address of a session that counts against the limits of its address; ""
+        #: for other sessions.
         self._sessions: dict[Session, str] = {}
         #: The receive buffer of all connections; see `FrameReceiver`.
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -146,11 +147,11 @@ class Server:
         self._next_connection_id = 0
         clock = self._host.clock
         self._peer_log = PeerLog(lambda: clock.monotonic_ms() / 1000)
-        #: By listener.
+        #: TLS by listener.
         self._tls: dict[str, TlsListener] = {}
-        #: None where no listener has SASL.
+        #: None if no listener has SASL.
         self._sasl: SaslListeners | None = None
-        #: Threads of it.
+        #: The threads of SASL.
         self._beside: list[Background] = []
         #: (host, port) as bound, by listener.
         self.addresses: dict[str, tuple[str, int]] = {}
@@ -158,14 +159,15 @@ class Server:
         self._tasks: list[asyncio.Task[None]] = []
         self._writing: asyncio.Future[None] | None = None
         self._stopping = False
-        #: Set when the broker is to stop; `failure` says why if nobody asked for it.
+        #: Set when the broker is to stop; `failure` is the reason if nobody requested it.
         self.ended = asyncio.Event()
         self.failure = ""
 
     async def start(self) -> tuple[str, int]:
-        """Open the data directory, recover, listen; the address that the first listener has bound.
+        """Open the data directory, recover, listen; returns the bound address of the first
+        listener.
 
-        StartError, DataDirectoryError. Nothing accepts connections before recovery is over.
+        Raises StartError, DataDirectoryError. No connection is accepted before recovery has ended.
         """
         loop = asyncio.get_running_loop()
         config = self.config
@@ -254,7 +256,7 @@ class Server:
         return host, port
 
     def _bind(self) -> dict[str, Listener]:
-        """Take all addresses, or none. StartError."""
+        """Bind all addresses, or none. Raises StartError."""
         bound: dict[str, Listener] = {}
         try:
             for each in self.config.broker_listeners:
@@ -266,7 +268,7 @@ class Server:
         return bound
 
     async def _make_first_users(self) -> None:
-        """Create the SCRAM users that the settings name and that have no password yet.
+        """Create the SCRAM users of the settings that have no credentials yet. Raises
         StartError."""
         texts = self.config.sasl_scram_initial_users
         present = self.node.metadata.scram_credentials
@@ -278,14 +280,14 @@ class Server:
             log.info("made users of SCRAM", users=names)
 
     def _open_sasl(self, loop: asyncio.AbstractEventLoop) -> SaslListeners | None:
-        """StartError."""
+        """Open the listeners with SASL. Raises StartError."""
         if not any(each.protocol.is_sasl for each in self.config.broker_listeners):
             return None
-        # Brokers without SASL start faster.
+        # Imported here, because brokers without SASL start faster.
         from odradek_broker.server.sasl_listeners import SaslListeners
 
         host = self._host
-        # One thread for each, so that neither waits for the other.
+        # One thread each, so that neither waits for the other.
         hashing, fetching = host.background(loop), host.background(loop)
         self._beside += [hashing, fetching]
         return SaslListeners(
@@ -366,7 +368,8 @@ class Server:
             raise
 
     def _log_disk_problems(self, directory: LogDirectory) -> None:
-        """Log when writes begin to fail, when they work again, and partitions that go offline."""
+        """Log when writes begin to fail and when they work again, and partitions that go
+        offline."""
         disk = directory.disk
         disk.on_failing = lambda problem: log.error(
             "the data directory takes no writes: producers are refused until it does",
@@ -392,7 +395,7 @@ class Server:
         )
 
     def _log_cleanings(self, cleaner: LogCleaner) -> None:
-        """Log what was compacted, and what could not be."""
+        """Log compactions, and their failures."""
         cleaner.on_cleaned = lambda cleaned: log.info("compacted a log", **asdict(cleaned))
         cleaner.on_problem = lambda name, problem: log.error(
             "compaction met a problem", partition=name, problem=problem
@@ -438,7 +441,7 @@ class Server:
         self.ended.set()
 
     def _advertised(self) -> dict[str, tuple[str, int]]:
-        """The addresses that clients are given (N-12): as configured, or the bound ones."""
+        """The addresses for clients (N-12): as configured, or the bound ones."""
         configured = self.config.advertised_addresses
         told = {}
         for name, (bound_host, bound_port) in self.addresses.items():
@@ -494,8 +497,7 @@ class Server:
         self.metrics.connections.set(len(self._sessions))
 
     def _close_excess(self) -> None:
-        """After the limit was lowered: close the connections that were silent for longest
-        (Q-11)."""
+        """After the limit was lowered, close the connections that were idle for longest (Q-11)."""
         closed: list[Session] = []
         for name, excess in self._acceptors.excess():
             there = [
@@ -504,7 +506,7 @@ class Server:
                 if name in ("", each.listener) and each not in closed
             ]
             silent = sorted(there, key=lambda session: session.last_active)
-            # Those of single listeners come first, and count for all.
+            # The excess of single listeners comes first, and counts for the total.
             closed += silent[: excess if name else max(excess - len(closed), 0)]
         for session in closed:
             session.abort()
@@ -531,12 +533,12 @@ class Server:
             thread.refuse()
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        # No thread may be at work in the directory when it is opened again.
+        # No thread may use the directory when it is opened again.
         self._run_in_background.refuse()
         self.node.logs.stop_background()
         await self._host.in_thread(self._run_in_background.wait)
         self.node.logs.stop_journals()
-        # All at once, where closing the logs would sync them one after another.
+        # All at once: closing the logs would sync them one after another.
         for partition_log in self.node.logs:
             self._commit.request(partition_log.durability)
         await self._commit.drain()
@@ -562,7 +564,7 @@ class Server:
     async def _repeat(
         self, every_s: float, what: str, step: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        """Repeat a step for ever. Errors are logged, since the end of a task would go unnoticed."""
+        """Repeat a step for ever. Errors are logged, since the end of a task would be unnoticed."""
         while True:
             await asyncio.sleep(every_s)
             try:
@@ -579,8 +581,8 @@ class Server:
             session.close_if_idle(idle_s)
 
     async def _maintain(self) -> None:
-        """Retention, deleted files, expired producers, at the pace the node decides; limits of
-        connections that have changed."""
+        """Carry out retention, deletion of files, expiration of producers, as the node decides; and
+        apply changed limits of connections."""
         for tls in self._tls.values():
             tls.refresh(self.node.metadata.config)
         if self._sasl is not None:
@@ -600,7 +602,7 @@ class Server:
             log.error("housekeeping met more problems", problems=len(report.problems))
 
     async def _keep_recovery_points(self) -> None:
-        """Write the recovery points, so that a start after a crash scans little (L-30)."""
+        """Write the recovery points, so that a start after a crash has little to scan (L-30)."""
         for directory in self.node.logs.directories:
             if directory.failure:
                 continue

@@ -44,7 +44,7 @@ _HANG_UP_S = 5.0
 #: Bytes of requests and responses of one connection, besides those of Produce and Fetch, after
 #: which others get their turn.
 _TURN_BYTES = 256 * 1024
-#: The weight of a request beside its bytes.
+#: The bytes that a request counts besides its own.
 _REQUEST_BYTES = 128
 #: Responses are collected up to this many bytes before they are sent.
 _SEND_BYTES = 64 * 1024

@@ -10,11 +10,11 @@ from __future__ import annotations
 from itertools import islice
 from typing import Protocol
 
-#: Requests up to this size are read to their end at any time.
+#: The size up to which requests are always read to their end.
 _SMALL_BYTES = 64 * 1024
-#: The part of the memory that peers may hold who have not authenticated.
+#: The part of the memory for unauthenticated peers: one in so many.
 _UNAUTHENTICATED_SHARE = 8
-#: So many connections are read on at a time, which then may be too much again.
+#: The number of connections that are read again at a time, which may exceed the limit again.
 _READ_ON_MAX = 16
 #: How long a request may take to arrive while others wait for its memory.
 ARRIVAL_S = 60.0
@@ -52,15 +52,17 @@ class SessionLimits:
         self.in_flight_max = in_flight_max
         self.in_flight_bytes_max = in_flight_bytes_max
         self.total_bytes_max = total_bytes_max
-        #: Bytes of requests in flight and of responses not taken yet, of all connections.
+        #: Bytes of requests in flight and of responses that the peer has not read, of all
+        #: connections.
         self.bytes_held = 0
-        #: Bytes of requests that are not whole, of all connections.
+        #: Bytes of unfinished requests, of all connections.
         self.unfinished_bytes = 0
-        #: By connection, in the order in which they began.
+        #: The bytes by connection, in the order in which the requests began.
         self._unfinished: dict[Receiving, int] = {}
-        #: Connections that are not read on.
+        #: The connections that are not read for lack of memory.
         self._waiting: dict[Receiving, None] = {}
-        #: The one that began first, as the last look saw it, and since when.
+        #: The connection with the oldest unfinished request at the last call of `stalled`, and the
+        #: time since it is the oldest.
         self._first: Receiving | None = None
         self._first_since_s = 0.0
 
@@ -71,7 +73,7 @@ class SessionLimits:
 
     def arriving(self, receiving: Receiving, held_bytes: int, size_bytes: int) -> bool:
         """Note that a connection holds `held_bytes` of an unfinished request of `size_bytes`; 0 for
-        none. False if it must not be read on for now; `read_on` is called later."""
+        none. False if the connection must not be read; `read_on` is called later."""
         before = self._unfinished.get(receiving, 0)
         self.unfinished_bytes += held_bytes - before
         if not held_bytes:

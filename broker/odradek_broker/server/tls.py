@@ -1,9 +1,9 @@
-"""TLS at the listeners: contexts that follow their certificates, handshakes with limits, users by
+"""TLS at the listeners: contexts with the present certificates, limits of handshakes, users by
 certificate.
 
 A certificate that has changed, in its file or by IncrementalAlterConfigs, is used by the next
-handshake; one that cannot be used is told, and the old one stays (N-20). One that lacks the name
-that clients are told is told too (N-40).
+handshake; an invalid one is logged, and the old one stays in use (N-20). A certificate without the
+name that is advertised to clients is logged too (N-40).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from odradek_protocol.tls.settings import TlsError, TlsSettings
 
 log = structlog.get_logger("odradek.tls")
 
-#: A certificate may have thousands.
+#: The most names in a log line: a certificate may have thousands.
 _NAMES_SHOWN_MAX = 10
 
 
@@ -46,13 +46,13 @@ class TlsListener:
         self.name = name
         self._settings = config.tls_settings(name)
         self._files = files.fingerprint(self._settings.locations)
-        #: For the next handshake.
+        #: The context of the next handshake.
         self.context = server_context(self._settings)
-        #: How long a handshake may take.
+        #: The longest duration of a handshake.
         self.timeout_s = config.ssl_handshake_timeout_ms / 1000
         rules = config.listener_value(name, "ssl.principal.mapping.rules")
         self._rules = parse_rules(str(rules))
-        #: How many handshakes may be under way at a time.
+        #: The most handshakes under way at a time.
         self.most = config.max_ssl_handshakes
         self._most_per_ip = config.max_ssl_handshakes_per_ip
         self._handshakes = handshakes
@@ -63,7 +63,7 @@ class TlsListener:
     # --- The certificate ---
 
     def refresh(self, config: BrokerConfig) -> None:
-        """Use what the settings and the files have now, if that has changed."""
+        """Use changed settings and files."""
         settings = config.tls_settings(self.name)
         found = files.fingerprint(settings.locations)
         if settings == self._settings and found == self._files:
@@ -82,8 +82,7 @@ class TlsListener:
             self._check_name()
 
     def advertise(self, host: str) -> None:
-        """Note the name that clients are told to connect to; warn if the certificate does not have
-        it."""
+        """Note the name that is advertised to clients; warn if the certificate does not have it."""
         self._advertised_host = host
         self._check_name()
 
@@ -94,7 +93,7 @@ class TlsListener:
                 return
             found = names.certificate_names(self._settings)
         except TlsError:
-            # The file has changed since: the next look at it tells.
+            # The file has changed since; the next `refresh` reports its error.
             return
         if found is None:
             return
@@ -115,8 +114,8 @@ class TlsListener:
     # --- Handshakes ---
 
     def begin(self, host: str) -> bool:
-        """Count a handshake that begins; False if its address has too many. Call `ended` at its
-        end."""
+        """Count a handshake that begins; False if its address has too many. `ended` is to be called
+        at its end."""
         if self._handshakes[host] >= self._most_per_ip:
             self._peer_log.warn(
                 "refused a TLS connection",
@@ -130,7 +129,7 @@ class TlsListener:
         return True
 
     def ended(self, host: str, problem: BaseException | None) -> None:
-        """A handshake is over; `problem` if it failed."""
+        """Count the end of a handshake; `problem` if it failed."""
         self._handshakes[host] -= 1
         if self._handshakes[host] <= 0:
             del self._handshakes[host]
@@ -145,7 +144,7 @@ class TlsListener:
             reason = "its handshake was the oldest of too many unfinished ones (max.ssl.handshakes)"
         else:
             reason = problems.at_broker(problem)
-        # Who looks whether a port is open does no harm.
+        # A port scan is no problem.
         certain = problems.is_certain(problem) or isinstance(problem, TimeoutError | MadeRoom)
         say = self._peer_log.warn if certain else self._peer_log.tell
         say("refused a TLS connection", host, reason, listener=self.name)
@@ -196,7 +195,7 @@ def http_token(config: BrokerConfig) -> str:
 
 
 def check_changed(listeners: Mapping[str, TlsListener], config: BrokerConfig) -> None:
-    """See that changed settings can be used, before they are. ConfigError names the listener's
+    """Check that changed settings are valid, before they are used. ConfigError names the listener's
     keystore."""
     for listener in listeners.values():
         settings = config.tls_settings(listener.name)

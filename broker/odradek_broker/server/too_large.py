@@ -1,7 +1,7 @@
 """Refusals of requests whose answer would be larger than fetch.max.bytes (D11).
 
-Each of the names asked for is refused with INVALID_REQUEST, or the request as a whole where its
-answer has one code. Where there is no place for a code, the connection closes.
+Each requested name is refused with INVALID_REQUEST, or the request as a whole if its answer has one
+code. If the answer has no code, the connection is closed.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _CODE = ErrorCode.INVALID_REQUEST
 
 
 def refusal(api: Api, version: int, request: Message, text: str) -> Message:
-    """The answer that refuses one request; `text` says why, where there is a place for it.
+    """The answer that refuses one request; `text` is the reason, if the answer has a field for it.
 
-    CloseConnection, with the text, where the answer has no code.
+    Returns CloseConnection with the text if the answer has no code.
     """
     match request:
         case DescribeGroupsRequest():
