@@ -94,7 +94,7 @@ def test_a_directory_that_cannot_be_renamed_is_tried_again(world: NodeWorld) -> 
     world.files.fail(Failure("rename", code=errno.EACCES, path_part="t-0", for_ever=True))
     deleted = world.delete("t")
     world.flush()
-    assert deleted.done, "it is recorded: the rest is housekeeping"
+    assert deleted.done, "it is recorded: the rest is maintenance"
     assert world.files.exists("data/t-0/partition.metadata")
     assert not world.files.exists("data/t-1/partition.metadata")
     assert "deleted files" in world.maintain_later()[0]
@@ -109,7 +109,7 @@ def test_a_directory_that_cannot_be_renamed_is_tried_again(world: NodeWorld) -> 
     assert world.maintain_later() == []
 
 
-def test_one_failed_removal_does_not_stop_housekeeping(world: NodeWorld) -> None:
+def test_one_failed_removal_does_not_stop_maintenance(world: NodeWorld) -> None:
     world.create("a")
     world.create("b")
     world.flush()

@@ -27,7 +27,7 @@ def handle(
     (D11)."""
 
     def answer(groups: list[DescribedConsumerGroup]) -> ConsumerGroupDescribeResponse:
-        shown = [_shown(node, context, request, held) for held in groups]
+        shown = [_shown(node, context, request, described) for described in groups]
         return ConsumerGroupDescribeResponse(groups=shown)
 
     found = [_describe(node, context, name) for name in dict.fromkeys(request.group_ids)]
@@ -51,26 +51,26 @@ def _shown(
     node: GroupAndMetadataParts,
     context: RequestContext,
     request: ConsumerGroupDescribeRequest,
-    held: DescribedConsumerGroup,
+    described: DescribedConsumerGroup,
 ) -> DescribedConsumerGroup:
     """The group; a group with partitions that the client may not see is not shown at all, as in
     Kafka."""
-    if held.error_code:
-        return held
+    if described.error_code:
+        return described
     names = {
         part.topic_name
-        for member in held.members
+        for member in described.members
         for assignment in (member.assignment, member.target_assignment)
         for part in assignment.topic_partitions
     }
     if denied_topics(node.authorizer, context, Operation.DESCRIBE, names):
         return consumer_not_described(
-            held.group_id,
+            described.group_id,
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             "The described group uses topics that the client is not authorized to describe.",
         )
     if request.include_authorized_operations:
-        held.authorized_operations = authorized_operations(
-            node.authorizer, context, group(held.group_id)
+        described.authorized_operations = authorized_operations(
+            node.authorizer, context, group(described.group_id)
         )
-    return held
+    return described

@@ -289,7 +289,7 @@ def _answer(
 
 
 class _Rights:
-    """Rights by name, each asked for once."""
+    """The rights of the client by name, each checked once."""
 
     def __init__(self, may_describe: MayDescribe) -> None:
         self._may_describe = may_describe

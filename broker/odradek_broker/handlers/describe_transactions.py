@@ -43,18 +43,20 @@ def _describe(
     return node.transactions.describe(name).map(answer)
 
 
-def _state(node: TransactionParts, context: RequestContext, held: Transaction) -> TransactionState:
+def _state(
+    node: TransactionParts, context: RequestContext, transaction: Transaction
+) -> TransactionState:
     by_topic: dict[str, list[int]] = {}
-    for name, index in sorted(held.partitions):
+    for name, index in sorted(transaction.partitions):
         by_topic.setdefault(name, []).append(index)
     return TransactionState(
         error_code=ErrorCode.NONE,
-        transactional_id=held.transactional_id,
-        transaction_state=held.state.label,
-        transaction_timeout_ms=held.timeout_ms,
-        transaction_start_time_ms=held.start_ms,
-        producer_id=held.producer_id,
-        producer_epoch=held.epoch,
+        transactional_id=transaction.transactional_id,
+        transaction_state=transaction.state.label,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.epoch,
         topics=[
             TopicData(topic=name, partitions=indexes)
             for name, indexes in by_topic.items()

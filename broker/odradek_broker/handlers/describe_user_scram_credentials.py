@@ -40,10 +40,10 @@ def handle(
                 credential_infos=[
                     CredentialInfo(mechanism=mechanism.number, iterations=credential.iterations)
                     for mechanism, credential in sorted(
-                        held.items(), key=lambda each: each[0].number
+                        credentials.items(), key=lambda each: each[0].number
                     )
                 ],
             )
-            for result, held in describe_scram_credentials(node.metadata, users)
+            for result, credentials in describe_scram_credentials(node.metadata, users)
         ]
     )

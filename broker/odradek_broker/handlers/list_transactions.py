@@ -38,14 +38,17 @@ def handle(
     producer_ids = set(request.producer_id_filters)
     now_ms = node.clock.wall_ms()
 
-    def passes(held: Transaction) -> bool:
+    def passes(transaction: Transaction) -> bool:
         return (
-            (not request.state_filters or held.state in states)
-            and (not producer_ids or held.producer_id in producer_ids)
-            and (request.duration_filter < 0 or now_ms - held.start_ms > request.duration_filter)
-            and (pattern is None or pattern.matches(held.transactional_id))
+            (not request.state_filters or transaction.state in states)
+            and (not producer_ids or transaction.producer_id in producer_ids)
+            and (
+                request.duration_filter < 0
+                or now_ms - transaction.start_ms > request.duration_filter
+            )
+            and (pattern is None or pattern.matches(transaction.transactional_id))
             and node.authorizer.would_allow(
-                context, Operation.DESCRIBE, transactional_id(held.transactional_id)
+                context, Operation.DESCRIBE, transactional_id(transaction.transactional_id)
             )
         )
 
@@ -54,15 +57,17 @@ def handle(
         return ListTransactionsResponse(
             error_code=error,
             unknown_state_filters=unknown,
-            transaction_states=[_listed(held) for held in found if passes(held)],
+            transaction_states=[
+                _listed(transaction) for transaction in found if passes(transaction)
+            ],
         )
 
     return node.transactions.list_all().map(answer)
 
 
-def _listed(held: Transaction) -> Listed:
+def _listed(transaction: Transaction) -> Listed:
     return Listed(
-        transactional_id=held.transactional_id,
-        producer_id=held.producer_id,
-        transaction_state=held.state.label,
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        transaction_state=transaction.state.label,
     )

@@ -137,7 +137,7 @@ def _one_group(
         response = OffsetFetchResponse(error_code=found.error)
         topics = () if found.error is not ErrorCode.NONE else request.topics or ()
         names = [topic.name for topic in topics]
-        for name, held in _by_topic(names, parts).items():
+        for name, of_topic in _by_topic(names, parts).items():
             answers = [
                 OffsetFetchResponsePartition(
                     partition_index=part.partition,
@@ -146,7 +146,7 @@ def _one_group(
                     metadata=part.metadata,
                     error_code=part.error,
                 )
-                for part in held
+                for part in of_topic
             ]
             response.topics.append(OffsetFetchResponseTopic(name=name, partitions=answers))
         return response
@@ -182,7 +182,7 @@ def _group(
         response = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=found.error)
         if found.error is not ErrorCode.NONE:
             return response
-        for name, held in _by_topic(names, found.parts).items():
+        for name, of_topic in _by_topic(names, found.parts).items():
             topic_id = node.metadata.topic_id(name) if by_id else ZERO_UUID
             if by_id and topic_id == ZERO_UUID:
                 # The topic was deleted, so the answer cannot name it.
@@ -191,7 +191,7 @@ def _group(
                 OffsetFetchResponseTopics(
                     name="" if by_id else name,
                     topic_id=topic_id,
-                    partitions=[_position(part) for part in held],
+                    partitions=[_position(part) for part in of_topic],
                 )
             )
         response.topics += unknown

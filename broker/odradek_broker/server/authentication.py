@@ -110,7 +110,7 @@ class Authentication:
         self._known_by = ""
         self._exchange: Exchange
         self._failure: Refused | None = None
-        self._untold = False
+        self._ends_silently = False
         #: The time by the monotonic clock; None: never.
         self._expires_at_ms: int | None = None
         self._began_again_ms: int | None = None
@@ -161,7 +161,7 @@ class Authentication:
         if mechanism not in self._listener.mechanisms:
             self._fail(Refused("it wants a mechanism that is not enabled"))
             # Kafka sends no answer in a re-authentication.
-            self._untold = self.known
+            self._ends_silently = self.known
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM, enabled
         if self.known and mechanism != self._known_by:
             self._move(Event.HANDSHAKE_OTHER)
@@ -266,7 +266,7 @@ class Authentication:
         failure = self._failure
         if failure is None or isinstance(reply, CloseConnection):
             return reply
-        return self._failed(failure, None if self._untold else reply)
+        return self._failed(failure, None if self._ends_silently else reply)
 
     def _failed(self, failure: Refused, reply: EncodedReply) -> AuthenticationFailed:
         delay_ms = self._listener.failed(

@@ -98,8 +98,8 @@ class FaultControl:
         """Remove all rules, and close the connections whose answers were dropped."""
         self._rules.clear()
         dropped, self._dropped = self._dropped, {}
-        for held in dropped:
-            held.resolve(CloseConnection(f"{_TEXT} was cleared: its answer was dropped"))
+        for answered in dropped:
+            answered.resolve(CloseConnection(f"{_TEXT} was cleared: its answer was dropped"))
 
     # --- Requests ---
 
@@ -169,16 +169,16 @@ class FaultControl:
         """The answer to a request that was handled, after its fault."""
         if rule.action is Action.CUT:
             return CloseConnection(_TEXT)
-        held: Deferred[HandlerReply] = Deferred()
+        answered: Deferred[HandlerReply] = Deferred()
         if rule.action is Action.DELAY:
-            timer = self._node.scheduler.call_later(rule.delay_ms, lambda: held.resolve(answer))
-            held.on_abandon = timer.cancel
+            timer = self._node.scheduler.call_later(rule.delay_ms, lambda: answered.resolve(answer))
+            answered.on_abandon = timer.cancel
         elif len(self._dropped) >= DROPPED_MAX:
             return CloseConnection(_TEXT)
         else:
-            self._dropped[held] = None
-            held.on_abandon = lambda: self._dropped.pop(held, None)
-        return held
+            self._dropped[answered] = None
+            answered.on_abandon = lambda: self._dropped.pop(answered, None)
+        return answered
 
 
 class _Flow(Deferred[HandlerReply]):

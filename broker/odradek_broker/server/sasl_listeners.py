@@ -71,7 +71,7 @@ class UnauthenticatedConnections:
         self._now_ms = now_ms
         #: The function that closes each unauthenticated connection, and its address; the oldest
         #: first.
-        self._there: dict[Close, str] = {}
+        self._connections: dict[Close, str] = {}
         self._by_address: Counter[str] = Counter()
         #: By address: the number of failures, and the time of the last one.
         self._failures: dict[str, tuple[int, int]] = {}
@@ -81,18 +81,18 @@ class UnauthenticatedConnections:
         is to be called later. If there are too many of all addresses, the oldest is closed."""
         if self._by_address[host] >= self._most_per_address:
             return False
-        if len(self._there) >= self._most:
-            oldest = next(iter(self._there))
+        if len(self._connections) >= self._most:
+            oldest = next(iter(self._connections))
             self.ended(oldest)
             oldest()
-        self._there[close] = host
+        self._connections[close] = host
         self._by_address[host] += 1
         return True
 
     def ended(self, close: Close) -> None:
         """Count the end of a connection without a user: the client has authenticated, or the
         connection is closed."""
-        host = self._there.pop(close, None)
+        host = self._connections.pop(close, None)
         if host is None:
             return
         self._by_address[host] -= 1

@@ -65,7 +65,7 @@ OnTesting = Callable[["FaultControl", tuple[str, int] | None], None]
 #: The time for which a stopping broker waits for connections to take their last responses.
 _DRAIN_S = 3.0
 _IDLE_CHECK_S = 30.0
-_HOUSEKEEPING_S = 1.0
+_MAINTENANCE_S = 1.0
 _RECOVERY_POINTS_S = 60.0
 #: The name of the HTTP endpoint among the listeners with TLS; no listener has it.
 _HTTP_LISTEN = "http.listen"
@@ -237,7 +237,7 @@ class Server:
             loop.create_task(self._repeat(every_s, what, step))
             for every_s, what, step in (
                 (closing_s, "closing idle connections", self._close_idle),
-                (_HOUSEKEEPING_S, "housekeeping", self._maintain),
+                (_MAINTENANCE_S, "maintenance", self._maintain),
                 (_RECOVERY_POINTS_S, "writing the recovery points", self._keep_recovery_points),
             )
         ]
@@ -597,9 +597,9 @@ class Server:
         for name, count in report.deleted_segments.items():
             log.info("deleted old segments", partition=name, segments=count)
         for problem in report.problems[:_PROBLEMS_LOGGED_MAX]:
-            log.error("housekeeping met a problem", problem=problem)
+            log.error("maintenance met a problem", problem=problem)
         if len(report.problems) > _PROBLEMS_LOGGED_MAX:
-            log.error("housekeeping met more problems", problems=len(report.problems))
+            log.error("maintenance met more problems", problems=len(report.problems))
 
     async def _keep_recovery_points(self) -> None:
         """Write the recovery points, so that a start after a crash has little to scan (L-30)."""

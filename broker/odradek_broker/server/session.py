@@ -238,9 +238,9 @@ class Session(asyncio.BufferedProtocol):
         except FrameTooLarge as error:
             self._hang_up(str(error))
             return
-        held_bytes, size_bytes = self._receiver.unfinished
-        if held_bytes != self._unfinished_bytes:
-            self._count_unfinished(held_bytes, size_bytes)
+        unfinished_bytes, size_bytes = self._receiver.unfinished
+        if unfinished_bytes != self._unfinished_bytes:
+            self._count_unfinished(unfinished_bytes, size_bytes)
         if frames:
             self._backlog.extend(frames)
             self._work()
@@ -492,9 +492,9 @@ class Session(asyncio.BufferedProtocol):
         if not size_bytes:
             self._limits.released()
 
-    def _count_unfinished(self, held_bytes: int, size_bytes: int) -> None:
-        self._unfinished_bytes = held_bytes
-        fits = self._limits.arriving(self, held_bytes, size_bytes)
+    def _count_unfinished(self, unfinished_bytes: int, size_bytes: int) -> None:
+        self._unfinished_bytes = unfinished_bytes
+        fits = self._limits.arriving(self, unfinished_bytes, size_bytes)
         if fits and not self._pauses:
             return
         if fits is (Pause.NO_MEMORY in self._pauses):

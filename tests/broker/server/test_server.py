@@ -48,7 +48,7 @@ async def test_what_the_broker_does_by_itself_goes_on_after_any_error(
         monkeypatch.setattr(type(session), "close_if_idle", lambda *_: idle())
         await until(lambda: min(points.calls, maintenance.calls, idle.calls) > 5)
     said = [line["event"] for line in lines if line["log_level"] == "error"]
-    for what in ("writing the recovery points", "housekeeping", "closing idle connections"):
+    for what in ("writing the recovery points", "maintenance", "closing idle connections"):
         assert said.count(f"{what} failed") == 3
     assert all(line["exc_info"] for line in lines if line["log_level"] == "error")
 
