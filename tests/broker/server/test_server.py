@@ -32,7 +32,7 @@ async def test_what_the_broker_does_by_itself_goes_on_after_any_error(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each failure is a line in the log, and the next step comes in its time."""
-    for name in ("_IDLE_CHECK_S", "_HOUSEKEEPING_S", "_RECOVERY_POINTS_S"):
+    for name in ("_IDLE_CHECK_S", "_MAINTENANCE_S", "_RECOVERY_POINTS_S"):
         monkeypatch.setattr(server, name, 0.001)
     broker = await start_broker()
     client = await broker.client()

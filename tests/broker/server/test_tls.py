@@ -348,7 +348,7 @@ async def test_n23_bad_peers_do_not_flood_the_log(start_broker: StartBroker) -> 
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_HOUSEKEEPING_S", 0.01)
+    monkeypatch.setattr(server, "_MAINTENANCE_S", 0.01)
 
 
 async def test_n20_a_new_file_is_used_and_a_bad_one_is_not(
