@@ -1,4 +1,4 @@
-"""Partitions and offsets in the forms that the consumer's methods take them."""
+"""Partitions and offsets in the forms that the methods of the consumer accept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Offset = OffsetAndMetadata | int
 
 
 def as_partition(given: Partition) -> TopicPartition:
-    """TypeError for what names no partition."""
+    """The partition that an argument names. TypeError for any other argument."""
     try:
         topic, number = given
     except (TypeError, ValueError):
@@ -24,7 +24,7 @@ def as_partition(given: Partition) -> TopicPartition:
 
 
 def as_offset(given: Offset) -> OffsetAndMetadata:
-    """TypeError for what is no offset."""
+    """The offset in an argument. TypeError for any other argument."""
     at = OffsetAndMetadata(given) if isinstance(given, int) else given
     if not isinstance(at, OffsetAndMetadata):
         raise TypeError(f"an offset is a number or an OffsetAndMetadata, not {given!r}")
@@ -34,7 +34,8 @@ def as_offset(given: Offset) -> OffsetAndMetadata:
 def as_offsets(
     offsets: Mapping[Partition, Offset] | None,
 ) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    """Errors as `as_partition` and `as_offset`; None stays None."""
+    """The offsets by partition, with the errors of `as_partition` and `as_offset`; None stays
+    None."""
     if offsets is None:
         return None
     return {as_partition(partition): as_offset(at) for partition, at in offsets.items()}

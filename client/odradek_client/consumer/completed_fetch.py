@@ -1,7 +1,7 @@
-"""CompletedFetch: the answer of one fetch for one partition, handed out piece by piece.
+"""CompletedFetch: the answer to one fetch for one partition, from which records are taken in parts.
 
-Batches are decoded one at a time, when their turn comes: what is dropped before (a seek, a
-rebalance) costs nothing, and a partition's share of memory stays what the broker sent.
+Batches are decoded one at a time, when their records are taken: data that is dropped before (by a
+seek, a rebalance) costs nothing, and the memory of a partition is limited to what the broker sent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _KINDS = (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
 
 @dataclass(frozen=True, slots=True)
 class DecodeSettings:
-    """The settings for decoding batches. `key`, `value`: deserializers, not called for null."""
+    """The settings for decoding batches. `key`, `value`: the deserializers, which are not called
+    for null."""
 
     check_crcs: bool = True
     read_committed: bool = False
@@ -46,7 +47,7 @@ class DecodeSettings:
 
 
 class Rows(Protocol):
-    """A collector of records that makes no object for each record, such as `ArrowRows`."""
+    """A collector of records without an object for each record, such as `ArrowRows`."""
 
     @property
     def count(self) -> int: ...
@@ -67,8 +68,8 @@ class Rows(Protocol):
 class CompletedFetch:
     """Buffered data of one partition.
 
-    `next_offset` is where it stands: if the subscription's position is another, this is stale and
-    must be dropped (K-11). `take` hands out records and moves it on.
+    `next_offset`: the offset of the next record. If the subscription's position differs, the data
+    is stale and must be dropped (K-11). `take` returns records and advances the offset.
     """
 
     __slots__ = (
@@ -97,15 +98,15 @@ class CompletedFetch:
     ) -> None:
         self.partition = partition
         self.next_offset = fetch_offset
-        #: Of the batch that was opened last.
+        #: The leader epoch of the last decoded batch.
         self.leader_epoch = -1
-        #: The batch at hand, decoded, and how many of it were handed out.
+        #: The records of the decoded batch, and the number of those that were taken.
         self.records: list[ConsumerRecord] = []
         self.cursor = 0
         self._batch_next_offset = fetch_offset
         self._data = memoryview(data)
         self._at = self._batch_at = 0
-        # Of the batch at `_at`, if a part of it was poured out as Arrow rows.
+        # The number of records of the batch at `_at` that were taken as Arrow rows.
         self._body: bytes | None = None
         self._settings = settings
         self._aborted = AbortedBatches(aborted)
@@ -113,7 +114,7 @@ class CompletedFetch:
 
     @property
     def exhausted(self) -> bool:
-        """Nothing more to take: neither of the batch at hand nor a complete one behind it
+        """True if nothing is left: no record of the decoded batch, and no complete batch behind it
         (R-14)."""
         if self.cursor < len(self.records) or self._failure is not None:
             return False
@@ -121,14 +122,14 @@ class CompletedFetch:
         if left_bytes < LOG_OVERHEAD_BYTES:
             return True
         (length,) = _INT32.unpack_from(self._data, self._at + LENGTH_AT)
-        # A damaged length is for `take` to complain of.
+        # `take` reports a damaged length.
         return bool(length + LOG_OVERHEAD_BYTES > left_bytes)
 
     def take(self, limit: int) -> list[ConsumerRecord]:
-        """Up to `limit` records from `next_offset` on; fewer only at the end.
+        """Take up to `limit` records from `next_offset` on; fewer only at the end.
 
-        Raises DeserializationFailed, CorruptRecord or OversizedRecord only if there is nothing
-        to return before it; `next_offset` then stays at what could not be read.
+        Raises DeserializationFailed, CorruptRecord or OversizedRecord only if there is no record to
+        return before it; `next_offset` then stays at the unreadable record.
         """
         taken: list[ConsumerRecord] = []
         while (room := limit - len(taken)) > 0:
@@ -152,13 +153,13 @@ class CompletedFetch:
         return taken
 
     def take_rows(self, rows: Rows, limit: int) -> int:
-        """Move up to `limit` records into `rows` as they were written, without calling
+        """Take up to `limit` records into `rows` as they were written, without calling
         deserializers.
 
         Returns their number: fewer than `limit` at the end of the fetch, or when `rows` is full.
         """
         if self.cursor < len(self.records) or self._failure is not None:
-            # What `take` left of the batch at hand: decode it again.
+            # The rest of the decoded batch, of which `take` took a part: decode it again.
             self._at = self._batch_at
             self.records, self.cursor, self._failure = [], 0, None
         before = rows.count
@@ -175,8 +176,8 @@ class CompletedFetch:
         return rows.count - before
 
     def take_one(self) -> ConsumerRecord | None:
-        """The next record of the decoded batch, None if there is none; cheaper than `take` for a
-        single one."""
+        """Take the next record of the decoded batch, None if there is none; cheaper than `take` for
+        a single record."""
         cursor = self.cursor
         if cursor >= len(self.records):
             return None
@@ -186,8 +187,8 @@ class CompletedFetch:
         return record
 
     def _advance(self) -> None:
-        """Move `next_offset` behind the last record handed out; if that was the batch's last,
-        behind the batch, gaps and all."""
+        """Move `next_offset` behind the last taken record; at the end of the batch, behind the
+        batch and its gaps."""
         if self.cursor < len(self.records):
             self.next_offset = self.records[self.cursor - 1].offset + 1
         elif self._failure is None:
@@ -196,7 +197,7 @@ class CompletedFetch:
             self.next_offset = self._failure.offset
 
     def _next_batch(self, open_batch: Callable[[BatchHeader], bool]) -> bool:
-        """Go on to a batch with records to hand out. False if the data is at its end."""
+        """Decode the next batch with records for the application. False at the end of the data."""
         if self._failure is not None:
             self.next_offset = self._failure.offset
             raise self._failure.again()
@@ -212,7 +213,8 @@ class CompletedFetch:
                     raise OversizedRecord(
                         self.partition, self.next_offset, truncated.needed_bytes
                     ) from truncated
-                # Whatever length it claims: what is cut is left to the next fetch (R-14).
+                # Whatever length the header has: an incomplete batch is left to the next fetch
+                # (R-14).
                 self._at = len(self._data)
                 return False
             except (BatchError, ControlMarkerError) as error:
@@ -231,7 +233,7 @@ class CompletedFetch:
         return False
 
     def _span(self, header: BatchHeader | None) -> tuple[int, int] | None:
-        """First and last offset of a batch that cannot be read, if its header makes sense."""
+        """The first and the last offset of an unreadable batch, if its header makes sense."""
         if header is None or header.last_offset < max(self.next_offset, header.base_offset):
             return None
         return header.base_offset, header.last_offset
@@ -247,8 +249,8 @@ class CompletedFetch:
         return read_body(self._data, self._at, header) if body is None else body
 
     def _add_rows(self, rows: Rows, limit: int, header: BatchHeader) -> bool:
-        """The batch's records into `rows`. False if it has nothing for the application; `_body` is
-        kept if something was left."""
+        """Add the batch's records to `rows`. False if it has none for the application; `_body` is
+        kept if some are left."""
         body = self._read_body(header)
         before, first = rows.count, self.next_offset
         left = rows.add(*self.partition, header, body, first=first, limit=limit)
@@ -258,12 +260,12 @@ class CompletedFetch:
             self.next_offset = header.next_offset
         else:
             self._body = body
-            # A broker whose offsets do not ascend must not have us stand still.
+            # If a broker sends offsets that do not ascend, the position must advance nevertheless.
             self.next_offset = max(left, first + 1)
         return True
 
     def _decode(self, header: BatchHeader) -> bool:
-        """Decode a batch into `records`. False if it has nothing for the application."""
+        """Decode a batch into `records`. False if it has none for the application."""
         columns = body_columns(self._read_body(header), header)
         skip = _before(columns.offsets, self.next_offset)
         if skip == len(columns.offsets):
@@ -288,7 +290,7 @@ class CompletedFetch:
             keys = self._deserialized(columns, columns.keys, self._settings.key, "key")
         if self._settings.value is not None:
             values = self._deserialized(columns, columns.values, self._settings.value, "value")
-        # Rows and records are made without a bytecode in between: this is the hot loop.
+        # Records are made without a bytecode in between, because this is the hot loop.
         rows = zip(
             repeat(self.partition.topic),
             repeat(self.partition.partition),
@@ -310,8 +312,8 @@ class CompletedFetch:
         deserialize: Deserializer,
         what: str,
     ) -> list[Any]:
-        """The column up to the first record that fails, which ends the batch and is raised when its
-        turn comes (K-15)."""
+        """The column up to the first record that fails, which ends the batch; its error is raised
+        when the record would be taken (K-15)."""
         out: list[Any] = []
         try:
             for data in column:
@@ -324,7 +326,7 @@ class CompletedFetch:
 
 
 def _before(offsets: Sequence[int], offset: int) -> int:
-    """The number of ascending offsets that lie before `offset`."""
+    """The number of ascending offsets that are below `offset`."""
     if not offsets or offsets[0] >= offset:
         return 0
     return sum(1 for each in offsets if each < offset)

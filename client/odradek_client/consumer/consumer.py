@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
     from odradek_client.config.keywords import ConsumerSettings
 
-#: How long single records may be handed out without a full poll pass in between.
+#: The longest time for which single records are returned without a full poll.
 _SKIP_POLL_MS = 20
-#: A loop over single records polls again and again, for so long each time.
+#: The timeout of each poll of a loop over single records, which polls again and again.
 _ITERATION_POLL_MS = 1_000
-#: The timeout of `poll_arrow`, if none is given, once partitions are assigned.
+#: The timeout of `poll_arrow`, if none is given, when partitions are assigned.
 _POLL_MS = 1_000
 
 log = logging.getLogger("odradek.client.consumer")
@@ -58,7 +58,7 @@ log = logging.getLogger("odradek.client.consumer")
 
 @short_cancellations()
 class Consumer:
-    """Reads records of topics, alone or sharing the partitions with a group.
+    """Reads records of topics, alone or as a member of a group that shares the partitions.
 
     ::
 
@@ -67,12 +67,12 @@ class Consumer:
                 ...
 
     Without `group_id` all partitions are read, and no offsets are kept. Settings are Kafka's, with
-    underscores: see `ConsumerConfig`. ConfigError for one that is wrong.
+    underscores: see `ConsumerConfig`. ConfigError for an invalid setting.
 
-    With `enable_auto_commit` (the default) asking for the next records says that the earlier ones
-    are done: each record is delivered at least once if it is processed before that (K-39).
+    With `enable_auto_commit` (the default) the next poll marks the earlier records as processed:
+    each record is delivered at least once if it is processed before that (K-39).
 
-    One task polls at a time; others wait for it. Everything else may be called meanwhile.
+    Only one task polls at a time; others wait for it. All other methods may be called meanwhile.
     """
 
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
@@ -119,7 +119,7 @@ class Consumer:
     # --- life -------------------------------------------------------------------------------------
 
     async def start(self, timeout_ms: float | None = None) -> None:
-        """Reach the cluster. `async with` does it.
+        """Connect to the cluster. `async with` does it.
 
         MetadataTimeout if no broker answers within `timeout_ms` (default_api_timeout_ms if None).
         """
@@ -130,8 +130,8 @@ class Consumer:
         self._loop.want_topics()
 
     async def close(self, timeout_ms: float = 30_000) -> None:
-        """Commit if that is automatic, tell the listener, leave the group, close the connections.
-        May be repeated.
+        """Commit if commits are automatic, call the listener, leave the group, close the
+        connections. May be called again.
 
         The listener may still commit. `timeout_ms` bounds each wait for commits. `async with` does
         it.
@@ -169,7 +169,8 @@ class Consumer:
         self._require_connected()
 
     def _require_connected(self) -> None:
-        """For what a listener may still do while the consumer is being closed."""
+        """IllegalState when the connections are closed; a listener may still use them while the
+        consumer is being closed."""
         if self._disconnected:
             raise Closed("this consumer was closed; make a new one")
         if not self._started:
@@ -184,10 +185,12 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics, or all that match `pattern` as a whole; replaces what was subscribed.
+        """Subscribe to these topics, or to all whose whole name matches `pattern`; replaces the
+        earlier subscription.
 
-        `listener` is told when a group moves partitions. IllegalState if partitions are assigned by
-        hand, or topics and a pattern would be mixed; `unsubscribe` first.
+        `listener` is called when the group moves partitions. IllegalState if partitions are
+        assigned manually, or if the subscription changes from topics to a pattern or back; call
+        `unsubscribe` first.
         """
         topics = [topics] if isinstance(topics, str) else list(topics)
         for topic in topics:
@@ -206,7 +209,8 @@ class Consumer:
         self._on_subscription_changed()
 
     def assign(self, partitions: Iterable[Partition]) -> None:
-        """Read exactly these partitions, which no group assigns; replaces what was assigned.
+        """Read exactly these partitions, without assignment by a group; replaces the earlier
+        assignment.
 
         IllegalState if topics are subscribed.
         """
@@ -220,24 +224,24 @@ class Consumer:
             self._loop.signal()
 
     async def unsubscribe(self) -> None:
-        """Read nothing; leaves the group, if in one."""
+        """End the subscription or assignment; leaves the group, if the consumer is in one."""
         if self._group is not None and self._started and not self._closed:
             await self._group.leave("the consumer unsubscribed", self.config.default_api_timeout_ms)
         self._subscription.unsubscribe()
         self._on_subscription_changed()
 
     def subscription(self) -> set[str]:
-        """The subscribed topics; with a pattern, those that fit it now."""
+        """The subscribed topics; with a pattern, those that match it at present."""
         return set(self._subscription.topics)
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read now."""
+        """The partitions that are being read."""
         return self._subscription.assigned()
 
     def metrics(self) -> dict[str, float]:
-        """Under the names of Kafka's client: `fetch-throttle-time-avg` and
-        `fetch-throttle-time-max`, how long quotas had this consumer wait, in milliseconds, over the
-        last minute; NaN without any answer."""
+        """Metrics with the names of Kafka's client: `fetch-throttle-time-avg` and
+        `fetch-throttle-time-max`, the time that quotas made this consumer wait, in milliseconds,
+        over the last minute; NaN without an answer."""
         return self._network.throttle_metrics("fetch")
 
     # --- records ----------------------------------------------------------------------------------
@@ -247,10 +251,10 @@ class Consumer:
     ) -> list[ConsumerRecord]:
         """The next records: at most `max_records` (max_poll_records if None).
 
-        Waits up to `timeout_ms` for the first; returns what there is then, perhaps nothing. Records
-        of one partition are in order. Joins the group, commits, and calls listeners as needed.
-        Raises what a listener raised, RecordError for records that cannot be handed out, NoOffset,
-        PositionOutOfRange, and what brokers refuse.
+        Waits up to `timeout_ms` for the first record; returns the available ones, perhaps none.
+        Records of one partition are in order. Joins the group, commits, and calls listeners as
+        needed. Raises the exception of a listener, RecordError for records that cannot be returned,
+        NoOffset, PositionOutOfRange, and refusals of brokers.
         """
         collected = await self.getmany(timeout_ms=timeout_ms, max_records=max_records)
         if len(collected) == 1:
@@ -260,8 +264,8 @@ class Consumer:
     async def getmany(
         self, *partitions: Partition, timeout_ms: float = 1_000, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Poll as `poll` does and return the records by partition; with `partitions`, only records
-        of these."""
+        """Poll like `poll` and return the records by partition; with `partitions`, only their
+        records."""
         self._require_open()
         limit = self._limit(max_records)
         only = frozenset(as_partition(each) for each in partitions)
@@ -277,15 +281,16 @@ class Consumer:
         include_headers: bool = False,
         columns: Collection[str] | None = None,
     ) -> pyarrow.RecordBatch:
-        """Poll as `poll` does, and return a `pyarrow.RecordBatch` in place of an object per record.
+        """Poll like `poll`, and return a `pyarrow.RecordBatch` instead of an object per record.
 
         Its rows are those of Spark's `kafka` format: key and value (binary; deserializers are not
         called), topic, partition, offset, timestamp (microseconds, UTC), timestampType, and with
-        `include_headers` also headers (null for a record without). `columns` names the ones that
-        are wanted; others cost nothing. Perhaps no rows; fewer than there are once they hold 256
-        MiB. Without `timeout_ms` it waits a second from the group's first assignment on, for which
-        it waits up to default_api_timeout_ms; with it, no longer than that. Errors as `poll`;
-        PyarrowMissing without the extra `arrow`, ValueError for an unknown column.
+        `include_headers` also headers (null for a record without). `columns`: the names of the
+        wanted ones; others cost nothing. The batch may be empty, and is limited to about 256 MiB.
+        Without `timeout_ms` the poll takes up to a second, and before that up to
+        default_api_timeout_ms for the group's first assignment; with it, no longer than that.
+        Errors as in `poll`; PyarrowMissing without the extra `arrow`, ValueError for an unknown
+        column.
         """
         self._require_open()
         rows = ArrowRows(chosen_columns(columns, include_headers))
@@ -299,7 +304,7 @@ class Consumer:
     async def poll_rows(
         self, rows: Rows, timeout_ms: float = 1_000, max_records: int | None = None
     ) -> None:
-        """Poll as `poll` does, and add whole batches to `rows` in place of returning records;
+        """Poll like `poll`, and add whole batches to `rows` instead of returning records;
         deserializers are not called."""
         self._require_open()
         limit = self._limit(max_records)
@@ -314,7 +319,7 @@ class Consumer:
         return max_records
 
     async def getone(self) -> ConsumerRecord:
-        """The next record, waiting as long as it takes. Errors as `poll`; Closed once closed."""
+        """The next record, without a time limit. Errors as in `poll`; Closed after `close`."""
         record = self._next_buffered()
         while record is None:
             self._require_open()
@@ -325,7 +330,8 @@ class Consumer:
         return record
 
     def _next_buffered(self) -> ConsumerRecord | None:
-        """Without a poll pass, if the last one was a moment ago and nothing has happened since."""
+        """The next record without a full poll, if the last poll was a moment ago and nothing has
+        changed since."""
         if self._closed or not self._started or self._polling.locked():
             return None
         if self._network.now_ms() >= self._skip_poll_until_ms:
@@ -333,11 +339,12 @@ class Consumer:
         return self._fetcher.take_one()
 
     def _take_buffered(self) -> ConsumerRecord | None:
-        """`_next_buffered` for the blocking consumer, which measures the time itself."""
+        """The next record like `_next_buffered`, for the blocking consumer, which measures the time
+        itself."""
         return None if self._skip_poll_until_ms == 0.0 else self._fetcher.take_one()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        """Records without end, as `getone` gives them; ends when the consumer is closed."""
+        """Records without end, as from `getone`; ends when the consumer is closed."""
         return self
 
     async def __anext__(self) -> ConsumerRecord:
@@ -361,20 +368,21 @@ class Consumer:
         *,
         timeout_ms: float | None = None,
     ) -> None:
-        """Keep positions for the group: `offsets` (the next to read, K-40), or all positions if
+        """Commit offsets to the group: `offsets` (the next to read, K-40), or all positions if
         None.
 
-        Raises CommitFailed if the group has given the partitions away, RebalanceInProgress if
-        polling will put it right, RequestTimedOut, IllegalState without a group_id.
+        Raises CommitFailed if the group has assigned the partitions to other members,
+        RebalanceInProgress if the next poll rejoins the group, RequestTimedOut, IllegalState
+        without a group_id.
         """
         self._require_connected()
         group = self._require_group("commit")
         await group.offsets.commit(as_offsets(offsets), self._timeout_ms(timeout_ms))
 
     def commit_soon(self, offsets: Mapping[Partition, Offset] | None = None) -> asyncio.Task[None]:
-        """Begin to commit what `commit` would now, and go on; the task ends as `commit` does. A
-        newer commit takes the place of one that still waits, for the partitions that both have;
-        `close` waits for the last ones."""
+        """Begin the same commit as `commit` in a task, which ends with its result. A newer commit
+        replaces one that still waits, for the partitions of both; `close` waits for the last
+        ones."""
         self._require_connected()
         group = self._require_group("commit_soon")
         task = group.offsets.commit_soon(as_offsets(offsets), self._timeout_ms(None))
@@ -398,24 +406,25 @@ class Consumer:
         """This consumer's identity in its group, for `Producer.send_offsets_to_transaction`
         (KIP-447).
 
-        Take it anew for every transaction. IllegalState without a group_id.
+        Call it again for every transaction. IllegalState without a group_id.
         """
         return self._require_group("group_metadata").metadata()
 
     @property
     def is_member(self) -> bool:
-        """True if this consumer is still in its group, as far as it can know: it has joined, has
-        not been dropped or replaced, has polled within max_poll_interval_ms, and has heard of the
+        """True if this consumer is still in its group, as far as it knows: it has joined, was not
+        removed or replaced, has polled within max_poll_interval_ms, and has got an answer of the
         group's coordinator within session_timeout_ms. False without a group.
 
-        While it is False the partitions may be others' already, and commits are refused.
+        While it is False the partitions may already belong to other members, and commits are
+        refused.
         """
         return self._group is not None and self._group.assigns and self._group.in_group
 
     @property
     def membership_lost(self) -> asyncio.Event:
-        """Set whenever `is_member` is not, from the moment that it is known: for work on records
-        that had better stop then. IllegalState without a group_id."""
+        """Set whenever `is_member` is False, as soon as that is known: for work on records that
+        should then stop. IllegalState without a group_id."""
         return self._require_group("membership_lost").membership_lost
 
     def _require_group(self, what: str) -> GroupLoop:
@@ -427,7 +436,7 @@ class Consumer:
         return self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
 
     async def position(self, partition: Partition) -> int:
-        """The offset of the next record that will be returned. NotAssigned, NoOffset,
+        """The offset of the next record to return. Raises NotAssigned, NoOffset,
         RequestTimedOut."""
         self._require_connected()
         state = self._subscription.state(as_partition(partition))
@@ -442,17 +451,18 @@ class Consumer:
         return state.position
 
     def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:
-        """Go on from `offset`. NotAssigned, or ValueError for a negative one."""
+        """Continue from `offset`. NotAssigned, or ValueError for a negative offset."""
         at = as_offset(offset)
         self._subscription.seek(as_partition(partition), at.offset, at.leader_epoch)
         self._on_position_changed()
 
     async def seek_to_beginning(self, *partitions: Partition) -> None:
-        """Go on from the first record there is; of all assigned partitions if none is given."""
+        """Continue from the first available record; of all assigned partitions if none is given."""
         await self._seek_to(EARLIEST_TIMESTAMP, partitions)
 
     async def seek_to_end(self, *partitions: Partition) -> None:
-        """Go on from the next record written; of all assigned partitions if none is given."""
+        """Continue with records that are written from here on; of all assigned partitions if none
+        is given."""
         await self._seek_to(LATEST_TIMESTAMP, partitions)
 
     async def _seek_to(self, timestamp: int, partitions: Iterable[Partition]) -> None:
@@ -471,11 +481,12 @@ class Consumer:
             self._loop.signal()
 
     def pause(self, *partitions: Partition) -> None:
-        """Return nothing of these until `resume`; what was fetched is kept. NotAssigned."""
+        """Return no records of these partitions until `resume`; fetched data is kept. Raises
+        NotAssigned."""
         self._subscription.pause(as_partition(each) for each in partitions)
 
     def resume(self, *partitions: Partition) -> None:
-        """Undo `pause`. NotAssigned."""
+        """Undo `pause`. Raises NotAssigned."""
         self._subscription.resume(as_partition(each) for each in partitions)
         self._on_position_changed()
 
@@ -486,7 +497,7 @@ class Consumer:
     # --- about partitions -------------------------------------------------------------------------
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """A topic's partitions. MetadataTimeout if it is not found."""
+        """The partitions of a topic. MetadataTimeout if the topic is not found."""
         self._require_connected()
         until_ms = self._network.now_ms() + self.config.metadata_max_age_ms
         await self._network.wait_for_metadata([topic], self._timeout_ms(None), until_ms=until_ms)
@@ -495,8 +506,8 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps: Mapping[Partition, Time]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Per partition, the first record at or behind a time (a datetime, or ms since 1970); None
-        if there is none."""
+        """The offset of the first record at or after a time (a datetime, or ms since 1970), by
+        partition; None if there is none."""
         asked = {
             as_partition(each): as_ms(at, f"the time for {each}") for each, at in timestamps.items()
         }
@@ -509,13 +520,12 @@ class Consumer:
         return await self._loop.offsets.list_offsets(asked, self._timeout_ms(None))
 
     async def beginning_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
-        """The first offset of each that may still be read; of all assigned ones if none is
-        given."""
+        """The first readable offset of each partition; of all assigned ones if none is given."""
         return await self._list_ends(EARLIEST_TIMESTAMP, partitions)
 
     async def end_offsets(self, *partitions: Partition) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each that may be read: with read_committed, the end
-        of what is decided (K-19). Of all assigned ones if none is given."""
+        """The offset behind the last readable record of each partition: with read_committed, the
+        last stable offset (K-19). Of all assigned ones if none is given."""
         return await self._list_ends(LATEST_TIMESTAMP, partitions)
 
     async def _list_ends(
@@ -529,7 +539,7 @@ class Consumer:
         return {partition: at.offset if at is not None else 0 for partition, at in found.items()}
 
     async def lag(self, partition: Partition) -> int:
-        """The number of offsets between the position and the end of the partition, as of the last
+        """The number of offsets between the position and the end of the partition, at the last
         fetch; asks the broker if there was none."""
         each = as_partition(partition)
         position = await self.position(each)

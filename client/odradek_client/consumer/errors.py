@@ -45,8 +45,8 @@ __all__ = [
 ]
 
 
-#: What a partition's error code asks for (K-14): the same request again after a backoff, in the
-#: first set with new metadata. Others are raised.
+#: The reaction to the error code of a partition (K-14): the same request again after a backoff, for
+#: the first set with new metadata. Other errors are raised.
 RETRY_WITH_NEW_METADATA = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -64,12 +64,12 @@ RETRY = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERRO
 
 
 def describe(partition: TopicPartition) -> str:
-    """A partition as messages name it."""
+    """A partition in the form of messages."""
     return f"{partition.topic}-{partition.partition}"
 
 
 class PositionOutOfRange(OffsetOutOfRange):
-    """`partition`, `offset`: where the consumer stands."""
+    """The position is not in the log. `partition`, `offset`: the position of the consumer."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(
@@ -82,7 +82,7 @@ class PositionOutOfRange(OffsetOutOfRange):
 
 class LogTruncated(PositionOutOfRange):
     """A new leader does not have all the records that were read (K-26). `divergent_offset`: the
-    first that is not what it was, None if that cannot be told. `seek` to go on."""
+    first offset with another record, None if it is unknown. Call `seek` to continue."""
 
     def __init__(
         self, partition: TopicPartition, offset: int, divergent_offset: int | None
@@ -99,8 +99,8 @@ class LogTruncated(PositionOutOfRange):
 
 
 class CommitFailed(Refused):
-    """Offsets were not committed: the group has given the partitions to others, who will read
-    the records again."""
+    """Offsets were not committed: the group has assigned the partitions to other members, which
+    will read the records again."""
 
 
 class NoOffset(LocalError):
@@ -124,9 +124,9 @@ class NotAssigned(IllegalState):
 
 
 class RecordError(LocalError):
-    """Something at `offset` of `partition` cannot be handed out. `seek` past it to go on.
+    """The record at `offset` of `partition` cannot be returned. Call `seek` to skip it.
 
-    `refetch`: whether the same bytes are worth another fetch.
+    `refetch`: true if another fetch of the same data may help.
     """
 
     refetch = True
@@ -137,11 +137,11 @@ class RecordError(LocalError):
 
 
 class CorruptRecord(RecordError):
-    """The batch is damaged or in a format that we do not read (K-16). Never skipped silently.
+    """The batch is damaged or in an unsupported format (K-16). It is never skipped silently.
 
-    `first_offset` and `last_offset` are the batch's, `next_offset` is where the log goes on behind
-    it: `seek` there to leave it out. All are None where the batch's header makes no sense either.
-    `what`: the trouble alone.
+    `first_offset` and `last_offset` are those of the batch; `seek` to `next_offset` to skip the
+    batch. All are None if the batch's header is damaged too. `what`: the problem without the
+    partition.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class CorruptRecord(RecordError):
 
 
 class OversizedRecord(RecordError):
-    """The broker's answer holds no complete batch (K-17). `batch_bytes`: at least so many are
+    """The broker's answer contains no complete batch (K-17). `batch_bytes`: the least size that is
     needed."""
 
     def __init__(self, partition: TopicPartition, offset: int, batch_bytes: int) -> None:
@@ -181,7 +181,8 @@ class OversizedRecord(RecordError):
 
 
 class DeserializationFailed(RecordError):
-    """The key or value deserializer raised (K-15); `what` says which, `__cause__` what."""
+    """The key or value deserializer raised (K-15); `what` says which of them, `__cause__` is its
+    exception."""
 
     refetch = False
 
@@ -193,11 +194,11 @@ class DeserializationFailed(RecordError):
         self.__cause__ = cause
 
     def again(self) -> DeserializationFailed:
-        """A new one to raise, without the traceback of the last time."""
+        """An equal exception, without the traceback of the last time."""
         assert isinstance(self.__cause__, Exception)
         return DeserializationFailed(self.partition, self.offset, self.what, self.__cause__)
 
 
 def partition_error(code: ErrorCode, partition: TopicPartition) -> OdradekError:
-    """The exception for what a broker answered for one partition."""
+    """The exception for a broker's error code of one partition."""
     return error_for(code, about=describe(partition))

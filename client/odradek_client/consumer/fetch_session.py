@@ -1,8 +1,8 @@
 """FetchSession: incremental fetches of one node, by the client (KIP-227, K-20).
 
-One session per node. The broker keeps the set of partitions; a request names only what changed
-since the last one, and what is to be forgotten. A broker that answers session id 0 keeps none, and
-every request is a full one.
+There is one session per node. The broker keeps the set of partitions; a request has only the
+changes since the last one, and the removed partitions. A broker that answers session id 0 has no
+sessions, and every request is a full one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EPOCH_MAX = 2147483647
 
 
 class PartitionRequest(NamedTuple):
-    """A partition as a Fetch request names it."""
+    """A partition in the form of a Fetch request."""
 
     offset: int
     max_bytes: int
@@ -30,7 +30,7 @@ class PartitionRequest(NamedTuple):
 
 @dataclass(slots=True)
 class FetchSessionRequest:
-    """The part of a Fetch request that the session decides."""
+    """The part of a Fetch request that depends on the session."""
 
     session_id: int
     session_epoch: int
@@ -47,14 +47,16 @@ class FetchSession:
         self._known: dict[TopicPartition, PartitionRequest] = {}
 
     def request(self, wanted: dict[TopicPartition, PartitionRequest]) -> FetchSessionRequest:
-        """The next request for exactly `wanted`, in its order."""
+        """The next request for the partitions `wanted`, in this order."""
         if self._epoch == INITIAL_SESSION_EPOCH:
             self._known = dict(wanted)
-            # (0, 0) asks for a session; with an id it also closes the old one (F-20).
+            # Session id and epoch (0, 0) request a session; with an id the old one is closed too
+            # (F-20).
             return FetchSessionRequest(self._id, INITIAL_SESSION_EPOCH, _topics(wanted.items()), [])
         known = self._known
         gone = {each: known[each] for each in known if each not in wanted}
-        # A topic made anew under its name: the old id is forgotten, the new one added.
+        # A topic was created again under its name: the old id is removed from the session, the new
+        # one added.
         gone |= {
             each: known[each]
             for each, now in wanted.items()
@@ -65,7 +67,7 @@ class FetchSession:
         return FetchSessionRequest(self._id, self._epoch, _topics(changed), _forgotten(gone))
 
     def answered(self, session_id: int) -> None:
-        """An answer without a top-level error came, and this is the session it names."""
+        """Take over the session id of an answer without a top-level error."""
         if session_id == NO_FETCH_SESSION:
             self._id, self._epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH
         elif self._epoch == INITIAL_SESSION_EPOCH or session_id != self._id:
@@ -74,17 +76,19 @@ class FetchSession:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
 
     def lost(self) -> None:
-        """The broker does not know it any more: the next request makes a new one."""
+        """Begin a new session with the next request, because the broker does not know this one any
+        more."""
         self._id, self._epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH
 
     def restart(self) -> None:
-        """Doubt about what the broker knows: close it and make a new one."""
+        """Close the session and begin a new one, because it is uncertain what the broker has in
+        it."""
         self._epoch = INITIAL_SESSION_EPOCH
 
 
 def _topics(wanted: Iterable[tuple[TopicPartition, PartitionRequest]]) -> list[FetchTopic]:
-    """Neighbours of one topic together; the order of partitions is kept, brokers serve them in it
-    (F-05)."""
+    """The partitions by topic, neighbours of one topic together. The order of partitions is kept,
+    because brokers serve them in it (F-05)."""
     topics: list[FetchTopic] = []
     for (name, number), want in wanted:
         if not topics or topics[-1].topic != name:

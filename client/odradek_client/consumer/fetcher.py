@@ -1,9 +1,9 @@
 """Fetcher: the next Fetch requests, the buffer of their answers, and the records of a poll (K-01 to
 K-20).
 
-One fetch in flight per node (K-05), and none for a partition that still has data here (K-06). So
-the buffer holds at most one answer per partition, in the order of arrival; a poll takes from its
-front, and what it leaves comes before newer data (K-07, K-08).
+There is one fetch in flight per node (K-05), and none for a partition with buffered data (K-06). So
+the buffer has at most one answer per partition, in the order of arrival; a poll takes from its
+front, and the rest comes before newer data (K-07, K-08).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Records = dict[TopicPartition, list[ConsumerRecord]]
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """Kafka's fetch settings (K-18). `reset_timestamp`: ListOffsets' for auto.offset.reset, None
-    for "none"."""
+    """Kafka's fetch settings (K-18). `reset_timestamp`: the timestamp of ListOffsets for
+    auto.offset.reset, None for "none"."""
 
     min_bytes: int = 1
     max_wait_ms: int = 500
@@ -58,7 +58,7 @@ class FetchSettings:
 
     @classmethod
     def from_config(cls, config: ConsumerConfig, reset_timestamp: int | None) -> FetchSettings:
-        """The settings for fetching, out of all the consumer's settings."""
+        """The settings for fetching, from the settings of the consumer."""
         return cls(
             min_bytes=config.fetch_min_bytes,
             max_wait_ms=config.fetch_max_wait_ms,
@@ -77,7 +77,7 @@ class FetchSettings:
 
 @dataclass(slots=True)
 class FetchPlan:
-    """A Fetch request to send to a node. `max_version`: None for the newest."""
+    """A Fetch request to send to a node. `max_version`: None: the newest."""
 
     node_id: int
     request: FetchRequest
@@ -88,8 +88,8 @@ class FetchPlan:
 
 @dataclass(slots=True)
 class FetchedRecords:
-    """The records of one pass over the buffer. `advanced`: positions moved, perhaps over nothing
-    but control records and aborted data (K-13)."""
+    """The records of one pass over the buffer. `advanced`: true if positions moved, perhaps only
+    over control records and aborted data (K-13)."""
 
     records: Records
     count: int
@@ -99,8 +99,9 @@ class FetchedRecords:
 class Fetcher:
     """The buffer between the nodes' answers and the application's polls.
 
-    The shell sends each of `next_fetches`, brings the answer to `on_response` or the trouble to
-    `on_failure`, and takes records with `collect`. `metadata_wanted` is its to act upon and clear.
+    The caller sends the requests of `next_fetches`, passes the answer to `on_response` or the error
+    to `on_failure`, and takes records with `collect`. It also fetches metadata when
+    `metadata_wanted` is set, and clears it.
     """
 
     def __init__(self, subscription: SubscriptionState, settings: FetchSettings) -> None:
@@ -113,7 +114,8 @@ class Fetcher:
         self._head: CompletedFetch | None = None
         self._head_state: TopicPartitionState | None = None
         self.metadata_wanted = False
-        #: When the first partition that was put off may be asked for again; None if none was.
+        #: The time at which the first postponed partition may be fetched again; None if none was
+        #: postponed.
         self.retry_at_ms: int | None = None
 
     # --- sending ---
@@ -176,7 +178,7 @@ class Fetcher:
     # --- answers ---
 
     def on_failure(self, plan: FetchPlan, now_ms: int) -> None:
-        """No answer came, or none that can be used: ask again, after a pause and with new
+        """Note that a fetch has no usable answer: it is sent again after a pause and with new
         metadata."""
         self._in_flight.discard(plan.node_id)
         self._sessions[plan.node_id].restart()
@@ -185,8 +187,8 @@ class Fetcher:
             self._back_off(self._subscription.get(partition), now_ms)
 
     def on_response(self, plan: FetchPlan, response: FetchResponse, now_ms: int) -> None:
-        """Buffer what came; positions that changed meanwhile make it stale, and it is left
-        (K-12)."""
+        """Buffer an answer; data of partitions whose position has changed meanwhile is stale and
+        dropped (K-12)."""
         self._in_flight.discard(plan.node_id)
         session = self._sessions[plan.node_id]
         code = ErrorCode.of(response.error_code)
@@ -221,7 +223,7 @@ class Fetcher:
         if code is not ErrorCode.NONE:
             self._on_error(partition, state, want.offset, code, now_ms)
             return
-        # The leader of this epoch took the position for its own.
+        # The leader of this epoch accepted the position.
         state.checked_epoch = max(state.checked_epoch, want.leader_epoch)
         state.high_watermark = data.high_watermark
         state.last_stable_offset = data.last_stable_offset
@@ -269,19 +271,19 @@ class Fetcher:
 
     @property
     def buffered(self) -> Iterable[TopicPartition]:
-        """Partitions with data here, in the order their turn comes."""
+        """The partitions with buffered data, in their order."""
         return self._buffer.keys()
 
     def collect(
         self, limit: int, only: Collection[TopicPartition] = (), rows: Rows | None = None
     ) -> FetchedRecords:
-        """Up to `limit` records from the front of the buffer; of the partitions `only`, if any
-        given.
+        """Take up to `limit` records from the front of the buffer; of the partitions `only`, if any
+        are given.
 
-        With `rows` they go there, not into what is returned.
+        With `rows` the records are added to them, and not returned.
 
-        Positions move behind what is returned, and over what is never returned (K-11). Errors of
-        partitions are raised only when there is nothing to return (K-14).
+        Positions move behind the returned records, and over records that are never returned (K-11).
+        Errors of partitions are raised only if there is no record to return (K-14).
         """
         records: Records = {}
         count = 0
@@ -330,7 +332,7 @@ class Fetcher:
     def _take(
         fetched: CompletedFetch, limit: int, rows: Rows | None
     ) -> tuple[list[ConsumerRecord], int, RecordError | None]:
-        """Records, how many there are of them or in `rows`, and why there are none."""
+        """The records, their number, also of those in `rows`, and the error if there are none."""
         try:
             if rows is not None:
                 return [], fetched.take_rows(rows, limit), None
@@ -340,8 +342,8 @@ class Fetcher:
             return [], 0, failure
 
     def _raise_errors(self, only: Collection[TopicPartition]) -> None:
-        """The first error of a partition that still is where it was; it may be fetched again
-        then."""
+        """Raise the first error of a partition whose position has not changed; the partition may be
+        fetched again then."""
         for partition in list(self._errors):
             if only and partition not in only:
                 continue
@@ -354,18 +356,18 @@ class Fetcher:
                 raise error
 
     def take_one(self) -> ConsumerRecord | None:
-        """The record after the one that `collect(1)` returned last, if it is in the same decoded
-        batch.
+        """Take the record after the one that `collect(1)` returned last, if it is in the same
+        decoded batch.
 
-        None means only that `collect` is to be called. For loops over single records, where the
-        full pass would cost more than the record.
+        None means only that `collect` is to be called. For loops over single records, for which
+        `collect` would cost more than the record.
         """
         head, state = self._head, self._head_state
         if head is None or state is None:
             return None
         if state.position != head.next_offset or state.must_wait:
             return None
-        # The last of a batch is left to `collect`: the buffer, too, moves on with it.
+        # The last record of a batch is left to `collect`, which also advances the buffer.
         if head.cursor + 1 >= len(head.records):
             return None
         record = head.take_one()
@@ -373,7 +375,7 @@ class Fetcher:
         return record
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what was fetched of these."""
+        """Drop the buffered data of these partitions."""
         for partition in partitions:
             self._buffer.pop(partition, None)
             self._errors.pop(partition, None)

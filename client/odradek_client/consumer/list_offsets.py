@@ -1,5 +1,4 @@
-"""ListOffsets: where partitions begin and end, and what their first offset at or behind a time
-is."""
+"""ListOffsets: the beginnings and ends of partitions, and offsets by time."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ from odradek_protocol.schemas.list_offsets import (
 
 @dataclass(slots=True)
 class FoundOffsets:
-    """`found`: per partition, None if no record is at or behind the time. `retry`: to be asked
-    about again, with new metadata if `metadata_wanted`."""
+    """The result of ListOffsets. `found`: the offset by partition, None if no record is at or after
+    the time. `retry`: the partitions to request again, with new metadata if `metadata_wanted`."""
 
     found: dict[TopicPartition, OffsetAndTimestamp | None] = field(default_factory=dict)
     retry: set[TopicPartition] = field(default_factory=set)
@@ -31,7 +30,8 @@ class FoundOffsets:
 def list_offsets_requests(
     timestamps: Mapping[TopicPartition, int], cluster: ClusterView, *, read_committed: bool
 ) -> tuple[dict[int, ListOffsetsRequest], set[TopicPartition]]:
-    """(requests by node, partitions without a known leader). Timestamps in ms, -1 end, -2 start."""
+    """(requests by node, partitions without a known leader). Timestamps in ms; -1: the end, -2: the
+    start."""
     requests: dict[int, ListOffsetsRequest] = {}
     leaderless = set()
     for topic, partitions in group_by_topic(timestamps).items():
@@ -57,7 +57,7 @@ def list_offsets_requests(
 
 
 def read_list_offsets(response: ListOffsetsResponse, into: FoundOffsets) -> None:
-    """Put an answer `into` what was found. Raises errors that another try will not help."""
+    """Add an answer to the result `into`. Raises errors that another try does not resolve."""
     for topic in response.topics:
         for answer in topic.partitions:
             partition = TopicPartition(topic.name, answer.partition_index)

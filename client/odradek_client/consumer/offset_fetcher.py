@@ -1,7 +1,7 @@
-"""Where partitions are read from: committed offsets, resets, validation, and ListOffsets itself.
+"""The positions of partitions: committed offsets, resets, validation, and ListOffsets itself.
 
-Positions are found in a task of their own, which a poll begins and a later one may see the end of:
-a poll that times out, or is cancelled, leaves it going.
+Positions are found in a task of their own, which a poll begins and which may end during a later
+one: a poll that times out, or is cancelled, does not cancel the task.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger("odradek.client.consumer")
 
 
 class OffsetFetcher:
-    """Finds the positions of a consumer's partitions. `signal` wakes a poll that waits for them."""
+    """Finds the positions of a consumer's partitions. `signal` wakes a waiting poll."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class OffsetFetcher:
     # --- positions of assigned partitions ---------------------------------------------------------
 
     def update_positions(self) -> None:
-        """Have the task running while any partition's position is unknown or in doubt; raise what
+        """Run the task while a partition's position is unknown or unvalidated; raise the error that
         ended it."""
         subscription, cluster = self._subscription, self._network.cluster
         task = self._task
@@ -90,7 +90,7 @@ class OffsetFetcher:
             self._task.add_done_callback(lambda _: self._signal())
 
     async def find_positions(self, timeout_ms: float) -> None:
-        """Until every assigned partition has a position. RequestTimedOut after `timeout_ms`."""
+        """Find the positions of all assigned partitions. RequestTimedOut after `timeout_ms`."""
         deadline_ms = self._network.now_ms() + timeout_ms
         while not self._subscription.all_fetching():
             self.update_positions()
@@ -106,8 +106,8 @@ class OffsetFetcher:
                 await asyncio.sleep(min(left_ms, self._config.retry_backoff_ms) / 1000)
 
     async def _find_once(self) -> None:
-        """Try once to find each missing position, except where a retry is not due yet (K-25, K-26,
-        O-16)."""
+        """Try once to find each missing position, except those whose retry is not due yet (K-25,
+        K-26, O-16)."""
         subscription = self._subscription
         unset = subscription.in_fetch_state(FetchState.INITIALIZING, self._now_ms())
         if unset:
@@ -120,7 +120,7 @@ class OffsetFetcher:
             await self._find_by_timestamp(resetting)
 
     async def _find_by_timestamp(self, partitions: list[TopicPartition]) -> None:
-        """Ask ListOffsets for the positions that are to be reset (O-16)."""
+        """Request the positions to be reset with ListOffsets (O-16)."""
         subscription, cluster = self._subscription, self._network.cluster
         asked = {each: subscription.get(each) for each in partitions}
         wanted = {
@@ -129,8 +129,8 @@ class OffsetFetcher:
             if state is not None and state.reset_timestamp is not None
         }
         if any(each.topic not in cluster.topics for each in wanted):
-            # A mere hint would wait for its turn, and this try would be in vain: the first record
-            # after assign() would be late by two backoffs.
+            # Without waiting for metadata this try would fail, and the first record after assign()
+            # would be late by two backoffs.
             await self._network.refresh_metadata()
         since_ms = int(time.time() * 1000) - self._reset.duration_ms
         found = await self.list_offsets_once(
@@ -138,21 +138,22 @@ class OffsetFetcher:
         )
         for partition, at in found.found.items():
             state = subscription.get(partition)
-            # A seek meanwhile is newer; and a partition may have gone and come back.
+            # A seek in the meantime is newer; and a partition may have been revoked and assigned
+            # again.
             if state is not asked[partition] or state is None:
                 continue
             if state.reset_timestamp != wanted[partition]:
                 continue
             if at is not None:
                 subscription.seek(partition, at.offset, at.leader_epoch)
-                # It is the leader itself that said so.
+                # The leader itself returned the offset.
                 state.checked_epoch = max(at.leader_epoch, cluster.leader_epoch_of(*partition))
             elif wanted[partition] == BY_DURATION:
-                subscription.reset(partition, LATEST_TIMESTAMP)  # nothing is so new
+                subscription.reset(partition, LATEST_TIMESTAMP)  # no record is so new
         self._retry_later(found.retry)
 
     async def _begin_at_committed(self, partitions: list[TopicPartition]) -> None:
-        """From the group's committed offsets (K-25), else by auto.offset.reset."""
+        """Begin at the group's committed offsets (K-25), else by auto.offset.reset."""
         subscription = self._subscription
         asked = {each: subscription.get(each) for each in partitions}
         committed: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
@@ -163,7 +164,7 @@ class OffsetFetcher:
         without_offset = []
         for partition in partitions:
             state = subscription.get(partition)
-            # One that has gone and come back may have been read on by others in between.
+            # Other members may have read a partition that was revoked and assigned again.
             if state is None or state is not asked[partition]:
                 continue
             if state.fetch_state is not FetchState.INITIALIZING:
@@ -179,8 +180,8 @@ class OffsetFetcher:
             raise NoOffset(without_offset)
 
     async def _validate(self, partitions: list[TopicPartition]) -> None:
-        """Ask OffsetForLeaderEpoch (K-26). Positions pass where the broker does not serve it to
-        clients."""
+        """Validate positions with OffsetForLeaderEpoch (K-26). Positions count as valid if the
+        broker does not serve the request to clients."""
         subscription, network = self._subscription, self._network
         plans, retry = plan_validation(partitions, subscription, network.cluster)
         failure: Exception | None = None
@@ -220,7 +221,8 @@ class OffsetFetcher:
     # --- ListOffsets ------------------------------------------------------------------------------
 
     async def list_offsets_once(self, timestamps: Mapping[TopicPartition, int]) -> FoundOffsets:
-        """Ask the leaders, all at once. What failed in a way that may pass is in `retry`."""
+        """Send ListOffsets to the leaders, all at once. Partitions whose error may pass are in
+        `retry`."""
         requests, leaderless = list_offsets_requests(
             timestamps,
             self._network.cluster,
@@ -250,7 +252,8 @@ class OffsetFetcher:
     async def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """`list_offsets_once` until all are found. RequestTimedOut after `timeout_ms`."""
+        """Repeat `list_offsets_once` until all offsets are found. RequestTimedOut after
+        `timeout_ms`."""
         deadline_ms = self._network.now_ms() + timeout_ms
         await self._network.wait_for_metadata({each.topic for each in timestamps}, timeout_ms)
         left = dict(timestamps)
@@ -270,6 +273,6 @@ class OffsetFetcher:
         return result
 
     async def stop(self) -> None:
-        """Look for positions no more."""
+        """Cancel the search for positions."""
         task, self._task = self._task, None
         await cancel(task)

@@ -1,4 +1,4 @@
-"""Where to begin without a committed offset: auto.offset.reset (O-16, KIP-1106)."""
+"""The position without a committed offset: auto.offset.reset (O-16, KIP-1106)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from odradek_protocol.constants import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-#: Stands for "so long ago" where a timestamp of ListOffsets is kept; resolved when it is asked for.
+#: In place of a timestamp of ListOffsets: a duration before the time of the request.
 BY_DURATION = -1_000_000
 
 _PREFIX = "by_duration:"
@@ -21,8 +21,8 @@ _UNITS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds
 
 
 class OffsetResetPolicy(NamedTuple):
-    """`timestamp`: what to ask ListOffsets for, None to raise instead, BY_DURATION for the first
-    record of the last `duration_ms`."""
+    """The policy of auto.offset.reset. `timestamp`: that of ListOffsets, None to raise instead,
+    BY_DURATION for the first record of the last `duration_ms`."""
 
     timestamp: int | None
     duration_ms: int = 0
@@ -36,8 +36,8 @@ _NAMED = {
 
 
 def parse_reset(text: str | timedelta) -> OffsetResetPolicy:
-    """ "earliest", "latest", "none", or a time back: a timedelta, or "by_duration:" and an ISO 8601
-    duration. ValueError says what is wrong."""
+    """ "earliest", "latest", "none", or a duration: a timedelta, or "by_duration:" and an ISO 8601
+    duration. ValueError with the problem."""
     if isinstance(text, timedelta):
         if text < timedelta(0):
             raise ValueError(f"auto_offset_reset={text!r} must not be negative")

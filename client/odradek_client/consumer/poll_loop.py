@@ -1,8 +1,8 @@
 """The loop of a poll: metadata, the group, positions, records, and the next fetches.
 
-Each poll does its pass in the task of the application (K-01). Beside it run one short task for
-every fetch in flight, and those of the group and of the positions; a poll that times out, or is
-cancelled, leaves them going.
+Each poll runs in the task of the application (K-01). Other tasks are one for every fetch in flight,
+and those of the group and of the positions; a poll that times out, or is cancelled, does not cancel
+them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from odradek_protocol.primitives import WireError
 
 log = logging.getLogger("odradek.client.consumer")
 
-#: The longest a poll waits without looking around.
+#: The longest wait of a poll between two passes.
 _MAX_WAIT_MS = 1_000
 
 
@@ -64,15 +64,15 @@ class PollLoop:
         self._failure: OdradekError | None = None
         self._wakeup = asyncio.Event()
         self.closing = False
-        # Partitions of subscribed topics, and new leaders, are known from then on.
+        # From then on the partitions of subscribed topics, and new leaders, are known.
         network.add_listener(lambda _: self.signal())
 
     def now_ms(self) -> int:
-        """The network's clock; never goes back."""
+        """The network's monotonic clock."""
         return int(self._network.now_ms())
 
     def signal(self) -> None:
-        """Wake a waiting poll: something has changed."""
+        """Wake a waiting poll, because something has changed."""
         self._wakeup.set()
 
     # --- poll -------------------------------------------------------------------------------------
@@ -85,15 +85,15 @@ class PollLoop:
         rows: Rows | None = None,
         joining_ms: float = 0,
     ) -> FetchedRecords:
-        """Return up to `limit` records, with `only` of these partitions, with `rows` added to
-        these.
+        """Return up to `limit` records, only of the partitions `only` if given; with `rows`, add
+        them to these.
 
-        Empty after `timeout_ms`, or earlier when positions moved over nothing to return (K-13).
-        Until the group has given partitions for the first time up to `joining_ms` are not counted.
+        Returns none after `timeout_ms`, or earlier if positions moved over records that are not
+        returned (K-13). Up to `joining_ms` until the first assignment of the group do not count.
         """
         deadline_ms = self._network.now_ms() + timeout_ms
         joined_by_ms = self._network.now_ms() + joining_ms
-        # Answers that have arrived, and heartbeats, get their turn even if records are plenty here.
+        # Answers that have arrived, and heartbeats, are handled even if many records are buffered.
         await asyncio.sleep(0)
         while True:
             if self.closing:
@@ -105,7 +105,7 @@ class PollLoop:
             self.offsets.update_positions()
             self._raise_failure()
             collected = self._fetcher.collect(limit, only, rows)
-            # Before the application has its records, the next ones are asked for (K-02).
+            # The next fetches are sent before the application has its records (K-02).
             self._send_fetches()
             if collected.count or collected.advanced:
                 return collected
@@ -145,7 +145,7 @@ class PollLoop:
     # --- metadata ---------------------------------------------------------------------------------
 
     def want_topics(self) -> None:
-        """Ask for metadata of what is read."""
+        """Request metadata of the topics that are read."""
         subscription, cluster = self._subscription, self._network.cluster
         topics = set(subscription.topics) | {each.topic for each in subscription.assigned()}
         if self._group is not None:
@@ -156,8 +156,8 @@ class PollLoop:
         self._cluster_seen = -1
 
     def _apply_metadata(self) -> None:
-        """If metadata has changed: the topics that fit the pattern, errors of topics that may not
-        be read."""
+        """Apply changed metadata: topics that match the pattern, errors of topics that may not be
+        read."""
         cluster, subscription = self._network.cluster, self._subscription
         if cluster.version == self._cluster_seen:
             return
@@ -178,7 +178,7 @@ class PollLoop:
             self._assign_everything()
 
     def _assign_everything(self) -> None:
-        """Topics without a group: all their partitions, also those that are added later."""
+        """Assign all partitions of subscribed topics without a group, also new ones."""
         cluster, subscription = self._network.cluster, self._subscription
         everything = [
             TopicPartition(topic, number)
@@ -218,7 +218,7 @@ class PollLoop:
                 self._failure = _as_odradek(error)
         self.signal()
 
-    # --- the end ----------------------------------------------------------------------------------
+    # --- closing ---
 
     async def close(self) -> None:
         """Stop fetching and looking for positions."""

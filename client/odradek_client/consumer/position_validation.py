@@ -1,7 +1,7 @@
 """Validation of positions by OffsetForLeaderEpoch after another leader was elected (K-26, KIP-320).
 
-The leader is asked where the epoch of the last record read ends. If that is before the position,
-records that were read are gone, and others may lie at their offsets.
+The leader returns the end offset of the epoch of the last record that was read. If that is before
+the position, records that were read were truncated, and there may be others at their offsets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _UNDEFINED = -1
 
 @dataclass(frozen=True, slots=True)
 class ValidatedPosition:
-    """A position under validation, as it was when asked about. `checked_epoch`: the leader's."""
+    """A position under validation, with the state of the partition at the request. `checked_epoch`:
+    that of the leader."""
 
     offset: int
     leader_epoch: int
@@ -81,8 +82,8 @@ def plan_validation(
 
 @dataclass(slots=True)
 class ValidationResult:
-    """`retry`: to be asked about again, with new metadata if `metadata_wanted`. `failure`: to be
-    raised, when all partitions of the answer were looked at."""
+    """The result of a validation. `retry`: the partitions to check again, with new metadata if
+    `metadata_wanted`. `failure`: raised when all partitions of the answer were processed."""
 
     retry: set[TopicPartition] = field(default_factory=set)
     metadata_wanted: bool = False
@@ -95,8 +96,8 @@ def read_validation(
     subscription: SubscriptionState,
     reset_timestamp: int | None,
 ) -> ValidationResult:
-    """Positions that hold are fetched again; others go back to where the logs part, or are reset,
-    or with `reset_timestamp` None are the failure."""
+    """Process an answer: valid positions are fetched again; others go back to the divergent offset,
+    or are reset, or with `reset_timestamp` None are the failure."""
     result = ValidationResult()
     for topic in response.topics:
         for answer in topic.partitions:
@@ -109,7 +110,7 @@ def read_validation(
             ):
                 continue
             if (state.position, state.leader_epoch) != (asked.offset, asked.leader_epoch):
-                continue  # a seek meanwhile
+                continue  # a seek in the meantime
             code = ErrorCode.of(answer.error_code)
             if code in RETRY_WITH_NEW_METADATA or code in RETRY:
                 result.retry.add(partition)
@@ -117,7 +118,7 @@ def read_validation(
             elif code is not ErrorCode.NONE:
                 result.failure = partition_error(code, partition)
             elif _UNDEFINED in (answer.end_offset, answer.leader_epoch):
-                # The leader knows nothing so old: where the logs part cannot be said.
+                # The leader has no such old epoch, so the divergent offset is unknown.
                 if reset_timestamp is None:
                     result.failure = LogTruncated(partition, asked.offset, None)
                 else:

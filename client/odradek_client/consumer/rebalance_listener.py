@@ -1,4 +1,4 @@
-"""RebalanceListener: code of the application that runs when partitions come and go."""
+"""RebalanceListener: code of the application that runs when partitions are assigned and revoked."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ Callback = Callable[[set[TopicPartition]], Awaitable[None] | None]
 
 
 class RebalanceListener:
-    """Subclass it, and override what you need; the methods may be plain or coroutine functions.
+    """The listener of a group's rebalances: subclass it, and override the methods that you need,
+    with plain or coroutine functions.
 
-    They run in the task that polls, never in the background (K-33), in this order over one
-    rebalance: revoked, then assigned. What they raise comes out of that poll.
+    The methods run in the task that polls, never in the background (K-33), in this order: revoked,
+    then assigned. The poll raises their exceptions.
     """
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
-        """These are about to be given away: the last moment to commit what was done with them."""
+        """Called before partitions are given away: the last moment to commit their processed
+        records."""
 
     def on_partitions_assigned(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
-        """These came. Positions may be sought here."""
+        """Called with new partitions. Positions may be set here with `seek`."""
 
     def on_partitions_lost(self, partitions: set[TopicPartition]) -> Awaitable[None] | None:
-        """These may be others' already; commits would be refused. As revoked, unless overridden."""
+        """Called with partitions that may already belong to other members; commits would be
+        refused. Calls `on_partitions_revoked` unless overridden."""
         return self.on_partitions_revoked(partitions)
 
 

@@ -53,11 +53,11 @@ class SubscriptionType(Enum):
 class TopicPartitionState:
     """The state of an assigned partition.
 
-    `position`: the next offset to hand out, None unless FETCHING or AWAIT_VALIDATION (and once no
-    longer assigned). `leader_epoch`: of the record before it, -1 if unknown. `checked_epoch`: of
-    the leader that has, as far as is known, everything before it. `high_watermark`,
-    `last_stable_offset`, `log_start_offset`: as of the last answer, or None. `retry_at_ms`: not to
-    be asked about before.
+    `position`: the next offset to return, None unless FETCHING or AWAIT_VALIDATION (and when not
+    assigned any more). `leader_epoch`: that of the record before it, -1 if unknown.
+    `checked_epoch`: that of the last leader which is known to have everything before the position.
+    `high_watermark`, `last_stable_offset`, `log_start_offset`: those of the last answer, or None.
+    `retry_at_ms`: the earliest time of the next request.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class TopicPartitionState:
         self.log_start_offset: int | None = None
 
     def step(self, state: FetchState) -> None:
-        """Raises IllegalState for a step that the table does not have."""
+        """Enter a state. IllegalState for a step that the table does not have."""
         if state not in FETCH_STATE_STEPS[self.fetch_state]:
             raise IllegalState(
                 f"a partition cannot go from {self.fetch_state.value} to {state.value}"
@@ -96,7 +96,7 @@ class TopicPartitionState:
         self.fetch_state = state
 
     def found(self, offset: int, leader_epoch: int = -1) -> None:
-        """Position known: by a commit, a reset or a seek."""
+        """Set the position: after a commit, a reset or a seek."""
         self.step(FetchState.FETCHING)
         self.position = offset
         self.leader_epoch = self.checked_epoch = leader_epoch
@@ -113,7 +113,7 @@ class TopicPartitionState:
         )
 
     def reset(self, timestamp: int) -> None:
-        """Position to be found by ListOffsets with this timestamp."""
+        """Let ListOffsets find the position, with this timestamp."""
         self.step(FetchState.AWAIT_RESET)
         self.position = None
         self.reset_timestamp = timestamp
@@ -127,31 +127,33 @@ class SubscriptionState:
         self.kind = SubscriptionType.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
-        #: The pattern as it was given, if it was given as text: a broker may match it (KIP-848).
+        #: The pattern in its text form, if it was given so: a broker may resolve it (KIP-848).
         self.pattern_text: str | None = None
         self._partitions: OrderedDict[TopicPartition, TopicPartitionState] = OrderedDict()
-        #: What this consumer had from its group, and has no longer: for others to commit.
+        #: The partitions that this consumer got from its group and gave up: only their new owners
+        #: may commit them.
         self.given_up: set[TopicPartition] = set()
-        #: Counts up with every change but those of positions that `collect` makes.
+        #: Grows with every change, except those of positions by `collect`.
         self.changes = 0
 
     # --- subscription and assignment ---
 
     def subscribe_topics(self, topics: Iterable[str]) -> None:
-        """Raises IllegalState while partitions are assigned by hand or a pattern is subscribed."""
+        """Subscribe to topics. IllegalState while partitions are assigned manually or a pattern is
+        subscribed."""
         self._set_type(SubscriptionType.TOPICS)
         self.topics = frozenset(topics)
         self.changes += 1
 
     def subscribe_pattern(self, pattern: str | re.Pattern[str]) -> None:
-        """Topics follow with `match`. Errors as `subscribe_topics`."""
+        """Subscribe to a pattern; `match` sets the topics. Errors as in `subscribe_topics`."""
         compiled = re.compile(pattern)
         self._set_type(SubscriptionType.PATTERN)
         self.pattern = compiled
         self.pattern_text = pattern if isinstance(pattern, str) else None
 
     def match(self, topics: Iterable[str]) -> bool:
-        """Make `topics` that fit the pattern the subscribed ones. True if that is a change."""
+        """Set the topics that match the pattern. True if they have changed."""
         pattern = self.pattern
         if pattern is None:
             return False
@@ -163,18 +165,19 @@ class SubscriptionState:
         return True
 
     def assign_by_user(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions kept from before keep their state. Raises IllegalState when subscribed."""
+        """Assign partitions manually. Partitions that were assigned before keep their state.
+        IllegalState when subscribed."""
         self._set_type(SubscriptionType.ASSIGNED)
         self._replace(partitions)
 
     def assign_by_group(self, partitions: Iterable[TopicPartition]) -> None:
-        """The group's assignment. Raises IllegalState unless subscribed."""
+        """Take over the group's assignment. IllegalState unless subscribed."""
         if not self.by_group:
             raise IllegalState(f"a group's assignment, but {self.kind.value}")
         self._replace(partitions)
 
     def unsubscribe(self) -> None:
-        """No subscription and no assignment."""
+        """End the subscription and the assignment."""
         self.kind = SubscriptionType.NONE
         self.topics = frozenset()
         self.pattern = self.pattern_text = None
@@ -182,7 +185,7 @@ class SubscriptionState:
         self.given_up.clear()
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are no longer assigned; what was fetched of them is stale from now on."""
+        """Remove partitions from the assignment; data that was fetched of them is stale."""
         for partition in partitions:
             state = self._partitions.pop(partition, None)
             if state is not None:
@@ -193,7 +196,7 @@ class SubscriptionState:
 
     @property
     def by_group(self) -> bool:
-        """True if partitions come by a subscription, not by hand."""
+        """True if partitions come from a subscription, not from a manual assignment."""
         return self.kind in (SubscriptionType.TOPICS, SubscriptionType.PATTERN)
 
     def _set_type(self, kind: SubscriptionType) -> None:
@@ -218,7 +221,7 @@ class SubscriptionState:
         return set(self._partitions)
 
     def get(self, partition: TopicPartition) -> TopicPartitionState | None:
-        """None if it is not assigned."""
+        """The state of a partition, None if it is not assigned."""
         return self._partitions.get(partition)
 
     def state(self, partition: TopicPartition) -> TopicPartitionState:
@@ -229,28 +232,29 @@ class SubscriptionState:
         return state
 
     def items(self) -> Iterator[tuple[TopicPartition, TopicPartitionState]]:
-        """In fetching order."""
+        """The partitions with their states, in fetching order."""
         return iter(self._partitions.items())
 
     def move_to_end(self, partition: TopicPartition) -> None:
-        """Behind the others in fetching order: it had its turn."""
+        """Move a partition behind the others in fetching order, after it had its turn."""
         self._partitions.move_to_end(partition)
 
     def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
-        """Raises NotAssigned, or ValueError for a negative offset."""
+        """Set a position. NotAssigned, or ValueError for a negative offset."""
         if offset < 0:
             raise ValueError(f"cannot seek to offset {offset}: offsets begin at 0")
         self.state(partition).found(offset, leader_epoch)
         self.changes += 1
 
     def reset(self, partition: TopicPartition, timestamp: int) -> None:
-        """Ask ListOffsets for the position. Raises NotAssigned."""
+        """Let ListOffsets find the position. Raises NotAssigned."""
         self.state(partition).reset(timestamp)
         self.changes += 1
 
     def validate(self, leader_epoch_of: Callable[[TopicPartition], int]) -> None:
-        """Have positions validated whose partition has a newer leader than they were checked with.
-        Where the epoch of the record before is not known there is nothing to ask about (K-26)."""
+        """Begin the validation of positions that were checked with an older leader than the present
+        one. Without the epoch of the record before the position no validation is possible
+        (K-26)."""
         for partition, state in self._partitions.items():
             if state.fetch_state is not FetchState.FETCHING or state.leader_epoch < 0:
                 continue
@@ -259,19 +263,20 @@ class SubscriptionState:
                 self.changes += 1
 
     def validated(self, partition: TopicPartition, checked_epoch: int) -> None:
-        """The position is in the log of the leader of this epoch. Raises NotAssigned."""
+        """Note that the position is in the log of the leader of this epoch. Raises NotAssigned."""
         state = self.state(partition)
         state.step(FetchState.FETCHING)
         state.checked_epoch = checked_epoch
         self.changes += 1
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Neither fetched nor returned until resumed. Raises NotAssigned."""
+        """Neither fetch nor return the partition's records until it is resumed. Raises
+        NotAssigned."""
         for state in [self.state(partition) for partition in partitions]:
             state.paused = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetched and returned again. Raises NotAssigned."""
+        """Fetch and return the partition's records again. Raises NotAssigned."""
         for state in [self.state(partition) for partition in partitions]:
             state.paused = False
         self.changes += 1
@@ -281,7 +286,8 @@ class SubscriptionState:
         return {partition for partition, state in self._partitions.items() if state.paused}
 
     def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """About to be revoked: nothing more of them is handed out (K-31)."""
+        """Note that partitions are about to be revoked: no more of their records are returned
+        (K-31)."""
         for partition in partitions:
             state = self._partitions.get(partition)
             if state is not None:
@@ -300,7 +306,7 @@ class SubscriptionState:
         return all(state.fetch_state is FetchState.FETCHING for state in self._partitions.values())
 
     def consumed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Every known position, as it is committed (K-39, K-40)."""
+        """Every known position, in the form of a commit (K-39, K-40)."""
         return {
             partition: OffsetAndMetadata(state.position, "", state.leader_epoch)
             for partition, state in self._partitions.items()

@@ -1,4 +1,4 @@
-"""Ending tasks that run beside the application's."""
+"""The cancellation of background tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 async def cancel(*tasks: asyncio.Task[None] | None) -> None:
-    """Cancel the tasks, and wait until they have ended, however they do."""
+    """Cancel the tasks, and wait until they have ended, in any way."""
     running = [task for task in tasks if task is not None]
     for task in running:
         task.cancel()

@@ -1,1 +1,1 @@
-"""The producer: accumulate, send, account for every record."""
+"""The producer: buffers records in batches, sends them, and reports the outcome of every record."""

@@ -35,14 +35,15 @@ from odradek_protocol.records import HEADER_BYTES, EncodedRecords, record_upper_
 Headers = tuple[tuple[str, bytes | None], ...] | list[tuple[str, bytes | None]]
 LeaderOf = Callable[[str, int], int | None]
 
-#: The most that a record takes besides its key and value, without headers.
+#: The most bytes of a record besides its key and value, without headers.
 _RECORD_OVERHEAD_BYTES = 31
-#: How the guess of what compression will do follows what it did: slowly down, fast up, because a
-#: batch that turns out too large costs a round trip and a split.
+#: The steps of the estimated compression ratio: small ones down, large ones up, because a batch
+#: that turns out too large costs a round trip and a split.
 _RATIO_STEP_DOWN = 0.02
 _RATIO_STEP_UP = 0.05
 _RATIO_MARGIN = 1.05
-#: Even if everything compressed to nothing, a batch holds at most this many times batch_size.
+#: The least estimate of the compression ratio, which limits a batch before compression to
+#: batch_size divided by it.
 _RATIO_MIN = 0.1
 
 
@@ -73,7 +74,7 @@ class PartitionQueue:
         return None if index < 0 else Delivery(batch, index)
 
     def close_open(self) -> None:
-        """No more records for the last batch."""
+        """Close the last batch, which takes no more records."""
         if self.open is not None:
             self.open.close()
             self.closed_bytes += self.open.builder.estimated_bytes
@@ -82,7 +83,7 @@ class PartitionQueue:
 
 @dataclass(slots=True)
 class Ready:
-    """The queues that could be sent, by node. `check_ms` from now on there may be more."""
+    """The queues that may be sent, by node. `check_ms`: the time after which there may be more."""
 
     nodes: dict[int, list[PartitionQueue]] = field(default_factory=dict)
     unknown_leaders: bool = False
@@ -108,16 +109,16 @@ class Accumulator:
         self.available_bytes = buffer_memory
         self.codec = codec
         self.delivery_timeout_ms = delivery_timeout_ms
-        #: Calls of send that wait for memory, oldest first, and the number of calls of flush that
-        #: wait: while there are any of them, everything is ready.
+        #: Calls of send that wait for memory, oldest first, and the number of waiting calls of
+        #: flush: while there are any of them, every batch is ready.
         self.waiters: deque[Future] = deque()
         self.flushes = 0
         self.closing = False
-        self.completing = False  # a transaction is: nothing waits for more records
+        self.completing = False  # a transaction is ending: no batch waits for more records
         self._new_future = new_future
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[TopicPartition, PartitionQueue] = {}
-        #: Every batch whose fate is not known, oldest first.
+        #: Every batch without a final result, oldest first.
         self.incomplete: dict[ProducerBatch, None] = {}
         self._drain_from: dict[int, int] = {}
         self._ratios: dict[str, float] = {}
@@ -125,7 +126,7 @@ class Accumulator:
     # --- in ---------------------------------------------------------------------------------------
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
-        """The queue of a partition; there is one for ever."""
+        """The queue of a partition, which is never removed."""
         queue = self._queues.get(tp)
         if queue is None:
             queue = self._queues[tp] = PartitionQueue(tp)
@@ -133,11 +134,11 @@ class Accumulator:
 
     @property
     def active(self) -> Iterable[TopicPartition]:
-        """Partitions with batches waiting."""
+        """The partitions with waiting batches."""
         return self._active
 
     def limit_bytes(self, topic: str) -> int:
-        """The bytes that a new batch may hold before compression."""
+        """The most bytes of a new batch before compression."""
         if self.codec is Codec.NONE:
             return self.batch_size
         return int(self.batch_size / (self._ratios.get(topic, 1.0) * _RATIO_MARGIN))
@@ -145,13 +146,13 @@ class Accumulator:
     def batch_bytes(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> tuple[int, int]:
-        """(limit of a new batch, what it takes of the memory), for this record as its first."""
+        """(the limit of a new batch, its share of the memory), for this record as its first."""
         limit = self.limit_bytes(topic)
         needed = HEADER_BYTES + record_upper_bound(key, value, headers) + _RECORD_OVERHEAD_BYTES
         return limit, max(min(limit, self.buffer_memory), needed)
 
     def has_room(self, reserved_bytes: int) -> bool:
-        """True if a batch that reserves so many bytes may be begun."""
+        """True if a batch that reserves this number of bytes may be begun."""
         return reserved_bytes <= self.available_bytes
 
     def begin(
@@ -166,8 +167,8 @@ class Accumulator:
         return batch
 
     def encoded_bytes(self, encoded: EncodedRecords) -> int:
-        """The bytes of buffer_memory that a whole encoded batch counts for; at most all of it,
-        though compression may make the batch larger."""
+        """The bytes of buffer_memory that a whole encoded batch counts for; at most all of
+        buffer_memory, although the batch may be larger."""
         return min(encoded.held_bytes, self.buffer_memory)
 
     def add(self, queue: PartitionQueue, encoded: EncodedRecords, now_ms: float) -> ProducerBatch:
@@ -189,18 +190,19 @@ class Accumulator:
         self.incomplete[batch] = None
 
     def withdraw(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Undo `begin` of a batch whose first record turned out to be none."""
+        """Undo `begin` of a batch whose first record was not valid."""
         queue.open = None
         self._unqueue(batch)
         self.finished(batch)
 
     def wake_waiter(self) -> None:
-        """Let the call of send that has waited longest for memory try again; it wakes the next."""
+        """Let the call of send that has waited longest for memory try again; when it succeeds, it
+        wakes the next one."""
         if self.waiters and not self.waiters[0].done():
             self.waiters[0].set_result(None)
 
     def wake_all_waiters(self) -> None:
-        """Let all calls of send that wait for memory see that the producer is closed."""
+        """Wake all calls of send that wait for memory, because the producer is closed."""
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -208,7 +210,7 @@ class Accumulator:
     # --- out --------------------------------------------------------------------------------------
 
     def ready(self, now_ms: float, leader_of: LeaderOf) -> Ready:
-        """Which nodes could be sent something (C-13, C-14, C-16)."""
+        """The nodes to which something may be sent (C-13, C-14, C-16)."""
         ready = Ready()
         for queue in self._active.values():
             if queue.muted:
@@ -226,8 +228,8 @@ class Accumulator:
         return ready
 
     def wait_ms(self, queue: PartitionQueue, leader: int, now_ms: float) -> float:
-        """The time until the first batch of a queue with batches may go, in ms; 0 or less if it may
-        go at once."""
+        """The time until the first batch of a queue with batches may be sent, in ms; 0 or less if
+        it may be sent at once."""
         first = queue.batches[0]
         if first.attempts:
             return first.retry_at_ms - now_ms if leader == first.last_leader else 0.0
@@ -253,8 +255,8 @@ class Accumulator:
     ) -> list[ProducerBatch]:
         """The batches of the next request to a node: at most one per partition (C-15).
 
-        Every request starts at another partition, so that none starves. `may_drain` may hold a
-        partition back; `stamp` is called once the batch is closed.
+        Every request starts at another partition, so that none starves. `may_drain` may exclude a
+        partition; `stamp` is called when the batch is closed.
         """
         start = self._drain_from.get(node_id, 0) % len(queues)
         drained: list[ProducerBatch] = []
@@ -285,7 +287,7 @@ class Accumulator:
         return int(estimated * self._ratios.get(batch.tp.topic, 1.0))
 
     def encoded(self, batch: ProducerBatch, estimated_bytes: int) -> None:
-        """Learn what compression made of a batch."""
+        """Update the estimate of the compression ratio with an encoded batch."""
         if self.codec is Codec.NONE or batch.encoded is None:
             return
         topic = batch.tp.topic
@@ -300,10 +302,10 @@ class Accumulator:
     # --- back, and away ---------------------------------------------------------------------------
 
     def requeue(self, batch: ProducerBatch) -> None:
-        """Put a batch that is to be retried where it belongs (C-23).
+        """Put a batch that is to be retried back into its queue (C-23).
 
-        Behind the stamped batches of lower sequence, in front of everything else; without
-        idempotence simply to the head.
+        The batch goes behind the stamped batches of lower sequence, before all others; without
+        idempotence to the head.
         """
         queue = self._queues[batch.tp]
         at = 0
@@ -318,7 +320,7 @@ class Accumulator:
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Queue the parts of a batch in its place, first part first (C-25)."""
         self._ratios[batch.tp.topic] = 1.0
-        # In the order of age that `expired` relies on.
+        # In the order of age, which `expired` relies on.
         self.incomplete = {
             kept: None for held in self.incomplete for kept in (parts if held is batch else (held,))
         }
@@ -326,8 +328,8 @@ class Accumulator:
             self.requeue(part)
 
     def expired(self, now_ms: float) -> list[ProducerBatch]:
-        """Batches older than delivery_timeout_ms, queued or on the wire; queued ones are taken
-        out."""
+        """Batches older than delivery_timeout_ms, queued or in flight; queued ones are removed from
+        their queues."""
         found = []
         for batch in self.incomplete:
             if now_ms - batch.created_ms < self.delivery_timeout_ms:
@@ -338,33 +340,34 @@ class Accumulator:
         return found
 
     def expiry_ms(self) -> float | None:
-        """When the oldest batch will expire."""
+        """The time at which the oldest batch will expire."""
         for batch in self.incomplete:
             return batch.created_ms + self.delivery_timeout_ms
         return None
 
     def finished(self, batch: ProducerBatch) -> None:
-        """Give back the memory of a batch whose fate is known."""
+        """Release the memory of a batch with a final result."""
         self.incomplete.pop(batch, None)
         self.available_bytes += batch.reserved_bytes
         batch.reserved_bytes = 0
 
     def take_all(self, *, only_undrained: bool = False) -> list[ProducerBatch]:
-        """Every batch without a fate, taken out of the queues; or only those never drained."""
+        """Every batch without a final result, removed from its queue; or only those that were never
+        drained."""
         found = [b for b in self.incomplete if not (only_undrained and b.drained_ms >= 0)]
         for batch in found:
             self._unqueue(batch)
         return found
 
     def take_of(self, leads: Callable[[TopicPartition], bool]) -> list[ProducerBatch]:
-        """The batches of some partitions that are not on the wire, taken out of the queues."""
+        """The batches of some partitions that are not in flight, removed from their queues."""
         found = [b for b in self.incomplete if not b.on_wire and leads(b.tp)]
         for batch in found:
             self._unqueue(batch)
         return found
 
     def queue_lengths(self, tps: Iterable[TopicPartition]) -> list[int]:
-        """Batches waiting, per partition."""
+        """The number of waiting batches, by partition."""
         queues = self._queues
         return [len(queues[tp].batches) if tp in queues else 0 for tp in tps]
 
@@ -379,7 +382,8 @@ class Accumulator:
 
 
 def _before(batch: ProducerBatch, other: ProducerBatch) -> bool:
-    """True if a stamped batch comes before another one, also across an epoch and a wrap (P-20)."""
+    """True if a stamped batch precedes another one, also across an epoch and a wrap of sequences
+    (P-20)."""
     if batch.identity != other.identity:
         return batch.identity < other.identity
     return (other.base_sequence - batch.base_sequence) % (1 << 31) < 1 << 30

@@ -1,5 +1,4 @@
-"""Puts records into batches where `Producer`'s fast path cannot: finds their topic, and waits for
-memory (C-11)."""
+"""The slow path of `Producer`'s sends: finds the topic of a record, and waits for memory (C-11)."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ T = TypeVar("T")
 
 
 class Appender:
-    """Appends to the batches of a started producer. Calls raise as those of `Producer`."""
+    """Appends to the batches of a started producer. The methods raise like those of `Producer`."""
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class Appender:
                 return found or self._begin(queue, timestamp_ms, key, value, headers)
 
             return await self._wait_for_memory(attempt, deadline, number)
-        # A loop of sends that never has to wait must not keep the sender from running.
+        # The sender must run also during a loop of sends that never waits.
         await asyncio.sleep(0)
         return delivery
 
@@ -97,7 +96,7 @@ class Appender:
         timestamp_ms: int,
     ) -> Delivery:
         """Put a record into a batch at once. BufferFull without memory; MetadataTimeout if the
-        topic is not known yet."""
+        topic's metadata is not there yet."""
         self.check_transaction()
         headers = check_record(self._config, topic, value, key, headers, partition)
         state = self._partitioner.known(topic, self._network.now_ms())
@@ -119,14 +118,14 @@ class Appender:
     async def append_rows(
         self, rows: ArrowRows | Lines, partition: int | None, delivery: ArrowDelivery
     ) -> None:
-        """Put rows into batches, all of them for `partition` if that is given."""
+        """Put rows into batches, all of them of `partition` if that is given."""
         number = self.check_transaction()
         topic = delivery.topic
         state = await self._topic(topic, partition, number)
         try:
             rows.place(self._partitioner, state)
         except UnwritablePartition:
-            # The topic may have grown.
+            # The topic may have got more partitions.
             state = await self._found_topic(topic, number)
             rows.place(self._partitioner, state)
         sending = ArrowSending(rows, self._partitioner, state, self._accumulator, delivery)
@@ -140,7 +139,7 @@ class Appender:
             self.check_transaction(number)
             for encoded in chunk:
                 await self._admit(sending, encoded, number)
-            # As in `append`: the sender must be able to run.
+            # As in `append`, the sender must be able to run.
             await asyncio.sleep(0)
 
     async def _admit(self, sending: ArrowSending, encoded: EncodedGroup, number: int) -> None:
@@ -162,7 +161,7 @@ class Appender:
         value: bytes | None,
         headers: Headers,
     ) -> Delivery | None:
-        """Begin a batch with this record; None if there is no memory for one."""
+        """Begin a batch with this record; None without memory for it."""
         accumulator = self._accumulator
         limit, reserved = accumulator.batch_bytes(queue.tp.topic, key, value, headers)
         if not accumulator.has_room(reserved):
@@ -181,8 +180,8 @@ class Appender:
     async def _wait_for_memory(
         self, attempt: Callable[[], T | None], deadline: float, number: int
     ) -> T:
-        """Call `attempt` when it is this caller's turn, until it succeeds or the deadline has
-        passed. First come, first served (C-11)."""
+        """Call `attempt` in this caller's turn, until it succeeds or the deadline has passed. The
+        turns are in the order of arrival (C-11)."""
         loop = asyncio.get_running_loop()
         waiters = self._accumulator.waiters
         waiter: asyncio.Future[None] = loop.create_future()
@@ -244,8 +243,8 @@ class Appender:
             raise Closed("this producer was closed; make a new one")
 
     def check_transaction(self, number: int | None = None) -> int:
-        """The number of the open transaction; 0 without transactions. Raises if none takes records,
-        or if it is another one than `number`, in which a record was given."""
+        """The number of the open transaction; 0 without transactions. Raises if there is none that
+        takes records, or if it is not the transaction `number`, for which the record was given."""
         if self._transactions is None:
             return 0
         current = self._transactions.check_open("send")

@@ -1,9 +1,9 @@
 """`Producer.produce_arrow`: the rows of a RecordBatch as batches of their partitions, and their
-fate.
+results.
 
-Batches come encoded from `odradek_protocol.records.from_arrow`; from the accumulator on they are
-batches like all others. A `pyarrow.RecordBatch` has many batches' worth of rows, which are encoded
-a chunk at a time.
+Batches come encoded from `odradek_protocol.records.from_arrow`; in the accumulator they are like
+all other batches. A `pyarrow.RecordBatch` has the rows of many batches, which are encoded in
+chunks.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from odradek_protocol.records.from_arrow import (
 )
 from odradek_protocol.records.lines import LineRecords
 
-#: What is encoded at once, before compression: between two chunks the sender runs.
+#: The bytes that are encoded at once, before compression: the sender runs between two chunks.
 CHUNK_BYTES = 512 * 1024
 
 
 class RowsOutcome(NamedTuple):
-    """Rows that went to one partition behind each other: written, or not.
+    """The result of consecutive rows of one partition.
 
-    `rows` are their numbers in the RecordBatch, in the order of their offsets: a range where they
-    lie together. `base_offset` is the first one's, -1 if the broker did not say or they were not
-    written. `error`: why they are not written, None if they are.
+    `rows`: their numbers in the RecordBatch, in the order of their offsets; a range if they are
+    adjacent. `base_offset`: the offset of the first row, -1 if it is unknown or the rows were not
+    written. `error`: the reason why they were not written, else None.
     """
 
     partition: int
@@ -47,7 +47,7 @@ class RowsOutcome(NamedTuple):
 
 
 class ArrowMetadata(NamedTuple):
-    """Where the rows of a RecordBatch went."""
+    """The partitions and offsets of the rows of a RecordBatch."""
 
     topic: str
     row_count: int
@@ -81,8 +81,8 @@ class ArrowMetadata(NamedTuple):
 
 
 class ArrowDelivery:
-    """The fate of a RecordBatch's rows. Await it for the `ArrowMetadata`; it raises if a row was
-    not written.
+    """The result of sending a RecordBatch's rows. Await it for the `ArrowMetadata`; it raises if a
+    row was not written.
 
     May be awaited any number of times, by several tasks, or not at all.
     """
@@ -95,7 +95,7 @@ class ArrowDelivery:
         self._batches: list[tuple[ProducerBatch, Sequence[int]]] = []
 
     def add(self, batch: ProducerBatch, rows: Sequence[int]) -> None:
-        """For the producer: rows that were buffered as this batch."""
+        """Add rows that were buffered in this batch. Called by the producer."""
         self._batches.append((batch, rows))
 
     @property
@@ -110,20 +110,20 @@ class ArrowDelivery:
         return self.result()
 
     def done(self) -> bool:
-        """True if the fate of every row is known."""
+        """True if the result of every row is known."""
         return all(batch.done for batch, _ in self._batches)
 
     def result(self) -> ArrowMetadata:
-        """Return the metadata, or raise the error, of a delivery that is done. IllegalState if it
-        is not."""
+        """Return the metadata, or raise the error, of a finished delivery. IllegalState before
+        that."""
         error = self.exception()
         if error is not None:
             raise error
         return ArrowMetadata(self.topic, self._row_count, self.outcomes())
 
     def exception(self) -> OdradekError | None:
-        """Why rows were not written: the first one's reason, naming it. None if all were;
-        IllegalState if that is not known yet."""
+        """The reason why the first failed row was not written, with its number. None if all rows
+        were written; IllegalState before that is known."""
         failures = [
             (leaf_rows[failure[0]], len(leaf_rows), failure[1])
             for leaf, leaf_rows in self._leaves()
@@ -139,8 +139,8 @@ class ArrowDelivery:
         )
 
     def outcomes(self, *, known: bool = False) -> list[RowsOutcome]:
-        """The outcome of each run of rows. IllegalState while some outcome is unknown; with
-        `known`, only the known ones."""
+        """The results of runs of rows. IllegalState while a result is unknown; with `known`, only
+        the known results."""
         found = []
         for leaf, rows in self._leaves(known):
             failure = leaf.first_error()
@@ -168,13 +168,13 @@ class ArrowDelivery:
 
 
 class Lines:
-    """Lines that are to be sent to one partition, None for any: what `ArrowRows` is of a
+    """Lines to send to one partition, None for any: the counterpart of `ArrowRows` for a
     RecordBatch."""
 
     def __init__(
         self, config: ProducerConfig, records: LineRecords, partition: int | None, timestamp_ms: int
     ) -> None:
-        """The lines before the first one that is too large to be a record."""
+        """Read the lines before the first one that is too large for a record."""
         self.records = records
         self.timestamp_ms = timestamp_ms
         self._partition = partition
@@ -192,18 +192,18 @@ class Lines:
         return sum(group.end for group in self.groups)
 
     def place(self, partitioner: Partitioner, state: TopicQueues) -> None:
-        """ValueError if there is no such partition."""
+        """Check the partition. ValueError if it does not exist."""
         if self._partition is not None:
             partitioner.choose(state, None, None, self._partition)
 
 
 class ArrowRows:
-    """A RecordBatch that is to be sent: its records, and which go where."""
+    """A RecordBatch to send: its records, and their partitions."""
 
     def __init__(
         self, config: ProducerConfig, batch: Any, partition: int | None, timestamp_ms: int
     ) -> None:
-        """Raises TypeError, ValueError."""
+        """Read the columns. Raises TypeError, ValueError."""
         self.records = ArrowRecords(batch)
         self.timestamp_ms = timestamp_ms
         self._batch = batch
@@ -224,11 +224,11 @@ class ArrowRows:
         return self.records.count
 
     def place(self, partitioner: Partitioner, state: TopicQueues) -> None:
-        """Look at all rows, and find their partitions. Raises RecordTooLarge, UnwritablePartition,
+        """Check all rows, and choose their partitions. Raises RecordTooLarge, UnwritablePartition,
         ValueError."""
         partitions = len(state.queues)
         if self._partition is not None:
-            partitioner.choose(state, None, None, self._partition)  # it must be there
+            partitioner.choose(state, None, None, self._partition)  # the partition must exist
             self._check(partitions)
             if self.count:
                 self.groups = [Group(self._partition, 0, self.records.count)]
@@ -254,7 +254,8 @@ class ArrowRows:
 
 
 def _with_partitions(batch: Any, partitioner: Partitioner, state: TopicQueues) -> Any:
-    """With the column that the partitioner of the settings makes, where rows name none."""
+    """The rows with a partition column from the partitioner of the settings, for rows without
+    one."""
     pa = pyarrow()
     names = batch.schema.names
     keys = batch.column("key") if "key" in names else pa.nulls(batch.num_rows)
@@ -275,7 +276,7 @@ def _with_partitions(batch: Any, partitioner: Partitioner, state: TopicQueues) -
 
 
 class EncodedGroup(NamedTuple):
-    """A batch for a partition, None: for any. `rows`: their numbers."""
+    """A batch for a partition, None for any. `rows`: their numbers."""
 
     partition: int | None
     records: EncodedRecords
@@ -283,7 +284,7 @@ class EncodedGroup(NamedTuple):
 
 
 class ArrowSending:
-    """The rows on their way into the accumulator, a batch of each partition in turn."""
+    """The rows that are being added to the accumulator, a batch of each partition in turn."""
 
     def __init__(
         self,
@@ -297,23 +298,23 @@ class ArrowSending:
         self._rows = rows
         self._partitioner = partitioner
         self._state = state
-        #: As they were when the partitions were chosen.
+        #: The queues from which the partitions were chosen.
         self._queues = state.queues
         self._accumulator = accumulator
         self._left = deque(rows.groups)
 
     @property
     def left(self) -> bool:
-        """True if there are rows that are not encoded yet."""
+        """True if some rows are not encoded yet."""
         return bool(self._left)
 
     @property
     def compresses(self) -> bool:
-        """True if `chunk` compresses, and so takes long enough to be called in another thread."""
+        """True if `chunk` compresses, so that it is slow and should be called in another thread."""
         return self._accumulator.codec is not Codec.NONE
 
     def chunk(self) -> list[EncodedGroup]:
-        """The next batches."""
+        """Encode the next batches."""
         limit_bytes = min(
             self._accumulator.limit_bytes(self._state.name), self._accumulator.buffer_memory
         )
@@ -331,7 +332,7 @@ class ArrowSending:
         return found
 
     def admit(self, group: EncodedGroup, now_ms: float) -> bool:
-        """Put it into its queue, if there is room."""
+        """Put a batch into its queue, if there is memory."""
         if not self._accumulator.has_room(self._accumulator.encoded_bytes(group.records)):
             return False
         queue = self._queue(group.partition)
@@ -344,6 +345,6 @@ class ArrowSending:
         return self._queues[partition]
 
     def progress(self) -> str:
-        """For errors."""
+        """The progress, for error messages."""
         buffered = self.delivery.buffered
         return f"{buffered} of {self._rows.count} rows were buffered before, and are sent"

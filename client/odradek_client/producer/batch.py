@@ -1,8 +1,8 @@
 """A batch for one partition, from the first record to the answer, and the `Delivery` of each
 record.
 
-There is no future per record: a `Delivery` is two words, a batch and an index in it. Only who
-awaits one before its batch is done gets a future.
+There is no future per record: a `Delivery` is a batch and an index in it. A future is made only if
+a delivery is awaited before its batch is finished.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from odradek_protocol.records.place import Place
 
 
 class Future(Protocol):
-    """The needed part of `asyncio.Future`."""
+    """The part of `asyncio.Future` that is used here."""
 
     def done(self) -> bool: ...
     def set_result(self, result: Any, /) -> None: ...
     def __await__(self) -> Generator[Any, None, Any]: ...
 
 
-#: A NamedTuple made without its keyword-aware constructor: this runs for every record.
+#: The constructor of a NamedTuple without keyword arguments, because it runs for every record.
 _new_tuple = tuple.__new__
 NewFuture = Callable[[], Future]
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went.
+    """The partition and offset of a record.
 
-    `offset` is -1 if the broker did not say: with acks=0, or for a duplicate that it only
-    remembers. `timestamp_ms` is the broker's for topics with LogAppendTime, else the record's own.
+    `offset` is -1 if it is unknown: with acks=0, or for a duplicate whose offset the broker does
+    not have. `timestamp_ms` is the broker's for topics with LogAppendTime, else that of the record.
     """
 
     topic: str
@@ -50,7 +50,7 @@ class ProducerBatch:
     """Records for one partition, from the first append to the answer.
 
     `created_ms` and all other times are the loop's clock. A batch has no producer id and sequence
-    until it is first drained (C-10, C-22).
+    until it is drained for the first time (C-10, C-22).
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class ProducerBatch:
     ) -> None:
         self.tp = tp
         self.builder: BatchBuilder | EncodedRecords = encoded or BatchBuilder(codec)
-        #: The builder's own, looked up once: it runs for every record.
+        #: The method of the builder, looked up once because it runs for every record.
         self.put = self.builder.put
         self.limit_bytes = limit_bytes
         self.reserved_bytes = reserved_bytes
@@ -114,12 +114,13 @@ class ProducerBatch:
         self.base_sequence = -1
         self.sequence_was_reset = False
         self.was_sent = False
-        #: A former try of this batch, with these sequences, has no answer that says no.
+        #: True if an earlier try of this batch, with these sequences, has no answer that rules out
+        #: a write.
         self.may_be_written = False
         self.on_wire = False
-        #: What the last try met, if there is to be another.
+        #: The error of the last try, if there will be another.
         self.trouble: OdradekError | None = None
-        #: It failed, and nobody knows whether it is written.
+        #: True if the batch failed, and may be written or not.
         self.unknown_fate = False
         self.encoded: bytearray | None = None
         self.done = False
@@ -148,23 +149,23 @@ class ProducerBatch:
         return self.base_sequence >= 0
 
     def close(self) -> None:
-        """No more records: their number is final."""
+        """Close the batch, so that the number of its records is final."""
         self.record_count = self.builder.record_count
 
     def stamp(self, identity: ProducerIdentity, base_sequence: int) -> None:
-        """Give it its identity and sequence; kept across retries (C-22)."""
+        """Set identity and sequence, which are kept across retries (C-22)."""
         self.identity = identity
         self.base_sequence = base_sequence
         self.encoded = None
 
     def restamp(self, identity: ProducerIdentity, base_sequence: int) -> None:
-        """Another sequence for a batch that had one, after an epoch bump (C-44)."""
+        """Set another sequence, after an epoch bump (C-44)."""
         self.stamp(identity, base_sequence)
         self.sequence_was_reset = True
         self.was_sent = self.may_be_written = False
 
     def encode(self, *, transactional: bool = False) -> bytearray:
-        """The bytes for the wire; the same ones for a retry that was not restamped."""
+        """The encoded batch; a retry without a new sequence has the same bytes."""
         if self.encoded is None:
             self.encoded = self.builder.build(
                 producer_id=self.identity.producer_id,
@@ -177,9 +178,8 @@ class ProducerBatch:
     def split(self, target_bytes: int) -> list[ProducerBatch]:
         """The same records in smaller batches, which take over its deliveries (C-25).
 
-        A stamped batch hands its sequences on: together the parts have exactly those of the whole,
-        so nothing that was drained after it need change. At least two parts come out of two or
-        more records.
+        The parts of a stamped batch have together exactly its sequences, so batches that were
+        drained after it do not change. Two or more records give at least two parts.
         """
         records = self.builder.records()
         parts: list[ProducerBatch] = []
@@ -199,7 +199,7 @@ class ProducerBatch:
             part.close()
             part.attempts = self.attempts
             part.trouble = self.trouble
-            part.was_sent = False  # under these sequences nothing was sent
+            part.was_sent = False  # nothing was sent under these sequences
             if self.has_sequence:
                 part.stamp(self.identity, next_sequence(self.base_sequence, start))
         parts[0].reserved_bytes = self.reserved_bytes
@@ -208,17 +208,18 @@ class ProducerBatch:
         self._let_go()
         return parts
 
-    # --- the end ----------------------------------------------------------------------------------
+    # --- results ---
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
-        """The records are written."""
+        """Note that the records are written."""
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.written = True
         self._finish()
 
     def fail(self, error: OdradekError, record_errors: dict[int, str] | None = None) -> None:
-        """The records are not written, or nobody knows. `record_errors`: index to reason."""
+        """Note that the records are not written, or may not be. `record_errors`: the reasons by
+        index."""
         self._error = error
         self._record_errors = record_errors or {}
         self._finish()
@@ -236,7 +237,7 @@ class ProducerBatch:
             parent = parent._parent
 
     def _let_go(self) -> None:
-        """Deliveries may be held for long: they must not hold the payload."""
+        """Release the payload: deliveries may be kept for long."""
         self.builder = BatchBuilder()
         self.put = self.builder.put
         self.encoded = None
@@ -249,7 +250,7 @@ class ProducerBatch:
                 waiter.set_result(None)
 
     def wait(self) -> Future:
-        """A future that is done when the batch is; always with the result None."""
+        """A future that is done when the batch is finished; its result is always None."""
         waiter = self._new_future()
         if self.done:
             waiter.set_result(None)
@@ -258,14 +259,14 @@ class ProducerBatch:
         return waiter
 
     def is_done(self, index: int) -> bool:
-        """True if the fate of a record is known."""
+        """True if the result of a record is known."""
         if self._parts:
             part, _ = self._part_of(index)
             return part.done
         return self.done
 
     def error_of(self, index: int) -> OdradekError | None:
-        """Why a record of a finished batch was not written; None if it was."""
+        """The reason why a record of a finished batch was not written; None if it was."""
         if self._parts:
             part, inner = self._part_of(index)
             return part.error_of(inner)
@@ -281,7 +282,7 @@ class ProducerBatch:
         return type(self._error)(f"the record was refused: {reason}", code=code)
 
     def metadata_of(self, index: int) -> RecordMetadata:
-        """Where a record of a finished batch went."""
+        """The metadata of a record of a finished batch."""
         if self._parts:
             part, inner = self._part_of(index)
             return part.metadata_of(inner)
@@ -295,16 +296,16 @@ class ProducerBatch:
         return _new_tuple(RecordMetadata, (topic, partition, offset, timestamp_ms))
 
     def leaves(self, start: int = 0) -> Iterator[tuple[int, ProducerBatch]]:
-        """The batches that its records went in, itself if it was not split, each with the index of
-        its first record, counted from `start`."""
+        """The batches with its records, the batch itself if it was not split, each with the index
+        of its first record, counted from `start`."""
         if not self._parts:
             yield start, self
         for part, at in zip(self._parts, self._starts, strict=True):
             yield from part.leaves(start + at)
 
     def first_error(self) -> tuple[int, OdradekError] | None:
-        """The first record of a finished batch that was not written, and why; of one that is no
-        parent."""
+        """The first record of a finished batch that was not written, with the reason; only for a
+        batch that was not split."""
         if self._error is None:
             return None
         index = min(self._record_errors, default=0)
@@ -321,7 +322,8 @@ class ProducerBatch:
 
 
 class Delivery(Place):
-    """The fate of one record. Await it for its `RecordMetadata`; it raises if it was not written.
+    """The result of sending one record. Await it for the `RecordMetadata`; it raises if the record
+    was not written.
 
     May be awaited any number of times, by several tasks, or not at all.
     """
@@ -333,34 +335,36 @@ class Delivery(Place):
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         batch = self.owner
         if not batch.done:
-            self.track()  # the batch will know who waits, and that one has this delivery
+            self.track()  # the batch gets a reference to the waiting task, which has this delivery
             while not batch.is_done(self.index):
                 yield from batch.wait().__await__()
         return self.result()
 
     def done(self) -> bool:
-        """True if the fate of the record is known."""
+        """True if the result of the record is known."""
         return self.owner.is_done(self.index)
 
     def result(self) -> RecordMetadata:
-        """Return the metadata, or raise the error, of a delivery that is done. IllegalState if it
-        is not."""
+        """Return the metadata, or raise the error, of a finished delivery. IllegalState before
+        that."""
         batch = self.owner
         if batch.written:
             return batch.metadata_of(self.index)
         error = self.exception()
         if error is not None:
-            # The exception is shared by the records of a batch; tracebacks must not pile up in it.
+            # A copy, because the records of a batch share the exception, and tracebacks would
+            # accumulate in it.
             raise error.with_traceback(None)
         return self.owner.metadata_of(self.index)
 
     def exception(self) -> OdradekError | None:
-        """Why the record was not written, None if it was. IllegalState if that is not known yet."""
+        """The reason why the record was not written, None if it was. IllegalState before that is
+        known."""
         if not self.owner.is_done(self.index):
             raise IllegalState("the record is still on its way; await the delivery")
         error = self.owner.error_of(self.index)
         if error is not None:
-            self.track()  # once raised it has a traceback, whose frames have this delivery
+            self.track()  # its traceback has frames that refer to this delivery
         return error
 
     def __repr__(self) -> str:

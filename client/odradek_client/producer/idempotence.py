@@ -1,5 +1,5 @@
-"""Decisions of an idempotent producer without transactions: its identity, its sequences, new
-epochs."""
+"""Decisions of an idempotent producer without transactions: identity, sequences, and epoch
+bumps."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _NO_TIMEOUT_MS = 2**31 - 1
 class IdempotenceManager:
     """Identity and sequences of one producer. It sends nothing and knows no clock.
 
-    A gap in the sequences of a partition is closed by the next epoch, which the producer gives
-    itself (C-44).
+    A gap in the sequences of a partition is closed by an epoch bump, which the producer makes
+    locally (C-44).
     """
 
     def __init__(self) -> None:
@@ -35,26 +35,26 @@ class IdempotenceManager:
         return self.state is State.UNINITIALIZED
 
     def begin_identity(self) -> InitProducerIdRequest:
-        """The request for an identity; `identity_given` or `identity_refused` must follow."""
+        """Begin the request for an identity; `identity_given` or `identity_refused` must follow."""
         self.state = step(self.state, State.INITIALIZING)
         return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TIMEOUT_MS)
 
     def identity_given(self, identity: ProducerIdentity) -> None:
-        """The broker's answer."""
+        """Take the identity that the broker has given."""
         self.state = step(self.state, State.READY)
         self.identity = identity
         self.sequences.rewrite_bumped(identity)
 
     def identity_refused(self) -> None:
-        """No answer, or one after which it can be tried again."""
+        """Note that there was no answer, or one after which the request can be repeated."""
         self.state = step(self.state, State.UNINITIALIZED)
 
     def bump_if_requested(self) -> bool:
-        """The local epoch bump (C-44); whether there was one.
+        """Bump the epoch locally if that was requested (C-44); True if so.
 
-        Partitions that asked for it start over, their unanswered batches included. The others
-        follow when nothing of theirs is in flight (C-20). Behind the last epoch a new producer id
-        is needed: rewriting then waits until it is there.
+        The partitions that need it start over, including their batches in flight. The others follow
+        when they have no batches in flight (C-20). After the last epoch a new producer id is
+        needed: then the new sequences wait for it.
         """
         if self.state is not State.READY or not self.sequences.may_bump:
             return False
@@ -67,7 +67,7 @@ class IdempotenceManager:
         return True
 
     def fail(self, error: OdradekError) -> None:
-        """Nothing more can be sent, ever (C-55). The first reason stays."""
+        """Note a fatal error, after which nothing can be sent (C-55). The first reason stays."""
         self.state = step(self.state, State.FATAL_ERROR)
         if self.fatal_error is None:
             self.fatal_error = error
@@ -75,24 +75,24 @@ class IdempotenceManager:
     # --- batches ----------------------------------------------------------------------------------
 
     def may_drain(self, batch: ProducerBatch) -> bool:
-        """True if the first batch of a partition's queue may go now (C-20, C-21)."""
+        """True if the first batch of a partition's queue may be sent (C-20, C-21)."""
         if self.state is State.FATAL_ERROR or not self.identity.is_valid:
             return False
         return self.sequences.may_drain(batch, self.identity, first_goes_alone=True)
 
     def drained(self, batch: ProducerBatch) -> None:
-        """A batch goes out (C-22)."""
+        """Note that a batch is sent (C-22)."""
         self.sequences.stamp(batch, self.identity)
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
-        """The records are in the log (C-24)."""
+        """Note that the records are in the log (C-24)."""
         self.sequences.acknowledged(batch, base_offset)
 
     def gave_up(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
-        """A stamped batch failed for good.
+        """Note that a stamped batch has finally failed.
 
-        `may_be_written`: it was sent, and no answer said what became of it; its sequences are
-        unresolved then (C-40). Otherwise they are a gap that must not stay (C-45).
+        `may_be_written`: the batch was sent, and its result is unknown; then its sequences are
+        unresolved (C-40). Otherwise they are a gap that must be closed (C-45).
         """
         sequences = self.sequences.of(batch.tp)
         ahead = sequences.ahead_of(batch)
@@ -105,7 +105,7 @@ class IdempotenceManager:
             self.sequences.request_bump(batch.tp, ahead)
 
     def batch_failed(self, error: OdradekError) -> None:
-        """A batch will never be written: only a transaction minds."""
+        """Note that a batch will never be written, which matters only in a transaction."""
 
     def out_of_order(self, batch: ProducerBatch) -> bool:
         """Request an epoch bump if needed; True to retry after OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -125,6 +125,6 @@ class IdempotenceManager:
         return True
 
     def resolve(self) -> None:
-        """Look at partitions with unresolved sequences (C-42). Once per pass of the sender."""
+        """Check partitions with unresolved sequences (C-42). Called once per pass of the sender."""
         for tp in self.sequences.resolve():
             self.sequences.request_bump(tp)

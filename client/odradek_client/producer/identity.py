@@ -8,14 +8,14 @@ EPOCH_MAX = 32767
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer id and epoch; -1 and -1 is none (P-21)."""
+    """A producer id and epoch; -1 and -1: none (P-21)."""
 
     producer_id: int
     epoch: int
 
     @property
     def is_valid(self) -> bool:
-        """True if a broker has given this identity."""
+        """True if this is an identity from a broker."""
         return self.producer_id >= 0
 
 

@@ -1,8 +1,8 @@
 """The choice of a record's partition (C-18), and the queues of each topic's partitions.
 
-Keyed records: murmur2 of the key as the Java client computes it, so that clients of all languages
-agree. Records without a key stick to a partition until a batch's worth of bytes went there, then go
-to another one; a partition with a shorter queue is likelier (KIP-794).
+Records with a key: murmur2 of the key as in the Java client, so that clients of all languages
+agree. Records without a key go to one partition until they have the size of a batch, then to
+another one; a partition with a shorter queue is more likely (KIP-794).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 def next_sticky(candidates: Sequence[int], queue_lengths: Sequence[int], random: Random) -> int:
     """Choose a partition at random out of `candidates`; a longer queue makes it less likely.
 
-    `queue_lengths`: the batches waiting, in the order of `candidates`. The partition with the
-    longest queue still has a chance.
+    `queue_lengths`: the numbers of waiting batches, in the order of `candidates`. The partition
+    with the longest queue may be chosen too.
     """
     if len(candidates) == 1:
         return candidates[0]
@@ -51,7 +51,7 @@ def next_sticky(candidates: Sequence[int], queue_lengths: Sequence[int], random:
 
 
 class TopicQueues:
-    """The queues of a topic's partitions, and where the next record without a key goes."""
+    """The queues of a topic's partitions, with the partition of the next record without a key."""
 
     __slots__ = ("available", "name", "next_partition", "queues", "sticky", "sticky_from")
 
@@ -65,8 +65,7 @@ class TopicQueues:
 
 
 class Partitioner:
-    """The queues of all topics that records were sent to. It fills `topics`, which the producer
-    reads."""
+    """The queues of all topics with records. Fills `topics`, which the producer reads."""
 
     def __init__(
         self,
@@ -84,7 +83,8 @@ class Partitioner:
         self._choice = config.partitioner
 
     def known(self, topic: str, now_ms: float) -> TopicQueues | None:
-        """A topic's queues, made from metadata if that is there; it is kept fresh for a while."""
+        """The queues of a topic, made from its metadata if there is some, which is then kept fresh
+        for a while."""
         state = self._topics.get(topic)
         cluster = self._cluster
         if topic in cluster.topics:
@@ -98,15 +98,14 @@ class Partitioner:
 
     @property
     def decides_by_itself(self) -> bool:
-        """True if the default partitioner chooses: a key's hash alone decides the partition of a
-        record with a key."""
+        """True if the default partitioner is used: then the hash of a key alone determines the
+        partition."""
         return self._choice == "default"
 
     def choose(
         self, state: TopicQueues, key: bytes | None, value: bytes | None, partition: int | None
     ) -> PartitionQueue:
-        """The queue of a record that does not fit the obvious batch, or is the first of its
-        kind."""
+        """The queue of a record that has no room in the open batch, or is the first of its kind."""
         queues = state.queues
         if partition is not None:
             if not 0 <= partition < len(queues):
@@ -132,7 +131,7 @@ class Partitioner:
         return self._choose_sticky(state)
 
     def metadata_changed(self) -> None:
-        """Follow the partitions and leaders of the topics; forget those that are gone."""
+        """Follow the partitions and leaders of the topics; drop deleted topics."""
         for name, state in list(self._topics.items()):
             if name in self._cluster.topics:
                 self._refresh(state)
@@ -140,9 +139,10 @@ class Partitioner:
                 del self._topics[name]
 
     def _choose_sticky(self, state: TopicQueues) -> PartitionQueue:
-        """Stay until a batch's worth of bytes went to the partition, then go on (C-18)."""
+        """Stay at the partition until its records have the size of a batch, then choose another one
+        (C-18)."""
         sticky = state.sticky
-        # An open batch that has no room for this record is a batch's worth.
+        # An open batch without room for this record counts as full.
         if (
             sticky is not None
             and sticky.open is None

@@ -11,9 +11,9 @@ With `transactional_id` records are written in transactions:
         async with producer.transaction():
             await producer.send("invoices", b"...")
 
-`send` puts the record into a batch; the sender loop takes it from there. The way of an ordinary
-record into an open batch is `_append` and `BatchWriter.append`, and runs once per record: those two
-are written for speed. Everything rarer is in `Appender`.
+`send` puts the record into a batch, which the sender loop sends. The fast path of a record into an
+open batch is `_append` and `BatchWriter.append`, which run for every record and are written for
+speed. The slow path is `Appender`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ log = logging.getLogger("odradek.client.producer")
 
 new_delivery = Delivery.at
 
-#: Producers that were started and not closed.
+#: The producers that were started and not closed.
 _open: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
@@ -73,8 +73,8 @@ _open: weakref.WeakSet[Producer] = weakref.WeakSet()
 class Producer:
     """Sends records. Settings are the rows of `ProducerConfig`, e.g. `linger_ms=20`.
 
-    Use it with `async with`, or call `start` and `close`. ConfigError for a wrong setting.
-    One event loop, one producer; all methods are called from that loop.
+    Use it with `async with`, or call `start` and `close`. ConfigError for an invalid setting. A
+    producer belongs to one event loop; all methods must be called from that loop.
     """
 
     def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
@@ -82,8 +82,7 @@ class Producer:
 
     def _set_up(self, config: ProducerConfig, network: NetworkClient | None) -> None:
         self.config = config
-        # By the module's name: a simulation replaces what stands under it with a generator of its
-        # seed.
+        # By the name in its module, which a simulation replaces with a generator of its own.
         self._random = random_module.Random()
         self._wall_clock = time.time
         self._owns_network = network is None
@@ -93,7 +92,7 @@ class Producer:
         self._serializes = bool(self._key_serializer or self._value_serializer)
         self._default_partitioner = self.config.partitioner == "default"
         self._topics: dict[str, TopicQueues] = {}
-        #: The topics of the fast path: none while no transaction takes records.
+        #: The topics of the fast path: empty while no transaction takes records.
         self._open_topics = self._topics if self.config.transactional_id is None else {}
         self._transactions: TransactionManager | None = None
         self._transaction_calls: TransactionCalls | None = None
@@ -108,7 +107,7 @@ class Producer:
     # --- life -------------------------------------------------------------------------------------
 
     async def start(self, timeout_ms: float | None = None) -> None:
-        """Connect. MetadataTimeout if no broker can be reached within `timeout_ms` (max_block_ms if
+        """Connect. MetadataTimeout if no broker is reached within `timeout_ms` (max_block_ms if
         None)."""
         if self._closing:
             raise Closed("this producer was closed; make a new one")
@@ -168,8 +167,9 @@ class Producer:
     async def close(self, timeout_ms: float | None = None) -> None:
         """Send what is buffered, then close. May be called again.
 
-        What is not delivered within `timeout_ms` fails with Closed; None waits for all of it, which
-        delivery_timeout_ms bounds (C-34). An open transaction is aborted, unless it is prepared.
+        Records that are not delivered within `timeout_ms` fail with Closed; None waits for all of
+        them, up to delivery_timeout_ms (C-34). An open transaction is aborted, unless it is
+        prepared.
         """
         if self._closing:
             return
@@ -220,15 +220,15 @@ class Producer:
         await self.close()
 
     def __del__(self) -> None:
-        # Not there when __init__ raised.
+        # Not set if __init__ raised.
         if not getattr(self, "_closing", True):
             self._warn_of_lost_records()
 
     def _warn_of_lost_records(self) -> None:
-        """Also in the log: Python shows a ResourceWarning only to who asks for it."""
+        """Log it as well, because Python shows a ResourceWarning only on request."""
         accumulator = self._accumulator
         if accumulator is None or self._pid != os.getpid():
-            return  # never started; or the copy of a producer, in a forked child
+            return  # never started; or the copy of a producer in a forked child
         self._closing = True
         count = sum(batch.builder.record_count for batch in list(accumulator.incomplete))
         if count:
@@ -252,13 +252,13 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: Time | None = None,
     ) -> Delivery:
-        """Buffer a record; await the `Delivery` returned to know that it is written.
+        """Buffer a record; await the returned `Delivery` to know that it is written.
 
         `value` and `key` are bytes or None, unless there is a serializer. `headers` are (name,
-        bytes) pairs, or a mapping. `timestamp_ms` is since 1970, or a datetime; now if None. Waits
-        for metadata and for room, at most max_block_ms (C-11). Raises MetadataTimeout,
-        BufferTimeout, RecordTooLarge (C-12), InvalidTopic, TopicAuthorizationFailed, Closed,
-        TypeError, ValueError.
+        bytes) pairs, or a mapping. `timestamp_ms` is since 1970, or a datetime; the present time if
+        None. Waits for metadata and for memory, at most max_block_ms (C-11). Raises
+        MetadataTimeout, BufferTimeout, RecordTooLarge (C-12), InvalidTopic,
+        TopicAuthorizationFailed, Closed, TypeError, ValueError.
         """
         if self._serializes:
             key, value = self._serialize(key, value)
@@ -281,7 +281,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: Time | None = None,
     ) -> RecordMetadata:
-        """`send`, and wait until the record is written."""
+        """Buffer a record like `send`, and wait until it is written."""
         delivery = await self.send(
             topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         )
@@ -297,10 +297,9 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: Time | None = None,
     ) -> Delivery:
-        """`send` that never waits: BufferFull if there is no room, MetadataTimeout if the topic is
-        not known yet (await `partitions_for` once). A loop over it must let the event loop run now
-        and then, or nothing is sent.
-        """
+        """Buffer a record like `send`, without waiting: BufferFull without memory, MetadataTimeout
+        if the topic's metadata is not there yet (await `partitions_for` once). A loop over this
+        method must let the event loop run at times, or nothing is sent."""
         if self._serializes:
             key, value = self._serialize(key, value)
         delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
@@ -318,13 +317,13 @@ class Producer:
         timestamp_ms: Time | None = None,
     ) -> ArrowDelivery:
         """Buffer the rows of a `pyarrow.RecordBatch`, without an object per record; await the
-        `ArrowDelivery` returned to know that they are written.
+        returned `ArrowDelivery` to know that they are written.
 
-        Columns by name: `value`, and, where they are there, `key`, `headers`, `partition` and
-        `timestamp` (docs/use/arrow.md). `partition` and `timestamp_ms` are for all rows, in place
-        of those columns. All rows are looked at before the first is buffered: TypeError, ValueError
-        and RecordTooLarge name the row and the column. Otherwise raises as `send`; BufferTimeout
-        says how many rows were buffered before. Serializers are not called.
+        Columns by name: `value`, and optionally `key`, `headers`, `partition` and `timestamp`
+        (docs/use/arrow.md). The arguments `partition` and `timestamp_ms` apply to all rows, instead
+        of those columns. All rows are checked before the first is buffered: TypeError, ValueError
+        and RecordTooLarge name the row and the column. Otherwise raises like `send`; BufferTimeout
+        has the number of rows that were buffered before. Serializers are not called.
         """
         appender = self._checked_appender()
         appender.check_transaction()
@@ -338,18 +337,18 @@ class Producer:
         self, lines: LineRecords, delivery: ArrowDelivery, *, partition: int | None = None
     ) -> None:
         """Buffer lines as the values of records of the delivery's topic, without an object per
-        record, up to the first that is too large; await `delivery` to know that they are written.
-        The time of all is now.
+        record, up to the first line that is too large; await `delivery` to know that they are
+        written. All have the present time.
 
-        Raises as `send`, and `delivery.buffered` says how many were buffered before. Serializers
-        are not called, nor is a partitioner of one's own.
+        Raises like `send`; `delivery.buffered` is the number of lines that were buffered before.
+        Serializers are not called, nor is a partitioner of the user.
         """
         appender = self._checked_appender()
         rows = Lines(self.config, lines, partition, self._timestamp(None))
         await appender.append_rows(rows, partition, delivery)
 
     async def flush(self) -> None:
-        """Send everything buffered so far and wait until its fate is known, good or bad."""
+        """Send everything that is buffered and wait until its results are known, good or bad."""
         accumulator, loop = self._accumulator, self._loop
         if accumulator is None or loop is None:
             raise NotStarted('this producer was not started; use "async with" or call start()')
@@ -364,48 +363,50 @@ class Producer:
             accumulator.flushes -= 1
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The partitions of a topic, in order. Raises as `send` does."""
+        """The partitions of a topic, in order. Raises like `send`."""
         await self._checked_appender().find_topic(topic)
         return self._network.cluster.partitions_of(topic) or []
 
     def metrics(self) -> dict[str, float]:
-        """Under the names of Kafka's client: `produce-throttle-time-avg` and
-        `produce-throttle-time-max`, how long quotas had this producer wait, in milliseconds, over
-        the last minute; NaN without any answer."""
+        """Metrics with the names of Kafka's client: `produce-throttle-time-avg` and
+        `produce-throttle-time-max`, the time that quotas made this producer wait, in milliseconds,
+        over the last minute; NaN without an answer."""
         return self._network.throttle_metrics("produce")
 
     # --- transactions -----------------------------------------------------------------------------
 
     async def init_transactions(self) -> None:
-        """Once, before the first transaction.
+        """Get a producer id and epoch; called once, before the first transaction.
 
-        Older producers of the same transactional_id are fenced; what they left open is aborted or,
-        if they had decided to commit, finished (T-59). Raises TransactionalIdAuthorizationFailed
+        Older producers of the same transactional_id are fenced; their open transaction is aborted
+        or, if it was being committed, completed (T-59). Raises TransactionalIdAuthorizationFailed
         and ClusterAuthorizationFailed (may be called again), Fatal, TransactionTimeout,
         IllegalState.
         """
         await self._transactional().init()
 
     async def begin_transaction(self) -> None:
-        """Open a transaction. No broker is asked (C-60). IllegalState, Abortable, Fatal."""
+        """Open a transaction. No request is sent (C-60). Raises IllegalState, Abortable, Fatal."""
         self._check_open()
         self._transactional().begin()
         self._open_topics = self._topics
 
     async def commit_transaction(self) -> None:
-        """Make everything sent since `begin_transaction` visible, all or nothing.
+        """Commit everything that was sent since `begin_transaction`, all or nothing.
 
-        Returns when the coordinator has decided; consumers see it a moment later (T-31). Raises an
-        Abortable if a record was not written: `abort_transaction` is called for then. Fatal if this
-        producer is fenced, for one. TransactionTimeout after max_block_ms: it is not known whether
-        it is committed; the same call goes on waiting (C-67).
+        Returns when the coordinator has decided; consumers see the records a moment later (T-31).
+        Raises an Abortable if a record was not written: then call `abort_transaction`. Raises
+        Fatal, for example if this producer is fenced. TransactionTimeout after max_block_ms: the
+        result is unknown, and the same call continues to wait (C-67).
         """
         await self._transactional().commit()
 
     async def abort_transaction(self) -> None:
-        """Drop everything sent since `begin_transaction`. The way out of every Abortable.
+        """Abort the transaction, with everything that was sent since `begin_transaction`. Resolves
+        every Abortable.
 
-        Records that were not sent yet fail with TransactionAborted. Raises as `commit_transaction`.
+        Records that were not sent yet fail with TransactionAborted. Raises like
+        `commit_transaction`.
         """
         await self._transactional().abort()
 
@@ -413,8 +414,8 @@ class Producer:
     async def transaction(self) -> AsyncIterator[Self]:
         """A transaction around a block: committed at its end, aborted if it raises.
 
-        Whatever the block or the commit raises comes out; after an Abortable the block may be tried
-        again. After a TransactionTimeout of the commit call `commit_transaction` again.
+        Exceptions of the block and of the commit are raised; after an Abortable the block may be
+        tried again. After a TransactionTimeout of the commit call `commit_transaction` again.
         """
         await self.begin_transaction()
         try:
@@ -429,38 +430,39 @@ class Producer:
         offsets: Mapping[Partition, OffsetAndMetadata | int],
         group: ConsumerGroupMetadata | str,
     ) -> None:
-        """Commit a group's positions with the transaction: `offsets` are the next to read (K-40).
+        """Commit offsets of a group with the transaction: `offsets` are the next ones to read
+        (K-40).
 
-        `group` is `consumer.group_metadata()`, taken for this transaction (KIP-447); or a group id,
-        for partitions assigned by hand. Do not let that consumer commit by itself. Raises
-        GroupMovedOn and other Abortables, Fatal, TransactionTimeout, IllegalState.
+        `group` is `consumer.group_metadata()`, called for this transaction (KIP-447); or a group
+        id, for partitions that are assigned manually. The consumer must not commit automatically.
+        Raises GroupMovedOn and other Abortables, Fatal, TransactionTimeout, IllegalState.
         """
         calls = self._transactional()
         self._check_open()
         await calls.send_offsets(offsets, group)
 
     async def prepare_transaction(self, *, may_time_out: bool = False) -> PreparedTransaction:
-        """Make the transaction ready to be ended by anyone (KIP-939), and take nothing more into
-        it.
+        """Prepare the transaction, so that any producer can end it (KIP-939); no more records are
+        added.
 
-        Waits until every record is written. The answer has all that `resume_transaction` needs, in
-        another process too. Closing the producer leaves the transaction open then. Needs
-        transaction_two_phase_commit_enable=True, or `may_time_out`: then the broker aborts it after
-        transaction_timeout_ms. Raises Abortable, Fatal, IllegalState.
+        Waits until every record is written. The result has everything that `resume_transaction`
+        needs, also in another process. When the producer is closed, the transaction stays open.
+        Needs transaction_two_phase_commit_enable=True, or `may_time_out`: then the broker aborts it
+        after transaction_timeout_ms. Raises Abortable, Fatal, IllegalState.
         """
         return await self._transactional().prepare(self.flush, may_time_out=may_time_out)
 
     async def resume_transaction(self, prepared: PreparedTransaction) -> None:
         """Take over a prepared transaction, in place of `init_transactions`, to commit or abort it.
 
-        No broker is asked. It may be done again with the same `prepared` if nobody knows whether
-        the last one who tried came through (T-65). IllegalState.
+        No request is sent. The call may be repeated with the same `prepared` if the result of an
+        earlier attempt is unknown (T-65). Raises IllegalState.
         """
         self._check_open()
         self._transactional().resume(PreparedTransaction(*prepared))
 
     async def _abort_quietly(self) -> None:
-        """Abort because of an exception that matters more than what the abort may raise."""
+        """Abort because of an exception that matters more than an error of the abort."""
         calls = self._transactional()
         if not self._closing:
             await calls.abort_quietly()
@@ -475,7 +477,7 @@ class Producer:
         return self._transaction_calls
 
     def _take_no_records(self) -> None:
-        """Close the fast path: the open transaction, if there is one, takes no more records."""
+        """Close the fast path, so that the open transaction takes no more records."""
         self._open_topics = {}
 
     # --- the fast path ----------------------------------------------------------------------------
@@ -489,7 +491,7 @@ class Producer:
         partition: int | None,
         timestamp_ms: Any,
     ) -> Delivery | None:
-        """Into an open batch with room; None if this record needs more than that."""
+        """Append to an open batch with room; None if the record needs the slow path."""
         if timestamp_ms is None:
             timestamp_ms = int(self._wall_clock() * 1000)
         try:
@@ -510,7 +512,7 @@ class Producer:
                 queue = state.queues[partition]
             else:
                 return None
-            # As PartitionQueue.try_append, without the call.
+            # Like PartitionQueue.try_append, without the call.
             batch = queue.open
             if batch is None:
                 return None
@@ -522,7 +524,7 @@ class Producer:
                 return None
             return new_delivery(batch, index) if index >= 0 else None
         except (TypeError, ValueError):
-            return None  # `Appender` says what is wrong
+            return None  # `Appender` raises the error
 
     # --- checks -----------------------------------------------------------------------------------
 
@@ -557,9 +559,10 @@ class Producer:
 
 
 def producer_on_network(network: NetworkClient, **settings: Unpack[ProducerSettings]) -> Producer:
-    """A producer that uses these connections and leaves them open. ConfigError for a wrong setting.
+    """A producer that uses existing connections and does not close them. ConfigError for an invalid
+    setting.
 
-    It is for programs that make many producers one after the other.
+    For programs that create many producers one after the other.
     """
     made = Producer.__new__(Producer)
     made._set_up(ProducerConfig.from_settings(settings), network)

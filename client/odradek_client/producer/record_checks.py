@@ -1,4 +1,4 @@
-"""Checks of what callers give as a record, before it is put into a batch."""
+"""Checks of the arguments of a record, before it is put into a batch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from odradek_protocol.records import HEADER_BYTES, record_upper_bound
 def check_record(
     config: ProducerConfig, topic: Any, value: Any, key: Any, headers: Any, partition: Any
 ) -> Headers:
-    """Types and size (C-12); the headers as a sequence of pairs. TypeError, ValueError,
-    RecordTooLarge."""
+    """Check types and size (C-12); returns the headers as a sequence of pairs. TypeError,
+    ValueError, RecordTooLarge."""
     check_topic(topic)
     for what, content in (("value", value), ("key", key)):
         if content is not None and not isinstance(content, bytes | bytearray | memoryview):
@@ -35,7 +35,7 @@ def check_record(
 
 
 def check_topic(topic: Any) -> None:
-    """TypeError or ValueError for what is no name of a topic."""
+    """TypeError or ValueError for an invalid name of a topic."""
     if not isinstance(topic, str):
         raise TypeError(f"a topic is a name, of type str, not {topic!r}")
     if not topic:
@@ -44,7 +44,7 @@ def check_topic(topic: Any) -> None:
 
 def _header_pairs(headers: Any) -> Headers:
     """The headers as a sequence of (str, bytes or None). TypeError names the wrong header and its
-    fault."""
+    problem."""
     if headers is None:
         return ()
     if isinstance(headers, Mapping):

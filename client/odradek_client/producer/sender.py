@@ -1,7 +1,8 @@
 """The producer's decisions without I/O: the next requests, and the meaning of an answer.
 
-`Sender.step` is one pass (C-30); its shell carries the plan out and reports every answer through
-`answered` or `unanswered`. The reaction to each error code is one table (C-50 to C-55)."""
+`Sender.step` is one pass (C-30); the sender loop carries out the plan and reports every answer
+through `answered` or `unanswered`. The reaction to each error code is one table (C-50 to C-55).
+"""
 
 from __future__ import annotations
 
@@ -47,10 +48,10 @@ from odradek_protocol.schemas.produce import (
 
 
 class ProduceReaction(Enum):
-    """The reaction to a batch's answer."""
+    """The reaction to the answer for a batch."""
 
     WRITTEN = auto()  # success
-    WRITTEN_BEFORE = auto()  # success, at an offset that nobody knows any more (C-24)
+    WRITTEN_BEFORE = auto()  # success, with an unknown offset (C-24)
     SPLIT = auto()  # try again in smaller batches (C-25)
     OUT_OF_ORDER = auto()  # C-50
     FORGOTTEN = auto()  # C-52
@@ -78,7 +79,8 @@ REACTIONS: dict[ErrorCode, ProduceReaction] = {
     for code in ErrorCode
 }
 
-#: Behind these the batch may be in the log all the same: no answer came, or none that knows.
+#: The codes after which the batch may be in the log nevertheless: there was no answer, or none with
+#: its result.
 MAY_BE_WRITTEN = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -89,7 +91,8 @@ MAY_BE_WRITTEN = frozenset(
     }
 )
 
-#: What a producer without an identity does instead: sequences and fences do not concern it.
+#: The reaction of a producer without an identity, where it differs: it has no sequences and is not
+#: fenced.
 WITHOUT_IDENTITY: dict[ErrorCode, ProduceReaction] = {
     code: ProduceReaction.FAIL
     if reaction in {ProduceReaction.OUT_OF_ORDER, ProduceReaction.FORGOTTEN, ProduceReaction.FATAL}
@@ -108,19 +111,19 @@ class Produce:
 
 @dataclass(slots=True)
 class Plan:
-    """The decisions of one pass. `wake_ms`: when the next pass is due without any event."""
+    """The decisions of one pass. `wake_ms`: the time of the next pass if nothing happens."""
 
     produce: list[Produce] = field(default_factory=list)
     init_producer_id: InitProducerIdRequest | None = None
     txn_request: TxnRequestHandler | None = None
-    freed: bool = False  # room, without a failure that anybody need hear of
+    freed: bool = False  # memory was released, without a failure to report
     refresh_metadata: bool = False
     connect: list[int] = field(default_factory=list)
     failed: list[ProducerBatch] = field(default_factory=list)
     wake_ms: float | None = None
 
     def wake_within(self, wait_ms: float | None) -> None:
-        """Have the next pass at most so far away."""
+        """Have the next pass at the latest after this time."""
         if wait_ms is not None and (self.wake_ms is None or wait_ms < self.wake_ms):
             self.wake_ms = wait_ms
 
@@ -139,7 +142,8 @@ class Sender:
         self._config = config
         self._cluster = cluster
         self._accumulator = accumulator
-        #: Of an idempotent producer; the same object with more to it if it is transactional.
+        #: The identity of an idempotent producer; a subclass of it if the producer is
+        #: transactional.
         self._identity = identity
         self._transactions = identity if isinstance(identity, TransactionManager) else None
         self._may_drain = _always if identity is None else identity.may_drain
@@ -152,18 +156,18 @@ class Sender:
         self._identity_failures = 0
         self._identity_at_ms = 0.0
         self.refresh_metadata = False
-        #: Why the last batch that was answered, or should have been, is sent again; None if it was
-        #: acknowledged.
+        #: The reason why the last batch without success is sent again; None after an
+        #: acknowledgement.
         self.trouble: OdradekError | None = None
-        # The same for each partition.
+        # Equal for each partition.
         self._troubles: dict[tuple[str, int], OdradekError] = {}
-        #: Why there is no connection to a node, if that is so; the shell knows.
+        #: The reason why a node has no connection, if so; known to the sender loop.
         self.why_unreachable: Callable[[int], str | None] = lambda _: None
 
     # --- one pass ---------------------------------------------------------------------------------
 
     def step(self, now_ms: float, is_ready: Callable[[int], bool]) -> Plan:
-        """Plan the requests of one pass (C-30). `is_ready`: True for a node if a request to it
+        """Plan the requests of one pass (C-30). `is_ready`: true for a node to which a request
         would be written at once."""
         plan = Plan(failed=self._expire(now_ms))
         identity = self._identity
@@ -195,7 +199,7 @@ class Sender:
     def _plan_transaction(
         self, plan: Plan, transactions: TransactionManager, now_ms: float
     ) -> None:
-        """Steps 5 and 6 of C-30."""
+        """Plan steps 5 and 6 of C-30."""
         error = transactions.undrained_error
         if error is not None:
             undrained = self._accumulator.take_all(only_undrained=True)
@@ -213,13 +217,13 @@ class Sender:
     def _plan_produce(self, plan: Plan, now_ms: float, is_ready: Callable[[int], bool]) -> None:
         ready = self._accumulator.ready(now_ms, self._cluster.leader_of)
         if ready.unknown_leaders:
-            # An answer that brings nothing new wakes nobody: look again (C-16).
+            # An answer without a change wakes nothing, so check again (C-16).
             plan.refresh_metadata = True
             plan.wake_within(self._config.retry_backoff_ms)
         plan.wake_within(ready.check_ms)
         for node_id, queues in ready.nodes.items():
             if self._in_flight.get(node_id, 0) >= self._max_in_flight:
-                continue  # its next answer brings the next pass
+                continue  # its next answer causes the next pass
             if not is_ready(node_id):
                 plan.connect.append(node_id)
                 continue
@@ -228,7 +232,8 @@ class Sender:
     def _plan_node(
         self, plan: Plan, node_id: int, queues: list[PartitionQueue], now_ms: float
     ) -> None:
-        """Requests to one node, until nothing more is ready there or its window is full."""
+        """Plan requests to one node, until no batch is ready or the limit of requests in flight is
+        reached."""
         while queues and self._in_flight.get(node_id, 0) < self._max_in_flight:
             batches = self._accumulator.drain(
                 node_id,
@@ -252,7 +257,8 @@ class Sender:
     def _still_ready(
         self, plan: Plan, node_id: int, queues: list[PartitionQueue], now_ms: float
     ) -> list[PartitionQueue]:
-        """The queues with another batch, behind the one just drained, that may go now."""
+        """The queues with another batch behind the one that was just drained, which may be sent as
+        well."""
         again = []
         for queue in queues:
             if queue.batches and not queue.muted:
@@ -266,10 +272,10 @@ class Sender:
     # --- requests ---------------------------------------------------------------------------------
 
     def version_limit(self, batches: list[ProducerBatch]) -> int | None:
-        """The highest version of Produce that these batches can go by; None for any.
+        """The highest version of Produce for these batches; None: any.
 
-        Without the id of a topic, which brokers before Metadata 10 do not tell, names must do. From
-        TRANSACTIONS_V2_SINCE on a request means transactions v2 (T-60).
+        Without the id of a topic, which brokers before Metadata 10 do not send, topics are given by
+        name. From TRANSACTIONS_V2_SINCE on a request means transactions of version 2 (T-60).
         """
         if self._transactions is not None and not self._transactions.is_v2:
             return TRANSACTIONS_V2_SINCE - 1
@@ -279,8 +285,7 @@ class Sender:
         return None
 
     def request(self, batches: list[ProducerBatch], version: int) -> ProduceRequest:
-        """The request for drained batches. UnsupportedByBroker if that version cannot carry
-        them."""
+        """The request for drained batches. UnsupportedByBroker if that version cannot have them."""
         if self._config.compression_type == "zstd" and version < ZSTD_SINCE:
             raise UnsupportedByBroker(
                 "the broker is too old for compression_type=zstd; choose another one"
@@ -321,8 +326,8 @@ class Sender:
     def answered(
         self, sent: Produce, response: ProduceResponse | None, now_ms: float
     ) -> list[ProducerBatch]:
-        """Handle a broker's answer to a request; None with acks=0. Gives the batches that failed
-        for good."""
+        """Handle a broker's answer to a request; None with acks=0. Returns the batches that have
+        finally failed."""
         self._returned(sent)
         if response is None:
             for batch in sent.batches:
@@ -353,7 +358,8 @@ class Sender:
     def unanswered(
         self, sent: Produce, code: ErrorCode, reason: OdradekError, now_ms: float
     ) -> list[ProducerBatch]:
-        """No answer came: NETWORK_EXCEPTION or REQUEST_TIMED_OUT (C-54), or an error of our own."""
+        """Handle a request without an answer: NETWORK_EXCEPTION or REQUEST_TIMED_OUT (C-54), or an
+        error of the client itself."""
         self._returned(sent)
         failed: list[ProducerBatch] = []
         for batch in sent.batches:
@@ -418,8 +424,8 @@ class Sender:
             failed.append(batch)
             if reaction is ProduceReaction.FATAL and self._identity is not None:
                 self._identity.fail(error)
-            # What is refused now may have been taken before, when the broker's settings were
-            # others.
+            # A batch that is refused now may have been accepted in an earlier try, when the
+            # broker's settings were different.
             unknown = reaction is ProduceReaction.RETRY or batch.may_be_written
             self._fail(batch, error, may_be_written=unknown, answer=answer)
 
@@ -452,7 +458,7 @@ class Sender:
         batch.fail(error, reasons)
 
     def _split(self, batch: ProducerBatch) -> None:
-        # Half at most, so that a broker with a small limit is satisfied in the end.
+        # At most half, so that the batches fit in the end, also for a broker with a small limit.
         target = min(self._config.batch_size, batch.builder.estimated_bytes // 2)
         parts = batch.split(target)
         self._accumulator.replace(batch, parts)
@@ -462,7 +468,7 @@ class Sender:
     # --- the identity -----------------------------------------------------------------------------
 
     def identity_answered(self, response: InitProducerIdResponse, now_ms: float) -> None:
-        """The answer to InitProducerId."""
+        """Take the answer to InitProducerId."""
         code = ErrorCode.of(response.error_code)
         if code is ErrorCode.NONE:
             assert isinstance(self._identity, IdempotenceManager)
@@ -474,7 +480,7 @@ class Sender:
             self.identity_failed(error_for(response.error_code, about="producer id"), now_ms)
 
     def identity_failed(self, error: OdradekError, now_ms: float) -> None:
-        """No producer id: try again later, or never."""
+        """React to a failed InitProducerId: try again later, or never."""
         assert isinstance(self._identity, IdempotenceManager)
         if error.retriable:
             self._identity.identity_refused()
@@ -494,7 +500,7 @@ class Sender:
     def request_answered(
         self, handler: TxnRequestHandler, response: Any, version: int, now_ms: float
     ) -> bool:
-        """A coordinator's answer. Whether to look for another coordinator before the next
+        """Take a coordinator's answer. True to look up the coordinator again before the next
         request."""
         assert self._transactions is not None
         return self._transactions.answered(handler, response, version, now_ms)
@@ -502,7 +508,7 @@ class Sender:
     def request_failed(
         self, handler: TxnRequestHandler, error: OdradekError, now_ms: float
     ) -> bool:
-        """No answer. Whether to look for another coordinator."""
+        """React to a request without an answer. True to look up the coordinator again."""
         assert self._transactions is not None
         return self._transactions.unanswered(handler, error, now_ms)
 
@@ -514,8 +520,8 @@ class Sender:
     # --- giving up --------------------------------------------------------------------------------
 
     def refused(self, node_id: int, error: AuthenticationFailed) -> list[ProducerBatch]:
-        """A node does not take who we are: what waits for it fails at once, and is the end of a
-        transactional producer (C-75)."""
+        """React to a failed authentication at a node: its batches fail at once, which is fatal for
+        a transactional producer (C-75)."""
         if self._transactions is not None:
             self._transactions.fail(error)
             return self._fail_all(error)
@@ -525,7 +531,7 @@ class Sender:
         return failed
 
     def _expire(self, now_ms: float) -> list[ProducerBatch]:
-        """Fail what is older than delivery_timeout_ms (C-40)."""
+        """Fail batches older than delivery_timeout_ms (C-40)."""
         expiry_ms = self._accumulator.expiry_ms()
         if expiry_ms is None or now_ms < expiry_ms:
             return []
@@ -563,7 +569,8 @@ class Sender:
     def fail_all(
         self, error: OdradekError, if_sent: OdradekError | None = None
     ) -> list[ProducerBatch]:
-        """Fail everything without a fate: a forced close. `if_sent`: for what may be written."""
+        """Fail every batch without a final result, for a forced close. `if_sent`: the error of
+        batches that may be written."""
         return self._fail_all(error, if_sent)
 
     def _fail_all(

@@ -1,7 +1,8 @@
-"""The I/O of the sender: sends the requests of its plans, and hands it the answers.
+"""The I/O of the sender: sends the requests of its plans, and passes on the answers.
 
-There is no task: a pass runs when something happened (a record, an answer, new metadata) or when a
-plan's time has come; passes asked for in one turn of the loop are one."""
+There is no task: a pass runs when something has happened (a record, an answer, new metadata) or at
+the time of a plan; the passes requested in one turn of the loop are one.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +31,13 @@ from odradek_protocol.keys import API_OF_REQUEST, ApiKey
 from odradek_protocol.primitives import WireError
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
 
-#: Failures that come within this time of the first are told together with it.
+#: Failures within this time of the first are logged together with it.
 GATHERED_MS = 1_000.0
 
-#: From the second line on; and how often it is told that records are still refused.
+#: The interval of further lines, also of the line that records are still refused.
 NEXT_LINE_MS = 30_000.0
 
-#: For how long records are refused and sent again before anybody hears of it.
+#: The time for which records are refused and sent again before that is logged.
 PATIENCE_MS = 5_000.0
 
 log = logging.getLogger("odradek.client.producer")
@@ -57,19 +58,19 @@ class _Failures:
 
 
 class DeliveryLog:
-    """A line for each batch would bury everything else. `call_at(at_ms, tell)` calls `tell` at that
-    time, of a clock that only rises, in milliseconds."""
+    """The log of failed batches: few lines, because one for each batch would hide all others.
+    `call_at(at_ms, tell)` calls `tell` at that time of a monotonic clock, in milliseconds."""
 
     def __init__(self, call_at: Callable[[float, Callable[[], None]], None]) -> None:
         self._call_at = call_at
-        # Of records that are not written, and of those that may be.
+        # The counts of records that are not written, and of those that may be.
         self._failures = {False: _Failures(), True: _Failures()}
         self._next_line_ms = 0.0
         self._refused_since_ms: float | None = None
         self._refusal_line_ms = 0.0
 
     def failed(self, batches: list[ProducerBatch], now_ms: float) -> None:
-        """These are given up. Nobody may be looking at their deliveries."""
+        """Note batches that have finally failed, whose deliveries may be unused."""
         if not batches:
             return
         if not any(failures.records for failures in self._failures.values()):
@@ -80,8 +81,8 @@ class DeliveryLog:
             self._failures[batch.unknown_fate].add(batch)
 
     def tell(self) -> None:
-        """A line about all records that have failed since the last line; two, if some of them may
-        be written."""
+        """Log a line about all records that have failed since the last line; two lines, if some of
+        them may be written."""
         for unknown, failures in self._failures.items():
             if failures.records:
                 log.warning(
@@ -94,8 +95,8 @@ class DeliveryLog:
                 self._failures[unknown] = _Failures()
 
     def answered(self, trouble: OdradekError | None, now_ms: float) -> None:
-        """Batches were acknowledged (None), or refused and will be sent again, for the last
-        reason."""
+        """Note batches that were acknowledged (None), or refused and will be sent again, for the
+        last reason."""
         if trouble is None:
             self._refused_since_ms = None
             return
@@ -117,13 +118,13 @@ def _names(partitions: list[tuple[str, int]]) -> str:
     return f"{topic}-{index}{more}"
 
 
-#: A pass that was due "now" by rounding must not spin.
+#: The shortest wait: a pass that is due at once only by rounding must not spin.
 _WAKE_MS_MIN = 1.0
 
 
 class SenderLoop:
-    """Runs a `Sender` over a `NetworkClient`. `on_progress` is called after answers: room may be
-    free."""
+    """Runs a `Sender` over a `NetworkClient`. `on_progress` is called after answers, because memory
+    may be free."""
 
     def __init__(
         self, sender: Sender, network: NetworkClient, on_progress: Callable[[], None]
@@ -142,12 +143,12 @@ class SenderLoop:
         sender.why_unreachable = network.why_unreachable
 
     def wake(self) -> None:
-        """Have a pass run soon."""
+        """Let a pass run soon."""
         if self._scheduled is None and not self._stopped:
             self._scheduled = self._loop.call_soon(self._pass)
 
     def stop(self) -> None:
-        """No more passes. Answers that still come are taken."""
+        """Run no more passes. Answers that still arrive are processed."""
         self._stopped = True
         for handle in (self._scheduled, self._timer, self._log_timer):
             if handle is not None:
@@ -167,7 +168,7 @@ class SenderLoop:
         try:
             self._carry_out_next_step()
         except (KeyboardInterrupt, SystemExit):
-            # Raised at any line, after batches were taken that nobody else knows of.
+            # May be raised at any line, after batches were drained that only this pass has.
             self._sender.fail_all(
                 Closed("the program was interrupted before the record was sent"),
                 Closed("the program was interrupted; the record may be written or not"),
@@ -201,7 +202,7 @@ class SenderLoop:
             self._after(self._sender.refused(node_id, error))
             return
         except OdradekError:
-            # The node left the metadata a moment ago: that brings the next pass.
+            # The node was just removed from the metadata, which causes the next pass.
             return
         if wait_s is not None:
             plan.wake_within(wait_s * 1000)
@@ -264,7 +265,7 @@ class SenderLoop:
         self.wake()
 
     async def _send_txn_request(self, handler: TxnRequestHandler) -> None:
-        """Send a request to its coordinator, finding that one first (C-33)."""
+        """Send a request to its coordinator, which is looked up first (C-33)."""
         network = self._network
         message = self._sender.request_message(handler)
         api = API_OF_REQUEST[type(message)]
@@ -304,12 +305,12 @@ class SenderLoop:
 
 
 def _cancelled() -> ConnectionLost:
-    """The error of a request whose task `asyncio.run` cancelled at its end, perhaps while a
-    producer that closes waits for the request: it is tried again."""
+    """The error of a request whose task `asyncio.run` cancelled at its end, perhaps while a closing
+    producer waits for the request, which is tried again."""
     return ConnectionLost("the request was cancelled")
 
 
-#: What a failed request counts as (C-54). The others count as a lost connection.
+#: The error code for each failure of a request (C-54). Others count as a lost connection.
 _CODES: dict[type[OdradekError], ErrorCode] = {
     RequestTimedOut: ErrorCode.REQUEST_TIMED_OUT,
     UnsupportedByBroker: ErrorCode.UNSUPPORTED_VERSION,

@@ -1,7 +1,7 @@
 """The sequences of a producer's batches, partition by partition (C-20 to C-24, C-40 to C-52).
 
-`Sequences` stamps batches, takes their answers and knows which gaps there are. What is done about a
-gap, and under which identity batches go, its owner decides.
+`Sequences` stamps batches, takes their answers and finds gaps. Its owner decides how to close a
+gap, and under which identity batches are sent.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _SEQUENCES = 1 << 31
 class PartitionSequences:
     """The sequences of a partition: the next, the last acknowledged, those in flight.
 
-    `in_flight` holds every stamped batch without a final answer, on the wire or waiting for its
-    retry, in the order of their sequences: they are appended when they are first drained and never
-    overtake each other.
+    `in_flight` has every stamped batch without a final answer, sent or waiting for its retry, in
+    the order of sequences: batches are appended when they are first drained, and their order never
+    changes.
     """
 
     __slots__ = (
@@ -42,7 +42,7 @@ class PartitionSequences:
         self.restart(NO_IDENTITY)
 
     def restart(self, identity: ProducerIdentity) -> None:
-        """Begin at sequence 0 under an identity."""
+        """Begin at sequence 0 under a new identity."""
         self.identity = identity
         self.next_sequence = 0
         self.last_acked_sequence = NO_SEQUENCE
@@ -53,7 +53,7 @@ class PartitionSequences:
         return sequence == next_sequence(self.last_acked_sequence, 1)
 
     def ahead_of(self, batch: ProducerBatch) -> list[ProducerBatch]:
-        """The batches in flight before it; none if it is not in flight itself."""
+        """The batches in flight before this one; none if it is not in flight itself."""
         return self.in_flight[: self.in_flight.index(batch)] if batch in self.in_flight else []
 
 
@@ -62,7 +62,7 @@ class Sequences:
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, PartitionSequences] = {}
-        #: Partition to what must have its answer before its sequences start over.
+        #: By partition: the batches that must have their answer before its sequences start over.
         self._to_bump: dict[TopicPartition, set[ProducerBatch]] = {}
         self._unresolved: set[TopicPartition] = set()
 
@@ -74,11 +74,11 @@ class Sequences:
         return sequences
 
     def in_flight(self, tp: TopicPartition) -> list[ProducerBatch]:
-        """Stamped batches without a final answer, in order of sequence."""
+        """The stamped batches without a final answer, in the order of sequences."""
         return self.of(tp).in_flight
 
     def forget(self) -> None:
-        """Every sequence starts at 0 under another identity. Nothing is in flight."""
+        """Let every sequence start at 0 under another identity. Nothing must be in flight."""
         self._partitions.clear()
         self._unresolved.clear()
 
@@ -87,9 +87,9 @@ class Sequences:
     def may_drain(
         self, batch: ProducerBatch, identity: ProducerIdentity, *, first_goes_alone: bool
     ) -> bool:
-        """True if the first batch of a partition's queue may go now (C-20, C-21).
+        """True if the first batch of a partition's queue may be sent (C-20, C-21).
 
-        `first_goes_alone`: brokers take any sequence of a producer that they do not know (P-14).
+        `first_goes_alone`: brokers accept any sequence of an unknown producer (P-14).
         """
         sequences = self._partitions.get(batch.tp)
         if sequences is None:
@@ -99,21 +99,21 @@ class Sequences:
         if sequences.in_flight and sequences.identity != identity:
             return False
         if any(held.attempts for held in sequences.in_flight):
-            # One at a time while something is retried (C-21). What is retried may be written
-            # already; too many behind it and the broker would not recognize it any more (P-05).
+            # One at a time while a batch is retried (C-21). A retried batch may be written already;
+            # with too many behind it the broker would not recognize it any more (P-05).
             return False
         if (
             sequences.in_flight
             and sequences.last_acked_sequence == NO_SEQUENCE
             and first_goes_alone
         ):
-            # If the first batch failed there, a second one on its heels would be taken before it.
-            # So the first under an identity goes alone.
+            # If the first batch failed, the broker would accept a second one that follows it. So
+            # the first batch under an identity is sent alone.
             return False
         return sequences.unresolved_at is None and batch.tp not in self._to_bump
 
     def stamp(self, batch: ProducerBatch, identity: ProducerIdentity) -> None:
-        """Give a batch that goes out for the first time its identity and sequence (C-22)."""
+        """Set identity and sequence of a batch that is sent for the first time (C-22)."""
         if batch.has_sequence:
             return
         sequences = self.of(batch.tp)
@@ -126,7 +126,7 @@ class Sequences:
         sequences.in_flight.append(batch)
 
     def replaced(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """A batch was split; its parts take its place and its sequences (C-25)."""
+        """Put the parts of a split batch in its place; they have its sequences (C-25)."""
         in_flight = self.of(batch.tp).in_flight
         at = in_flight.index(batch)
         in_flight[at : at + 1] = parts
@@ -134,7 +134,7 @@ class Sequences:
     # --- answers ----------------------------------------------------------------------------------
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
-        """The records are in the log (C-24)."""
+        """Note that the records are in the log (C-24)."""
         sequences = self.of(batch.tp)
         last = next_sequence(batch.base_sequence, batch.record_count - 1)
         if batch.identity == sequences.identity:
@@ -146,19 +146,20 @@ class Sequences:
         self.remove(batch)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """Take a batch that has its final answer out of those in flight."""
+        """Remove a batch that has its final answer."""
         in_flight = self.of(batch.tp).in_flight
         if batch in in_flight:
             in_flight.remove(batch)
 
     def leave_unresolved(self, batch: ProducerBatch) -> None:
-        """Nobody knows whether a batch that failed for good is written (C-40)."""
+        """Note that a batch has finally failed, and may be written or not (C-40)."""
         sequences = self.of(batch.tp)
         sequences.unresolved_at = next_sequence(batch.base_sequence, batch.record_count)
         self._unresolved.add(batch.tp)
 
     def close_gap(self, batch: ProducerBatch) -> None:
-        """A batch was certainly not written: those behind it take over its sequences (C-45)."""
+        """Give the sequences of a batch that was certainly not written to those behind it
+        (C-45)."""
         sequences = self.of(batch.tp)
         if batch not in sequences.in_flight or batch.identity != sequences.identity:
             self.remove(batch)
@@ -171,8 +172,8 @@ class Sequences:
         sequences.next_sequence = (sequences.next_sequence - lower) % _SEQUENCES
 
     def failed_because_of_another(self, batch: ProducerBatch) -> bool:
-        """True if OUT_OF_ORDER_SEQUENCE_NUMBER came only because an earlier batch is being retried
-        (C-50)."""
+        """True if OUT_OF_ORDER_SEQUENCE_NUMBER is only the consequence of an earlier batch that is
+        being retried (C-50)."""
         sequences = self.of(batch.tp)
         return sequences.unresolved_at is None and (
             batch.sequence_was_reset or not sequences.is_next(batch.base_sequence)
@@ -185,8 +186,8 @@ class Sequences:
         return tp in self._unresolved
 
     def resolve(self) -> list[TopicPartition]:
-        """The partitions whose unresolved sequences turned out to be a gap (C-42). Once per pass of
-        the sender."""
+        """The partitions whose unresolved sequences turned out to be a gap (C-42). Called once per
+        pass of the sender."""
         if not self._unresolved:
             return []
         gaps = []
@@ -204,30 +205,31 @@ class Sequences:
 
     @property
     def bump_requested(self) -> bool:
-        """True if sequences of some partition must start again under a new epoch."""
+        """True if the sequences of a partition must start again under a new epoch."""
         return bool(self._to_bump)
 
     @property
     def may_bump(self) -> bool:
-        """True if a partition whose sequences must start again has nothing to wait for any more."""
+        """True if a partition whose sequences must start again has no batch left to wait for."""
         return any(self._is_free(tp) for tp in self._to_bump)
 
     def request_bump(self, tp: TopicPartition, ahead: Iterable[ProducerBatch] = ()) -> None:
-        """The sequences of a partition must start again under a new epoch.
+        """Let the sequences of a partition start again under a new epoch.
 
-        That waits for the batches in flight `ahead` of what went wrong. One of them may be written
-        without our knowing; under a new sequence it would be written twice.
+        The new epoch waits for the batches in flight `ahead` of the failed one. One of them may be
+        written already; under a new sequence it would be written twice.
         """
         self._to_bump.setdefault(tp, set()).update(ahead)
 
     def rewrite_bumped(self, identity: ProducerIdentity) -> None:
-        """Start the partitions over that must and need not wait, under a new epoch (C-44)."""
+        """Start over the partitions that must and need not wait any more, under a new epoch
+        (C-44)."""
         for tp in sorted(filter(self._is_free, self._to_bump)):
             del self._to_bump[tp]
             self.rewrite(tp, identity)
 
     def rewrite(self, tp: TopicPartition, identity: ProducerIdentity) -> None:
-        """Stamp what is in flight again, from sequence 0, under an identity."""
+        """Stamp the batches in flight again, from sequence 0, under an identity."""
         sequences = self.of(tp)
         sequences.restart(identity)
         for batch in sequences.in_flight:
@@ -241,8 +243,8 @@ class Sequences:
 
 
 def _is_later(sequence: int, than: int) -> bool:
-    """True if the sequence comes behind `than`; they are at most half the range apart, so that a
-    wrap is seen."""
+    """True if the sequence follows `than`; they are at most half the range apart, so that a wrap is
+    detected."""
     if than == NO_SEQUENCE:
         return True
     return 0 < (sequence - than) % _SEQUENCES < 1 << 30

@@ -26,7 +26,7 @@ Partition = TypeVar("Partition", bound=tuple[str, int])
 
 
 class TransactionCalls:
-    """The calls of a started producer with a transactional id; they raise as those of `Producer`.
+    """The calls of a started producer with a transactional id; they raise like those of `Producer`.
 
     `take_no_records` is called when the open transaction takes no more records.
     """
@@ -46,11 +46,11 @@ class TransactionCalls:
         self._take_no_records = take_no_records
 
     async def init(self) -> None:
-        """A producer id and epoch from the coordinator, which fences older producers."""
+        """Get a producer id and epoch from the coordinator, which fences older producers."""
         await self._operate("init_transactions", self._transactions.init)
 
     def begin(self) -> None:
-        """Open a transaction; no broker is asked."""
+        """Open a transaction; no request is sent."""
         self._transactions.begin()
 
     async def commit(self) -> None:
@@ -62,9 +62,9 @@ class TransactionCalls:
         await self._operate("abort_transaction", self._transactions.abort)
 
     async def abort_quietly(self) -> None:
-        """Abort, and log what goes wrong instead of raising it.
+        """Abort, and log an error instead of raising it.
 
-        A commit that is under way is left alone: it may be decided, as far as we know.
+        A commit in progress is not aborted, because it may be decided already.
         """
         if not self._transactions.has_open_transaction or self._transactions.is_completing:
             return
@@ -74,7 +74,8 @@ class TransactionCalls:
             log.warning("the transaction was not aborted: %s", error)
 
     async def close(self) -> None:
-        """End what is open; not for longer than max_block_ms, the broker does it without us."""
+        """End an open transaction, within max_block_ms; after that the broker ends it by its
+        timeout."""
         transactions = self._transactions
         if not transactions.has_open_transaction:
             return
@@ -91,7 +92,7 @@ class TransactionCalls:
         offsets: Mapping[Partition, OffsetAndMetadata | int],
         group: ConsumerGroupMetadata | str,
     ) -> None:
-        """Add the positions of a group to the open transaction. ValueError without a group id."""
+        """Add offsets of a group to the open transaction. ValueError without a group id."""
         if isinstance(group, str):
             group = ConsumerGroupMetadata(group)
         if not group.group_id:
@@ -108,7 +109,7 @@ class TransactionCalls:
     async def prepare(
         self, flush: Callable[[], Awaitable[None]], *, may_time_out: bool
     ) -> PreparedTransaction:
-        """Write all records with `flush`, then leave the transaction to whoever ends it
+        """Write all records with `flush`, then leave the transaction to the producer that ends it
         (KIP-939)."""
         self._transactions.check_open("prepare_transaction")
         await flush()
@@ -119,11 +120,11 @@ class TransactionCalls:
         return prepared
 
     def resume(self, prepared: PreparedTransaction) -> None:
-        """Take over a prepared transaction; no broker is asked."""
+        """Take over a prepared transaction; no request is sent."""
         self._transactions.resume(prepared)
 
     async def _operate(self, name: str, begin: Callable[[], Operation]) -> None:
-        """Begin an operation, or go on waiting for it (C-67)."""
+        """Begin an operation, or continue to wait for it (C-67)."""
         operation = self._transactions.lifecycle.operation(name, begin)
         self._take_no_records()
         await self._outcome(operation)

@@ -1,5 +1,5 @@
-"""The lifecycle of a transactional producer: its state, its error, and which call may be made
-now."""
+"""The lifecycle of a transactional producer: its state, its error, and the calls that are
+allowed."""
 
 from __future__ import annotations
 
@@ -13,37 +13,40 @@ from odradek_client.producer.transaction_states import IllegalTransition, State,
 class TransactionLifecycle:
     """The state of a transactional producer, by the table, and the error that led to it.
 
-    Every caller gets an exception of its own, which says what to call next.
+    Every caller gets an exception of its own, which names the next call.
     """
 
     def __init__(self) -> None:
         self.state = State.UNINITIALIZED
         self.fatal_error: OdradekError | None = None
         self.abortable_error: OdradekError | None = None
-        #: The call whose outcome its caller has not heard yet (C-67).
+        #: The call whose caller does not know its outcome yet (C-67).
         self.pending: Operation | None = None
 
     # --- steps ------------------------------------------------------------------------------------
 
     def enter(self, target: State) -> None:
-        """A step of our own. IllegalTransition if the table does not have it."""
+        """Enter a state by a decision of the producer. IllegalTransition if the table does not have
+        the step."""
         self.state = step(self.state, target)
 
     def enter_by_call(self, target: State, name: str) -> None:
-        """A step of the application, by a call. IllegalState if it is not allowed now."""
+        """Enter a state by a call of the application. IllegalState if it is not allowed at
+        present."""
         try:
             self.state = step(self.state, target)
         except IllegalTransition:
             raise self.not_now(name) from None
 
     def fail(self, error: OdradekError) -> None:
-        """Nothing more can be done, ever (C-55). The first reason stays."""
+        """Note a fatal error, after which nothing can be done (C-55). The first reason stays."""
         self.enter(State.FATAL_ERROR)
         if self.fatal_error is None:
             self.fatal_error = error
 
     def make_abortable(self, error: OdradekError) -> None:
-        """Only an abort is possible now. The first reason stays."""
+        """Note an abortable error, after which only an abort is possible. The first reason
+        stays."""
         self.enter(State.ABORTABLE_ERROR)
         if self.abortable_error is None:
             self.abortable_error = error
@@ -51,14 +54,13 @@ class TransactionLifecycle:
     # --- calls ------------------------------------------------------------------------------------
 
     def operation(self, name: str, begin: Callable[[], Operation]) -> Operation:
-        """The operation of a call: the one that its caller gave up waiting for, or a new one
-        (C-67).
+        """The operation of a call: the one whose caller stopped waiting, or a new one (C-67).
 
-        IllegalState if another one is still to be waited for.
+        IllegalState if the outcome of another call is not known yet.
         """
         pending = self.pending
         if pending is not None and pending.done and pending.error is not None:
-            pending = None  # what went wrong is in the state; waiting for it is of no use
+            pending = None  # the error is in the state, and waiting is useless
         if pending is None:
             self.pending = None
             pending = begin()
@@ -68,19 +70,19 @@ class TransactionLifecycle:
         return pending
 
     def seen(self, operation: Operation) -> None:
-        """End the operation: its caller learns the outcome here. Raises its error."""
+        """End the operation, whose outcome its caller learns here. Raises its error."""
         if self.pending is operation:
             self.pending = None
         if operation.error is not None:
             raise self.for_caller(operation.error)
 
     def check_nothing_pending(self, name: str) -> None:
-        """IllegalState if another call is still to be waited for."""
+        """IllegalState if the outcome of another call is not known yet."""
         if self.pending is not None:
             raise self.not_before(self.pending, name)
 
     def check_not_failed(self) -> None:
-        """Raises the error that keeps everything from going on, if there is one."""
+        """Raise the error that forbids further calls, if there is one."""
         if self.state is State.FATAL_ERROR:
             assert self.fatal_error is not None
             raise self.for_caller(self.fatal_error)
@@ -91,18 +93,18 @@ class TransactionLifecycle:
     # --- exceptions -------------------------------------------------------------------------------
 
     def not_now(self, name: str) -> IllegalState:
-        """For a call that the state does not allow."""
+        """The error of a call that the state does not allow."""
         return IllegalState(f"{name}() cannot be called now: {_ADVICE[self.state]}")
 
     def not_before(self, pending: Operation, name: str) -> IllegalState:
-        """For a call while another one is still to be waited for."""
+        """The error of a call while the outcome of another one is not known yet."""
         return IllegalState(
             f"{name}() cannot be called before the outcome of {pending.name}() is known, which was "
             f"not waited for to its end; call {pending.name}() again"
         )
 
     def for_caller(self, error: OdradekError) -> OdradekError:
-        """An exception of its own for a caller, which says what to do."""
+        """The exception for one caller, which names the remedy."""
         kind: type[OdradekError]
         if self.state is State.FATAL_ERROR:
             kind = type(error) if isinstance(error, Fatal) else Fatal

@@ -1,13 +1,13 @@
-"""Transactions: what a producer with a transactional id decides (C-60 to C-70).
+"""Transactions: the decisions of a producer with a transactional id (C-60 to C-70).
 
-`TransactionManager` is made of the sequences of its batches, the lifecycle that says which call may
-be made when, and the queue of requests to coordinators. It sends nothing: `next_request` gives a
-request, `answered` or `unanswered` takes its fate.
+`TransactionManager` consists of the sequences of its batches, the lifecycle with the allowed calls,
+and the queue of requests to coordinators. It sends nothing: `next_request` returns a request,
+`answered` or `unanswered` takes its result.
 
-Two versions (KIP-890). In v1 partitions are announced with AddPartitionsToTxn before anything is
-sent to them, and the epoch stays until something goes wrong (C-62, C-66). In v2 the broker notices
-by itself, and every end of a transaction brings the next epoch (C-65). Which one holds is decided
-at the boundary of a transaction only (C-70).
+Two versions (KIP-890). In v1 partitions are added with AddPartitionsToTxn before anything is sent
+to them, and the epoch changes only after an error (C-62, C-66). In v2 the broker adds them by
+itself, and every end of a transaction raises the epoch (C-65). The version changes only between
+transactions (C-70).
 """
 
 from __future__ import annotations
@@ -59,15 +59,17 @@ from odradek_protocol.schemas.init_producer_id import EPOCH_BUMP_SINCE, InitProd
 
 #: The level of the feature transaction.version that means v2.
 V2_LEVEL = 2
-#: Offsets given to a transaction whose commit is not answered yet.
+#: The most offsets of a transaction whose commit is not answered yet.
 OFFSETS_WAITING_MAX = 1000
-#: The retry of the first AddPartitionsToTxn, while the transaction before is being finished (C-33).
+#: The pause before the first AddPartitionsToTxn is repeated, while the transaction before is being
+#: completed (C-33).
 FIRST_ADD_RETRY_MS = 20.0
-#: How often an abort is repeated that may have come too early, before it counts as fenced.
+#: The number of repetitions of an abort that may be too early, before the producer counts as
+#: fenced.
 EARLY_ABORTS_MAX = 5
 #: The timeout of a transaction that must not time out (KIP-939).
 _NO_TIMEOUT_MS = 2**31 - 1
-#: States in which a transaction takes in more.
+#: The states in which records and offsets are added to a transaction.
 _OPEN = frozenset({State.IN_TRANSACTION, State.COMMITTING})
 _FATAL = (
     ClusterAuthorizationFailed,
@@ -81,7 +83,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def fatal_if_illegal(method: F) -> F:
-    """In the sender an illegal step is a mistake of ours: nothing may be sent after it (C-61)."""
+    """Make an illegal step in the sender a fatal error: it is a bug, after which nothing may be
+    sent (C-61)."""
 
     @functools.wraps(method)
     def guarded(self: TransactionManager, *args: Any, **kwargs: Any) -> Any:
@@ -97,8 +100,8 @@ def fatal_if_illegal(method: F) -> F:
 class TransactionManager:
     """A transactional producer's decisions.
 
-    `feature_level()`: the finalized level of transaction.version. `two_phase`: no transaction times
-    out, so that prepared ones stay (KIP-939).
+    `feature_level()`: the finalized level of transaction.version. `two_phase`: transactions have no
+    timeout, so that prepared ones stay (KIP-939).
     """
 
     def __init__(
@@ -121,40 +124,42 @@ class TransactionManager:
         self.sequences = Sequences()
         self.lifecycle = TransactionLifecycle()
         self._queue = TransactionQueue(backoff)
-        #: Whether this transaction is of v2; changes between transactions only.
+        #: True if this transaction is of v2; changes between transactions only.
         self.is_v2 = False
         self._next_is_v2 = False
         self.is_prepared = False
-        #: Counts the calls of `begin`: a record belongs to the transaction it was given in.
+        #: The number of calls of `begin`: a record belongs to the transaction for which it was
+        #: given.
         self.transaction_number = 0
         self._added: set[TopicPartition] = set()
-        #: Whether the coordinator may know of the open transaction.
+        #: True if the coordinator may know of the open transaction.
         self._started = False
-        #: Whether a broker has confirmed that something is in it.
+        #: True if a broker has confirmed that the transaction has a partition.
         self._confirmed = False
         self._can_bump = True
         self._bump_required = False
-        #: The commit or abort that is under way.
+        #: The commit or abort in progress.
         self.ending: Operation | None = None
 
     @property
     def state(self) -> State:
-        """Where the producer stands."""
+        """The state of the producer."""
         return self.lifecycle.state
 
     @property
     def fatal_error(self) -> OdradekError | None:
-        """Why nothing more can be done; None while all is well."""
+        """The fatal error; None without one."""
         return self.lifecycle.fatal_error
 
     # --- what the application calls ---------------------------------------------------------------
 
     def init(self) -> Operation:
-        """Ask for an identity; fences older producers of the id (T-59)."""
+        """Request an identity, which fences older producers of the id (T-59)."""
         name = "init_transactions"
         self.lifecycle.check_not_failed()
         if self.state is not State.UNINITIALIZED:
-            # The table enters INITIALIZING from an end, too: that is a bump, not this call.
+            # The table also allows INITIALIZING after the end of a transaction: that is an epoch
+            # bump, not this call.
             raise self.lifecycle.not_now(name)
         self.lifecycle.enter_by_call(State.INITIALIZING, name)
         operation = Operation(name, self._new_future)
@@ -162,7 +167,7 @@ class TransactionManager:
         return operation
 
     def begin(self) -> None:
-        """Local: no broker is told (C-60)."""
+        """Begin a transaction locally; no request is sent (C-60)."""
         name = "begin_transaction"
         self.lifecycle.check_not_failed()
         self.lifecycle.check_nothing_pending(name)
@@ -170,14 +175,15 @@ class TransactionManager:
         self.transaction_number += 1
 
     def commit(self) -> Operation:
-        """Ends when the coordinator has decided; waits for every record before that (C-64)."""
+        """Begin a commit, which ends when the coordinator has decided; it first waits for every
+        record (C-64)."""
         name = "commit_transaction"
         self.lifecycle.check_not_failed()
         self.lifecycle.enter_by_call(State.COMMITTING, name)
         return self._end(name, committed=True)
 
     def abort(self) -> Operation:
-        """Also the way out of an abortable error."""
+        """Begin an abort, which also resolves an abortable error."""
         name = "abort_transaction"
         if self.state is not State.ABORTABLE_ERROR:
             self.lifecycle.check_not_failed()
@@ -189,7 +195,7 @@ class TransactionManager:
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> Operation:
-        """Make positions of a group part of the transaction (C-63, KIP-447)."""
+        """Make committed offsets of a group part of the transaction (C-63, KIP-447)."""
         name = "send_offsets_to_transaction"
         self.check_open(name)
         if len(self._queue) >= OFFSETS_WAITING_MAX:
@@ -200,7 +206,7 @@ class TransactionManager:
         return operation
 
     def check_open(self, name: str) -> int:
-        """The number of the open transaction. Raises if there is none that takes more."""
+        """The number of the open transaction. Raises if there is none that takes records."""
         if self.state is not State.IN_TRANSACTION or self.is_prepared:
             self.lifecycle.check_not_failed()
             if self.is_prepared:
@@ -215,7 +221,8 @@ class TransactionManager:
         return self.transaction_number
 
     def prepare(self, *, may_time_out: bool = False) -> PreparedTransaction:
-        """Every record is written: nothing more goes in, anyone may end it."""
+        """Prepare the transaction, whose records are all written: it takes no more, and any
+        producer may end it."""
         name = "prepare_transaction"
         if not self.is_prepared:
             self.check_open(name)
@@ -239,7 +246,8 @@ class TransactionManager:
         return PreparedTransaction(self._id, *self.identity, V2_LEVEL if self.is_v2 else 1)
 
     def resume(self, prepared: PreparedTransaction) -> None:
-        """Take over what another producer prepared; to commit or abort it, as often as need be."""
+        """Take over a transaction that another producer prepared, to commit or abort it, as often
+        as needed."""
         if prepared.transactional_id != self._id:
             raise IllegalState(
                 f"the prepared transaction is of transactional_id {prepared.transactional_id!r}, "
@@ -258,7 +266,7 @@ class TransactionManager:
         self._adopt(identity)
         self.is_v2 = self._next_is_v2 = prepared.transaction_version >= V2_LEVEL
         self._started = self.is_prepared = True
-        # Where v1 leaves the epoch as it is, the other producer's sequences would go on.
+        # In v1, which leaves the epoch unchanged, the other producer's sequences would continue.
         self._bump_required = not self.is_v2
         self.transaction_number += 1
 
@@ -267,26 +275,26 @@ class TransactionManager:
     def _end(self, name: str, *, committed: bool) -> Operation:
         operation = self.ending = Operation(name, self._new_future)
         self._queue.add(EndTxnHandler(self._id, operation, committed=committed, v2=self.is_v2))
-        # Behind the request that ends it: this transaction stays what it is (C-70).
+        # After the request that ends it: the version of this transaction does not change (C-70).
         self._next_is_v2 = self._feature_level() >= V2_LEVEL
         if self._next_is_v2 and not self.is_v2:
-            # So that nothing of v2 can join the last transaction of v1.
+            # So that no request of v2 can belong to the last transaction of v1.
             self._bump_required = True
         return operation
 
     def _is_idle(self) -> bool:
-        """True if no coordinator need be told of the end (C-64).
+        """True if no request to the coordinator is needed for the end (C-64).
 
-        In v2 the coordinator is told whenever anything was sent, because only the brokers know what
-        they added (T-61). If nothing was sent at all it must not be told: while the markers of the
-        transaction before are being written, the present epoch looks like a fenced producer's
-        (T-65).
+        In v2 a request is needed whenever anything was sent, because only the brokers know the
+        partitions that they added (T-61). If nothing was sent there must be no request: while the
+        markers of the transaction before are being written, the present epoch looks like that of a
+        fenced producer (T-65).
         """
         return not self._started or not self.identity.is_valid
 
     def _ended(self, operation: Operation | None) -> None:
-        """Decided. The next epoch first, if one is needed (C-66); then a new transaction may
-        begin."""
+        """React to the decision: get the next epoch first, if one is needed (C-66); then a new
+        transaction may begin."""
         self._added.clear()
         self._started = self._confirmed = self.is_prepared = False
         self.ending = None
@@ -307,14 +315,14 @@ class TransactionManager:
         return kind(self._id, operation, self._timeout_ms, self._two_phase)
 
     def _adopt(self, identity: ProducerIdentity) -> None:
-        """Go on as this; every sequence starts at 0. Nothing is in flight."""
+        """Take over an identity; every sequence starts at 0. Nothing must be in flight."""
         self.identity = identity
         self.sequences.forget()
 
     # --- errors -----------------------------------------------------------------------------------
 
     def fail(self, error: OdradekError) -> None:
-        """Nothing more can be sent, ever; everybody who waits is told (C-55)."""
+        """Note a fatal error, after which nothing can be sent; all waiting calls fail (C-55)."""
         self.lifecycle.fail(error)
         self._queue.fail(error)
         if self.ending is not None:
@@ -322,7 +330,8 @@ class TransactionManager:
 
     @fatal_if_illegal
     def batch_failed(self, error: OdradekError) -> None:
-        """A batch of the transaction will never be written: it cannot be committed (C-55, C-64)."""
+        """A batch of the transaction will never be written: so that it cannot be committed (C-55,
+        C-64)."""
         if self.state in {State.ABORTING, State.FATAL_ERROR}:
             return
         if isinstance(error, _FATAL):
@@ -343,7 +352,8 @@ class TransactionManager:
 
     @property
     def undrained_error(self) -> OdradekError | None:
-        """Why nothing that was not sent yet will be; None while all is well (C-30)."""
+        """The error of batches that were not sent yet, if they will not be; None otherwise
+        (C-30)."""
         if self.state is State.ABORTING:
             return TransactionAborted("the transaction was aborted before the record was sent")
         if self.state is State.ABORTABLE_ERROR:
@@ -354,7 +364,7 @@ class TransactionManager:
 
     @property
     def is_completing(self) -> bool:
-        """True if records need not wait for others any more, because the transaction is ending
+        """True if batches do not wait for more records, because the transaction is ending
         (C-13)."""
         return self.state in {State.COMMITTING, State.ABORTING}
 
@@ -371,28 +381,30 @@ class TransactionManager:
     # --- batches ----------------------------------------------------------------------------------
 
     def may_drain(self, batch: ProducerBatch) -> bool:
-        """C-20, and in v1 only to what was added to the transaction (C-62)."""
+        """True if the batch may be sent (C-20); in v1 only to partitions that were added to the
+        transaction (C-62)."""
         if not self.is_v2 and batch.tp not in self._added:
             return False
         if self.lifecycle.state is State.FATAL_ERROR or not self.identity.is_valid:
             return False
-        # In v2 a broker that does not know the producer takes sequence 0 only (P-15).
+        # In v2 a broker that does not know the producer accepts only sequence 0 (P-15).
         return self.sequences.may_drain(batch, self.identity, first_goes_alone=not self.is_v2)
 
     def drained(self, batch: ProducerBatch) -> None:
-        """In v2 what is sent is in the transaction, by that alone (C-62)."""
+        """Note a batch that is sent; in v2 that alone adds its partition to the transaction
+        (C-62)."""
         self.sequences.stamp(batch, self.identity)
         if self.is_v2:
             self._added.add(batch.tp)
             self._started = True
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
-        """The records are in the log (C-24)."""
+        """Note that the records are in the log (C-24)."""
         self.sequences.acknowledged(batch, base_offset)
         self._confirmed = True
 
     def gave_up(self, batch: ProducerBatch, *, may_be_written: bool) -> None:
-        """A stamped batch failed for good. What is certainly not written leaves a gap, which is
+        """Note that a stamped batch has finally failed. If it is certainly not written, the gap is
         closed without a new epoch (C-45)."""
         fatal = self.state is State.FATAL_ERROR
         if not may_be_written and not fatal:
@@ -417,13 +429,13 @@ class TransactionManager:
         return False
 
     def resolve(self) -> None:
-        """Look at partitions with unresolved sequences (C-42). Once per pass of the sender."""
+        """Check partitions with unresolved sequences (C-42). Called once per pass of the sender."""
         for tp in self.sequences.resolve():
             self.request_bump(tp)
 
     @fatal_if_illegal
     def request_bump(self, tp: TopicPartition) -> None:
-        """Nobody knows which records are written: only a new epoch helps (C-42)."""
+        """Request an epoch bump, because it is unknown which records are written (C-42)."""
         where = f"{tp.topic}-{tp.partition}"
         if not self.is_v2 and not self._can_bump:
             self.fail(
@@ -447,9 +459,8 @@ class TransactionManager:
     ) -> tuple[TxnRequestHandler | None, float | None]:
         """(the next request, None) or (None, the ms until there may be one, None for unknown).
 
-        `active`: partitions with records waiting. One request is in flight at a time (C-30);
-        records for partitions that it is not about may go meanwhile. The end waits for every
-        record.
+        `active`: partitions with waiting records. One request is in flight at a time (C-30);
+        records of other partitions may be sent meanwhile. The end waits for every record.
         """
         if self._queue.in_flight is not None or self.state in {
             State.FATAL_ERROR,
@@ -478,7 +489,7 @@ class TransactionManager:
     def answered(
         self, handler: TxnRequestHandler, response: Any, version: int, now_ms: float
     ) -> bool:
-        """A coordinator's answer. Whether another coordinator must be looked for (C-33)."""
+        """Take a coordinator's answer. True to look up the coordinator again (C-33)."""
         self._queue.in_flight = None
         if self.state is State.FATAL_ERROR:
             return False
@@ -489,7 +500,7 @@ class TransactionManager:
             if reaction is not TxnReaction.DONE and reaction.value > worst.value:
                 worst, error = reaction, handler.error(tp, code)
         if isinstance(handler, TxnOffsetCommitHandler):
-            # Only the rest is sent again (C-63).
+            # Only the remaining partitions are sent again (C-63).
             for tp in [tp for tp in handler.offsets if codes[tp] is ErrorCode.NONE]:
                 del handler.offsets[tp]
         if error is None:
@@ -500,7 +511,8 @@ class TransactionManager:
 
     @fatal_if_illegal
     def unanswered(self, handler: TxnRequestHandler, error: OdradekError, now_ms: float) -> bool:
-        """No answer, or no coordinator. Whether another one must be looked for (C-33)."""
+        """React to a request without an answer or a coordinator. True to look up the coordinator
+        again (C-33)."""
         self._queue.in_flight = None
         if self.state is State.FATAL_ERROR:
             return False
@@ -525,8 +537,8 @@ class TransactionManager:
     def _may_be_too_early(self, handler: EndTxnHandler, code: ErrorCode) -> bool:
         """True if PRODUCER_FENCED may mean that the transaction before is still being completed.
 
-        Until its markers are written, v2 takes the present epoch for a stale one (T-65). Nobody
-        gets that far who was told by a broker that something is in the present transaction.
+        Until its markers are written, v2 takes the present epoch for a stale one (T-65). That is
+        not possible if a broker has confirmed a partition of the present transaction.
         """
         return (
             handler.v2
@@ -593,12 +605,12 @@ class TransactionManager:
             return
         self._adopt(identity)
         self.lifecycle.enter(State.READY)
-        # The boundary in front of the first transaction, and behind a bump (C-70).
+        # The version may change before the first transaction, and after an epoch bump (C-70).
         self.is_v2 = self._next_is_v2 = self._feature_level() >= V2_LEVEL
         handler.finish()
 
     def _adopt_next(self, response: EndTxnResponse) -> None:
-        """The identity of the next transaction (C-65, T-66)."""
+        """Take over the identity of the next transaction (C-65, T-66)."""
         identity = ProducerIdentity(response.producer_id, response.producer_epoch)
         if not identity.is_valid or identity.epoch < 0:
             self.fail(Fatal("the broker ended the transaction without saying what comes next"))

@@ -1,5 +1,4 @@
-"""The requests of a transactional producer to coordinators that wait for their turn or their
-answer."""
+"""The queue of a transactional producer's requests to coordinators."""
 
 from __future__ import annotations
 
@@ -16,17 +15,17 @@ from odradek_client.structs import TopicPartition
 
 
 class TransactionQueue:
-    """The requests to coordinators: a single one in flight, the most urgent kind first (C-30).
+    """The requests to coordinators: one in flight at a time, the most urgent kind first (C-30).
 
-    One that was sent but not answered may have been carried out. So an abort does not forget it:
-    AddPartitionsToTxn and AddOffsetsToTxn are repeated until they are answered, because only then
-    is it known whether there is something to end.
+    A request that was sent but not answered may have been carried out. So an abort does not drop
+    it: AddPartitionsToTxn and AddOffsetsToTxn are repeated until they are answered, because only
+    then is it known whether there is a transaction to end.
     """
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
         self._waiting: list[TxnRequestHandler] = []
-        #: The one that is sent and not answered.
+        #: The request that was sent and not answered.
         self.in_flight: TxnRequestHandler | None = None
 
     def __len__(self) -> int:
@@ -34,11 +33,11 @@ class TransactionQueue:
 
     @property
     def is_idle(self) -> bool:
-        """True if no request waits, neither for its turn nor for its answer."""
+        """True if no request is waiting or in flight."""
         return not self._waiting and self.in_flight is None
 
     def add(self, handler: TxnRequestHandler) -> None:
-        """Have it sent behind the others of its kind."""
+        """Queue a request behind the others of its kind."""
         self._waiting.append(handler)
 
     def add_partitions(
@@ -47,7 +46,7 @@ class TransactionQueue:
         partitions: Iterable[TopicPartition],
         added: Collection[TopicPartition],
     ) -> None:
-        """Queue AddPartitionsToTxn for what is neither added nor queued (C-62)."""
+        """Queue AddPartitionsToTxn for partitions that are neither added nor queued (C-62)."""
         waiting = next((a for a in self._waiting if isinstance(a, AddPartitionsToTxnHandler)), None)
         known = () if waiting is None else waiting.partitions
         new = {tp for tp in partitions if tp not in added and tp not in known}
@@ -59,7 +58,7 @@ class TransactionQueue:
             waiting.partitions |= new
 
     def first(self) -> TxnRequestHandler | None:
-        """The one whose turn it is."""
+        """The next request."""
         return min(self._waiting, key=lambda each: each.kind.rank, default=None)
 
     def remove(self, handler: TxnRequestHandler) -> None:
@@ -75,7 +74,7 @@ class TransactionQueue:
     def retry(
         self, handler: TxnRequestHandler, now_ms: float, at_most_ms: float | None = None
     ) -> None:
-        """Send it again after a backoff, in front of the others of its kind."""
+        """Send the request again after a backoff, before the others of its kind."""
         handler.attempts += 1
         delay_ms = self._backoff.delay_ms(handler.attempts)
         if at_most_ms is not None:
@@ -84,7 +83,7 @@ class TransactionQueue:
         self._waiting.insert(0, handler)
 
     def fail(self, error: OdradekError) -> None:
-        """Forget everything, and tell who waits for it."""
+        """Drop all requests with an error for their callers."""
         waiting, self._waiting = self._waiting, []
         for handler in waiting:
             handler.finish(error)
@@ -92,8 +91,8 @@ class TransactionQueue:
             self.in_flight.finish(error)
 
     def drop_for_abort(self, error: OdradekError) -> None:
-        """Forget the requests of a transaction that will not be committed; tell who waits for
-        them."""
+        """Drop the requests of a transaction that will not be committed, with an error for their
+        callers."""
         waiting = self._waiting
         self.fail(error)
         self._waiting = [handler for handler in waiting if survives_abort(handler)]

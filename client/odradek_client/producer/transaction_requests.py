@@ -1,7 +1,8 @@
-"""The requests of a transactional producer to coordinators: their order, and what answers mean.
+"""The requests of a transactional producer to coordinators: their order, and the meaning of
+answers.
 
-A handler makes one request, which is repeated until it has an answer (C-33), and reads that. Which
-comes next is the manager's choice, by `Kind` (C-30). The reactions to error codes are one table
+A handler makes one request, which is repeated until it has an answer (C-33), and reads the answer.
+The manager chooses the next request by `Kind` (C-30). The reactions to error codes are one table
 (C-68).
 """
 
@@ -55,7 +56,7 @@ TWO_PHASE_REMEDY = (
 
 
 class Kind(IntEnum):
-    """The requests, in the order they are sent in (C-30); those of one number in order of
+    """The requests, in the order in which they are sent (C-30); those of one kind in the order of
     arrival."""
 
     INIT = 1
@@ -78,7 +79,7 @@ class TxnReaction(Enum):
     FIND_COORDINATOR = auto()  # and retry
     ABORTABLE = auto()
     FORGOTTEN = auto()  # abortable if the epoch can be bumped, else fatal
-    BACK = auto()  # as if it had not been asked; may be tried again
+    BACK = auto()  # as if it had not been requested; may be tried again
     FATAL = auto()
 
 
@@ -93,12 +94,12 @@ _SPECIAL = {
     _E.TRANSACTION_ABORTABLE: TxnReaction.ABORTABLE,
     _E.UNKNOWN_PRODUCER_ID: TxnReaction.FORGOTTEN,
 }
-#: Code -> reaction, for every kind of request.
+#: The reaction to each code, for every kind of request.
 REACTIONS: dict[ErrorCode, TxnReaction] = {
     code: _SPECIAL.get(code, TxnReaction.RETRY if code.retriable else TxnReaction.FATAL)
     for code in _E
 }
-#: What only one kind of request takes otherwise.
+#: The reactions of one kind of request that differ.
 _OF_OFFSETS = {
     _E.ILLEGAL_GENERATION: TxnReaction.ABORTABLE,
     _E.UNKNOWN_MEMBER_ID: TxnReaction.ABORTABLE,
@@ -121,7 +122,7 @@ def reaction_to(kind: Kind, code: ErrorCode) -> TxnReaction:
 
 
 class Operation:
-    """A call of the application that waits for brokers; it may outlive its caller's patience
+    """A call of the application that waits for brokers, also after its caller has stopped waiting
     (C-67)."""
 
     __slots__ = ("_new_future", "_waiters", "done", "error", "name")
@@ -134,7 +135,7 @@ class Operation:
         self._waiters: list[Future] = []
 
     def finish(self, error: OdradekError | None = None) -> None:
-        """Only the first end counts."""
+        """Set the result; only the first one counts."""
         if self.done:
             return
         self.done, self.error = True, error
@@ -144,7 +145,7 @@ class Operation:
                 waiter.set_result(None)
 
     def wait(self) -> Future:
-        """A future that is done when the operation is; always with the result None."""
+        """A future that is done when the operation is; its result is always None."""
         waiter = self._new_future()
         if self.done:
             waiter.set_result(None)
@@ -157,15 +158,15 @@ class Operation:
 class TxnRequestHandler:
     """A request to a coordinator, and the meaning of its answer.
 
-    `key`, `key_type`: of the coordinator, in FindCoordinator. `was_sent`: the request may have been
-    carried out although no answer came.
+    `key`, `key_type`: those of the coordinator, in FindCoordinator. `was_sent`: true if the request
+    may have been carried out without an answer.
     """
 
     kind: Kind
     key_type = TRANSACTION_COORDINATOR
     max_version: int | None = None
     min_version = 0
-    #: What to do where the broker is too old.
+    #: The remedy if the broker is too old.
     remedy = "use a newer broker"
 
     def __init__(self, key: str, operation: Operation | None = None) -> None:
@@ -183,7 +184,7 @@ class TxnRequestHandler:
         raise NotImplementedError
 
     def check_version(self, version: int, api_name: str) -> None:
-        """UnsupportedByBroker if the newest version that both sides have cannot carry the
+        """UnsupportedByBroker if the newest version that both sides have is not enough for the
         request."""
         if version < self.min_version:
             raise UnsupportedByBroker(
@@ -192,25 +193,26 @@ class TxnRequestHandler:
             )
 
     def finish(self, error: OdradekError | None = None) -> None:
-        """Tell who waits for it."""
+        """End the operation of the request."""
         if self.operation is not None:
             self.operation.finish(error)
 
     def codes(self, response: Any) -> dict[TopicPartition | None, ErrorCode]:
-        """The error codes of an answer: for each partition, or for None where it is about no
-        partition."""
+        """The error codes of an answer, by partition, or for None if the answer is not about
+        partitions."""
         return {None: _E.of(response.error_code)}
 
     def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
         """The exception for one of the codes."""
         if code is _E.INVALID_PRODUCER_EPOCH:
-            # The older name of the same thing (T-15).
+            # The older name of the same error (T-15).
             return ProducerFenced(str(error_for(_E.PRODUCER_FENCED)), code=code)
         return error_for(code, about=f"transactional id {self.key!r}")
 
 
 class InitProducerIdHandler(TxnRequestHandler):
-    """InitProducerId for a new producer: fences older ones, ends their transaction (T-12, T-59)."""
+    """InitProducerId for a new producer: fences older ones, and ends their transaction (T-12,
+    T-59)."""
 
     kind = Kind.INIT
 
@@ -233,13 +235,13 @@ class InitProducerIdHandler(TxnRequestHandler):
 
     def error(self, tp: TopicPartition | None, code: ErrorCode) -> OdradekError:
         if self._two_phase and code is _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            # Also from a broker that has two-phase commit switched off (KIP-939).
+            # Also the answer of a broker with two-phase commit disabled (KIP-939).
             return error_for(code, TWO_PHASE_REMEDY, about=f"transactional id {self.key!r}")
         return super().error(tp, code)
 
 
 class EpochBumpHandler(InitProducerIdHandler):
-    """InitProducerId with the present identity: the next epoch (KIP-360, C-66)."""
+    """InitProducerId with the present identity, for the next epoch (KIP-360, C-66)."""
 
     kind = Kind.BUMP
 
@@ -284,7 +286,7 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
 
 
 class AddOffsetsToTxnHandler(TxnRequestHandler):
-    """AddOffsetsToTxn; `then` is what the offsets are committed with (C-63)."""
+    """AddOffsetsToTxn; `then`: the request that commits the offsets (C-63)."""
 
     kind = Kind.ADD_OFFSETS
 

@@ -1,7 +1,7 @@
 """The states of a producer with an identity, as a table.
 
-A plain idempotent producer knows UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR; the others are
-a transactional one's.
+An idempotent producer without transactions has UNINITIALIZED, INITIALIZING, READY and FATAL_ERROR;
+the others are those of a transactional one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 
 class State(Enum):
-    """Where a producer stands."""
+    """The state of a producer."""
 
     UNINITIALIZED = auto()
     INITIALIZING = auto()
@@ -24,11 +24,11 @@ class State(Enum):
 
 _S = State
 
-#: State -> the states it may be entered from.
+#: The states from which each state may be entered.
 ALLOWED_FROM: dict[State, frozenset[State]] = {
-    # INITIALIZING: when authorization failed, so that it may be tried again.
+    # INITIALIZING: after a failed authorization, so that the call may be repeated.
     _S.UNINITIALIZED: frozenset({_S.READY, _S.ABORTABLE_ERROR, _S.INITIALIZING}),
-    # COMMITTING and ABORTING: the epoch is bumped behind the end of a transaction.
+    # COMMITTING and ABORTING: the epoch is bumped after the end of a transaction.
     _S.INITIALIZING: frozenset({_S.UNINITIALIZED, _S.COMMITTING, _S.ABORTING}),
     _S.READY: frozenset({_S.INITIALIZING, _S.COMMITTING, _S.ABORTING}),
     _S.IN_TRANSACTION: frozenset({_S.READY}),
@@ -43,7 +43,7 @@ ALLOWED_FROM: dict[State, frozenset[State]] = {
 
 
 class IllegalTransition(RuntimeError):
-    """A step that the table does not have: a mistake of ours or of the caller (C-61)."""
+    """A step that the table does not have: a bug, or an error of the caller (C-61)."""
 
 
 def step(current: State, target: State) -> State:

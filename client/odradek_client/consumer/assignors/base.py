@@ -15,7 +15,8 @@ MemberAssignment = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A member as the leader sees it, with its subscription and the partitions it owned before."""
+    """A member in the leader's view, with its subscription and the partitions that it owned
+    before."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -27,21 +28,21 @@ class GroupMember:
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Members are sorted static ones first, by instance id, then the others by member id."""
+        """The sort key of a member: static members by instance id, then the others by member id."""
         if self.group_instance_id is not None:
             return 0, self.group_instance_id
         return 1, self.member_id
 
 
 class Assignor(ABC):
-    """Subclass it for a strategy of your own.
+    """The interface of an assignment strategy: subclass it for your own strategy.
 
-    `name`: as on the wire, the same in every member. Assignments must give every partition of
-    every subscribed topic to exactly one subscribed member (K-55); those of a cooperative one may
-    leave out what its holder must give up first (K-53).
+    `name`: the name in the protocol, the same in every member. Assignments must give every
+    partition of every subscribed topic to exactly one subscribed member (K-55); those of a
+    cooperative assignor may leave out partitions that their owner must give up first (K-53).
 
-    `cooperative`: whether members may keep what they have while the group is rebalanced. They do if
-    every assignor in their list is (K-54).
+    `cooperative`: true if members may keep their partitions while the group rebalances. They do if
+    every assignor in their list is cooperative (K-54).
     """
 
     name: str
@@ -51,8 +52,8 @@ class Assignor(ABC):
     def assign(
         self, partition_counts: Mapping[str, int], members: Iterable[GroupMember]
     ) -> MemberAssignment:
-        """The partitions of each member. `partition_counts`: of the topics that exist; other topics
-        are not assigned."""
+        """The partitions of each member. `partition_counts`: the number of partitions of each
+        existing topic; other topics are not assigned."""
 
     def user_data(self, topics: frozenset[str]) -> bytes | None:
         """Bytes for the leader in this member's subscription, besides its topics."""

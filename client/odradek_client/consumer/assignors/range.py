@@ -1,4 +1,4 @@
-"""range: each topic by itself, in consecutive pieces (K-50)."""
+"""range: consecutive partitions of each topic (K-50)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from odradek_client.structs import TopicPartition
 
 
 class RangeAssignor(Assignor):
-    """Of a topic's n partitions and m members, the first n mod m members get one more than the
-    rest.
+    """Assigns consecutive partitions of each topic: of a topic with n partitions and m members, the
+    first n mod m members get one more than the rest.
 
-    Partitions with one number go to one member across topics that have equally many partitions
-    and the same subscribers: joins by key stay local.
+    Topics with equally many partitions and the same subscribers are divided equally, so that joins
+    by key are local.
     """
 
     name = "range"

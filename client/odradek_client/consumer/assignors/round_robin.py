@@ -10,8 +10,8 @@ from odradek_client.structs import TopicPartition
 
 
 class RoundRobinAssignor(Assignor):
-    """Sorted partitions around the sorted members, passing over those not subscribed to the
-    topic."""
+    """Assigns the sorted partitions in turn to the sorted members, without those that do not
+    subscribe to the topic."""
 
     name = "roundrobin"
 
@@ -24,7 +24,7 @@ class RoundRobinAssignor(Assignor):
         around = cycle(ranked)
         for topic in sorted(wanted & set(partition_counts)):
             for number in range(partition_counts[topic]):
-                # Ends: somebody wants the topic.
+                # The loop ends, because a member subscribes to the topic.
                 taker = next(member for member in around if topic in member.topics)
                 assignment[taker.member_id].append(TopicPartition(topic, number))
         return assignment

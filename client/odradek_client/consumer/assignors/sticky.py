@@ -1,4 +1,5 @@
-"""sticky and cooperative-sticky: balanced, with partitions left where they are (K-52, K-53)."""
+"""sticky and cooperative-sticky: balanced, with as few moves of partitions as possible (K-52,
+K-53)."""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ def divide(
     member_topics: MemberTopics,
     previous: Mapping[str, Iterable[TopicPartition]],
 ) -> MemberAssignment:
-    """Every partition of a subscribed topic to one member that subscribes to it.
+    """Assign every partition of a subscribed topic to one member that subscribes to it.
 
-    `previous`: who had what; no partition twice. What cannot be kept is left out here: partitions
-    of topics that are gone, or that the member does not subscribe to any more.
+    `previous`: the earlier assignment, with no partition twice. Partitions that cannot be kept are
+    ignored: of deleted topics, and of topics that the member does not subscribe to any more.
     """
     wanted = {topic for topics in member_topics.values() for topic in topics}
     everything = [
@@ -52,8 +53,8 @@ def divide(
 
 
 def _divide_equal_subscriptions(everything: list[TopicPartition], held: MemberAssignment) -> None:
-    """All members subscribe to the same: each gets its quota, those that had most the larger
-    one."""
+    """Divide partitions among members with the same subscription: each gets its quota, and the
+    members that had most get the larger quota."""
     least, more = divmod(len(everything), len(held))
     by_size = sorted(held, key=lambda member: -len(held[member]))
     quotas = {member: least + (index < more) for index, member in enumerate(by_size)}
@@ -62,7 +63,7 @@ def _divide_equal_subscriptions(everything: list[TopicPartition], held: MemberAs
     kept = {each for partitions in held.values() for each in partitions}
     left = deque(each for each in everything if each not in kept)
     below_quota = deque(member for member in held if len(held[member]) < quotas[member])
-    # Dealt in turn, so that the partitions of one topic are spread.
+    # Assigned in turn, so that the partitions of one topic are spread.
     while left:
         member = below_quota.popleft()
         held[member].append(left.popleft())
@@ -73,8 +74,8 @@ def _divide_equal_subscriptions(everything: list[TopicPartition], held: MemberAs
 def _divide_unequal_subscriptions(
     everything: list[TopicPartition], member_topics: MemberTopics, held: MemberAssignment
 ) -> None:
-    """Members subscribe to different topics: free partitions go to who has least, then loads are
-    evened."""
+    """Divide partitions among members with different subscriptions: free partitions go to the
+    members with the fewest, then the loads are balanced."""
     subscribers: dict[str, list[str]] = {}
     for member, topics in member_topics.items():
         for topic in topics:
@@ -82,7 +83,7 @@ def _divide_unequal_subscriptions(
     previously = {member: frozenset(partitions) for member, partitions in held.items()}
     kept = {each for partitions in held.values() for each in partitions}
     free = [each for each in everything if each not in kept]
-    # Those with the fewest subscribers first: the others leave more of a choice.
+    # The partitions with the fewest subscribers first, because the others leave more choice.
     for partition in sorted(free, key=lambda each: len(subscribers[each.topic])):
         receiver = min(subscribers[partition.topic], key=lambda member: len(held[member]))
         held[receiver].append(partition)
@@ -102,8 +103,8 @@ def _move_one_from(
     held: MemberAssignment,
     previously: Mapping[str, frozenset[TopicPartition]],
 ) -> bool:
-    """Take one partition from `member`, if somebody with at least two fewer is in reach. Breadth
-    first, so that the fewest partitions move."""
+    """Move one partition away from `member`, if a chain of moves reaches a member with at least two
+    fewer. Breadth first, so that the fewest partitions move."""
     light = len(held[member]) - 2
     if light < 0:
         return False
@@ -130,13 +131,12 @@ def _move_one_from(
 def _candidates(
     partitions: list[TopicPartition], previously: frozenset[TopicPartition]
 ) -> dict[str, TopicPartition]:
-    """A partition of each topic; where there is a choice, one that the member did not have
-    before."""
+    """A partition of each topic; if possible, one that the member did not have before."""
     chosen: dict[str, TopicPartition] = {}
     for each in partitions:
         if each.topic not in chosen or chosen[each.topic] in previously:
             chosen[each.topic] = each
-    # Topics first of which a partition that is new to the member may be given.
+    # Topics with a partition that is new to the member first.
     return dict(sorted(chosen.items(), key=lambda item: item[1] in previously))
 
 
@@ -146,7 +146,7 @@ def _move_along(
     came_from: Mapping[str, tuple[str, TopicPartition]],
     held: MemberAssignment,
 ) -> None:
-    """Each member of the chain gives its partition to the next."""
+    """Move a partition from each member of the chain to the next."""
     while receiver != first:
         giver, partition = came_from[receiver]
         held[giver].remove(partition)
@@ -155,11 +155,11 @@ def _move_along(
 
 
 class StickyAssignor(Assignor):
-    """Balanced; members tell in their user data what they had, and keep as much of it as that
-    allows.
+    """Assigns evenly; members send their earlier partitions in their user data, and keep as many of
+    them as possible.
 
-    Members give everything up before they join all the same (eager): what is spared is state that
-    an application keeps by partition. `CooperativeStickyAssignor` spares the pause as well.
+    Members nevertheless give up all partitions before they join (eager): the advantage is that an
+    application can keep its state by partition. `CooperativeStickyAssignor` also avoids the pause.
     """
 
     name = "sticky"
@@ -179,12 +179,12 @@ class StickyAssignor(Assignor):
         return divide(partition_counts, wants, self._owners(ranked)) if wants else {}
 
     def _owners(self, members: Iterable[GroupMember]) -> dict[str, list[TopicPartition]]:
-        """The partitions each member had: the highest generation counts, and of two members that
-        claim a partition of the same generation neither."""
+        """The earlier partitions of each member: the highest generation counts; of two members that
+        claim a partition in the same generation, neither has it."""
         return _settle({member.member_id: self._claim(member) for member in members})
 
     def _claim(self, member: GroupMember) -> tuple[int, Sequence[TopicPartition]]:
-        """(generation, what the member had in it)."""
+        """(generation, the member's partitions in it)."""
         said = decode_sticky(member.user_data)
         return said.generation, [
             TopicPartition(each.topic, number)
@@ -212,11 +212,11 @@ class StickyAssignor(Assignor):
 
 
 class CooperativeStickyAssignor(StickyAssignor):
-    """Sticky assignment in which members go on reading the partitions they keep during a rebalance
-    (KIP-429).
+    """Sticky assignment in which members keep reading the partitions that they keep during a
+    rebalance (KIP-429).
 
-    The first rebalance assigns a partition that changes hands to nobody; its owner revokes it and
-    joins again, and the second rebalance assigns it to the new owner.
+    The first rebalance assigns a moving partition to no member; its owner revokes it and joins
+    again, and the second rebalance assigns it to the new owner.
     """
 
     name = "cooperative-sticky"

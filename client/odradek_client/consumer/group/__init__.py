@@ -1,6 +1,6 @@
-"""Membership of a consumer in its group, and the offsets that the group keeps.
+"""The membership of a consumer in its group, and the committed offsets of the group.
 
-`classic_membership` and `consumer_membership` (KIP-848) decide, on `membership`; `classic_loop` and
-`consumer_loop` carry that out, on `group_loop`. Both have a `coordinator` to ask, `offsets` to
-commit, `auto_commit` for their timer, and a `rebalance` that hands partitions over.
+`classic_membership` and `consumer_membership` (KIP-848), based on `membership`, decide;
+`classic_loop` and `consumer_loop`, based on `group_loop`, carry that out. `coordinator` sends
+requests to the group's coordinator; `offsets` commits and fetches offsets, also automatically.
 """

@@ -1,8 +1,8 @@
 """The requests of a consumer to its group in the classic protocol: joining, heartbeats, leaving.
 
-Listeners are called in the polling task, around the join (K-31 to K-33). The join itself is a task
-beside it, so that a poll may time out and a later one take up the result. Heartbeats are a task of
-their own (K-35).
+Listeners are called in the polling task, before and after the join (K-31 to K-33). The join itself
+is another task, so that a poll may time out and a later one continue with the result. Heartbeats
+have a task of their own (K-35).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ClassicGroupLoop(GroupLoop):
         return self.membership.state is JoinState.STABLE
 
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
-        """The coordinator refused a commit of `identity`. Whether the next poll puts it right
+        """React to the refusal of a commit of `identity`. True if the next poll rejoins the group
         (K-38)."""
         membership = self.membership
         if not self.assigns:
@@ -107,7 +107,7 @@ class ClassicGroupLoop(GroupLoop):
         if versions != self._checked_versions:
             self._checked_versions = versions
             membership.check_subscription(cluster)
-        # Also one that was begun and is not finished: a join may end between two polls.
+        # Also a rebalance that has begun and not ended: a join may end between two polls.
         return (
             membership.rebalancing
             or self._join_prepared
@@ -118,7 +118,7 @@ class ClassicGroupLoop(GroupLoop):
     async def _go_on_with_rebalance(self) -> None:
         membership, rebalance = self.membership, self._rebalance
         if not self._subscription.topics and membership.state is JoinState.UNJOINED:
-            return  # a pattern that nothing fits yet
+            return  # a pattern without a matching topic
         if self._join is not None and self._join.done():
             joined, self._join = self._join, None
             self._join_prepared = False
@@ -126,7 +126,7 @@ class ClassicGroupLoop(GroupLoop):
             if membership.state is JoinState.STABLE:
                 self._on_joined()
         if rebalance.assignment is not None and membership.lost:
-            rebalance.assignment = None  # of a generation that is over
+            rebalance.assignment = None  # of an older generation
         if rebalance.assignment is not None and not await self._take_over_assignment(
             incremental=membership.cooperative
         ):
@@ -138,20 +138,20 @@ class ClassicGroupLoop(GroupLoop):
             self._join.add_done_callback(lambda _: self._signal())
 
     def _on_joined(self) -> None:
-        """The assignment has come. What was read under one generation does not pass as read under
-        the next: `metadata` changes only here."""
+        """Take over the assignment. Records that were read in one generation must not count as read
+        in the next, so only this changes `metadata`."""
         membership = self.membership
         assignment = self._rebalance.assignment = membership.take_assignment()
         self._remember_metadata()
         self._update_membership_lost()
         if membership.cooperative and self._subscription.assigned() - set(assignment):
             membership.request_rejoin("partitions were revoked, for others to have")
-        # Last: if it raises, the next poll takes over what has come.
+        # Last: if the listener raises, the next poll continues from here.
         membership.notify_assignor()
 
     async def _prepare_join(self) -> bool:
-        """Before joining: commit, give up what will not be kept, call the listener (K-31). False if
-        the commit has to be waited for."""
+        """Prepare a join: commit, give up the partitions that are not kept, call the listener
+        (K-31). False while the commit is not finished."""
         subscription, membership = self._subscription, self.membership
         revoked = subscription.assigned()
         if membership.cooperative and not membership.lost:
@@ -167,8 +167,9 @@ class ClassicGroupLoop(GroupLoop):
         return True
 
     async def _join_group(self) -> None:
-        """JoinGroup and SyncGroup until the member is stable, or has lost partitions that it holds:
-        the next poll has to call the listener first. Raises what retrying cannot help."""
+        """Send JoinGroup and SyncGroup until the member is stable, or has lost its partitions: then
+        the next poll has to call the listener first. Raises errors that retrying does not
+        resolve."""
         membership = self.membership
         while True:
             try:
@@ -178,8 +179,8 @@ class ClassicGroupLoop(GroupLoop):
                 log.info("group %s: joining failed, trying again: %s", self._group_id, error)
                 action = Action.REDISCOVER
             except Exception:
-                # Whatever it is, an exception of the application's assignor as well: the next poll
-                # raises it, and the one after that joins again.
+                # Any error, also of the application's assignor: the next poll raises it, and the
+                # one after that joins again.
                 membership.on_join_failure()
                 raise
             finally:
@@ -210,7 +211,7 @@ class ClassicGroupLoop(GroupLoop):
 
     async def _know_topics(self) -> None:
         """Fetch the metadata of the topics that the other members subscribe to, before this leader
-        assigns. A topic that stays unknown is left out."""
+        assigns. Topics that remain unknown are left out."""
         topics = self.membership.topics_to_know()
         self.led_topics = topics
         cluster = self._network.cluster
@@ -252,7 +253,7 @@ class ClassicGroupLoop(GroupLoop):
     # --- leaving ----------------------------------------------------------------------------------
 
     async def leave(self, reason: str, timeout_ms: float) -> None:
-        """Commit if that is automatic, call the listener, leave the group (K-34)."""
+        """Commit if commits are automatic, call the listener, leave the group (K-34)."""
         membership = self.membership
         await cancel(self._join)
         self._join, self._join_prepared = None, False
@@ -286,5 +287,5 @@ class ClassicGroupLoop(GroupLoop):
                 timeout_ms=LEAVE_TIMEOUT_MS,
             )
         except (OdradekError, WireError) as error:
-            # The session timeout will do it.
+            # The session timeout will remove the member.
             log.info("group %s: leaving: %s", self._group_id, error)

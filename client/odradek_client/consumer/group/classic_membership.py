@@ -66,7 +66,7 @@ from odradek_protocol.stored.subscription import (
 
 LEAVE_GROUP_NEWEST = 5
 
-#: How much longer than the rebalance timeout a JoinGroup may take on the wire (K-36).
+#: The time that a JoinGroup may take in addition to the rebalance timeout (K-36).
 JOIN_SLACK_MS = 5_000
 
 
@@ -97,7 +97,7 @@ class ClassicGroupSettings(GroupSettings):
 class ClassicMembership(Membership):
     """The membership of a consumer in its group, classic protocol.
 
-    Requests carry the generation of their time; answers are brought with it.
+    Requests have the current generation, which is passed along with their answer.
     """
 
     state: JoinState
@@ -114,12 +114,13 @@ class ClassicMembership(Membership):
         self._assignors = assignors
         self.state = JoinState.UNJOINED
         self.generation = NO_GENERATION
-        #: Set when the partitions held may be others' already: on_lost instead of on_revoked.
+        #: Set when the partitions may already belong to other members: on_lost instead of
+        #: on_revoked.
         self.lost = False
-        #: Why the next poll joins; None if it need not.
+        #: The reason for the next poll to join; None if it need not join.
         self.rejoin_reason: str | None = "the first join"
         self._protocol = ""
-        #: While this member leads.
+        #: Set while this member leads.
         self._leader_assignment: LeaderAssignment | None = None
         self._joined_topics: frozenset[str] = frozenset()
         self._assigned: list[TopicPartition] = []
@@ -137,19 +138,19 @@ class ClassicMembership(Membership):
 
     @property
     def may_commit(self) -> bool:
-        """Only in a generation whose assignment has come."""
+        """True only in a generation whose assignment has arrived."""
         return self.state is JoinState.STABLE
 
     @property
     def is_leader(self) -> bool:
-        """True if this member leads the current generation: it has assigned its partitions, is to
-        assign them, or came back as its static leader."""
+        """True if this member leads the current generation: it has assigned the partitions, is
+        about to, or has returned as the static leader."""
         return self._leader_assignment is not None
 
     @property
     def cooperative(self) -> bool:
-        """True if partitions are kept over a rebalance, that is, if every offered assignor is
-        cooperative (K-54)."""
+        """True if partitions are kept during a rebalance: every offered assignor is cooperative
+        (K-54)."""
         return all(assignor.cooperative for assignor in self._assignors.values())
 
     @property
@@ -165,10 +166,10 @@ class ClassicMembership(Membership):
     # --- JoinGroup ---
 
     def join_request(self) -> JoinGroupRequest:
-        """Enter the join phase with the subscription as it is now."""
+        """The JoinGroup with the present subscription."""
         subscription = self._subscription
         topics = sorted(subscription.topics)
-        # An assignor of the application may raise: before anything has changed.
+        # An assignor of the application may raise, so it is called before the state changes.
         protocols = [
             JoinGroupRequestProtocol(
                 name=name, metadata=self._metadata(topics, subscription.assigned(), assignor)
@@ -206,7 +207,8 @@ class ClassicMembership(Membership):
         )
 
     def on_join(self, response: JoinGroupResponse) -> Action:
-        """In the new generation, or why not. Raises what no further join can help."""
+        """Take the answer to JoinGroup: enter the new generation, or react to the error. Raises
+        errors that another join does not resolve."""
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
             self._step(JoinState.UNJOINED)
@@ -225,13 +227,13 @@ class ClassicMembership(Membership):
             )
         self._step(JoinState.SYNCING)
         leads = response.leader == response.member_id
-        # A static leader that came back has nothing to assign, but to look out for new partitions.
+        # A static leader that has returned has nothing to assign, but must notice new partitions.
         skips = response.skip_assignment
         self._leader_assignment = LeaderAssignment(response.members, skips) if leads else None
         return Action.GO_ON
 
     def on_join_failure(self) -> None:
-        """No answer to JoinGroup or SyncGroup, if they were sent: begin again."""
+        """Begin again after a JoinGroup or SyncGroup without an answer."""
         if self.state in (JoinState.JOINING, JoinState.SYNCING):
             self._step(JoinState.UNJOINED)
             self.request_rejoin("an answer of the coordinator was lost")
@@ -239,12 +241,13 @@ class ClassicMembership(Membership):
     # --- SyncGroup ---
 
     def topics_to_know(self) -> frozenset[str]:
-        """The topics whose metadata the leader needs to assign: those of every member."""
+        """The topics whose metadata the leader needs to assign: the topics of every member."""
         led = self._leader_assignment
         return frozenset() if led is None else led.topics
 
     def sync_request(self, cluster: ClusterView) -> SyncGroupRequest:
-        """With the assignment of all members if this one leads. IllegalState unless SYNCING."""
+        """The SyncGroup, with the assignment of all members if this one leads. IllegalState unless
+        SYNCING."""
         if self.state is not JoinState.SYNCING:
             raise IllegalState(f"SyncGroup while {self.state.value}")
         led = self._leader_assignment
@@ -260,7 +263,8 @@ class ClassicMembership(Membership):
         )
 
     def on_sync(self, response: SyncGroupResponse, now_ms: int) -> Action:
-        """Stable, or why not. Raises what no further join can help."""
+        """Take the answer to SyncGroup: become stable, or react to the error. Raises errors that
+        another join does not resolve."""
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
             self._step(JoinState.UNJOINED)
@@ -277,11 +281,11 @@ class ClassicMembership(Membership):
         return Action.GO_ON
 
     def take_assignment(self) -> list[TopicPartition]:
-        """After `on_sync`: the partitions of this member. The group loop puts them into the
+        """The partitions of this member, after `on_sync`. The group loop passes them to the
         subscription.
 
-        Partitions of topics that are no longer subscribed are left out, and joined about again
-        (K-32).
+        Partitions of topics that are not subscribed any more are left out, and the member joins
+        again (K-32).
         """
         self.lost = False
         wanted = self._subscription.topics
@@ -292,7 +296,7 @@ class ClassicMembership(Membership):
         return [each for each in self._assigned if each.topic in wanted]
 
     def notify_assignor(self) -> None:
-        """Call `on_assignment` of the assignor that the group chose. Raises what it raises."""
+        """Call `on_assignment` of the assignor that the group chose. Raises its exceptions."""
         self._assignors[self._protocol].on_assignment(
             self._assigned, self._user_data, self.generation
         )
@@ -318,12 +322,12 @@ class ClassicMembership(Membership):
         return super().session_left_ms(now_ms)
 
     def session_expired(self, now_ms: int) -> bool:
-        """True if the coordinator has been silent for the whole session timeout and must be looked
-        up again."""
+        """True if the coordinator was silent for the whole session timeout, so that it must be
+        looked up again."""
         return self.session_left_ms(now_ms) == 0
 
     def heartbeat_request(self, now_ms: int) -> HeartbeatRequest:
-        """The next one; bring its `generation_id` with the answer."""
+        """The next heartbeat; its `generation_id` is to be passed along with the answer."""
         self._next_heartbeat_ms = now_ms + self._heartbeat_interval_ms
         return HeartbeatRequest(
             group_id=self.group_id,
@@ -337,12 +341,15 @@ class ClassicMembership(Membership):
         self._next_heartbeat_ms = now_ms + self._heartbeat_interval_ms
 
     def on_heartbeat(self, error_code: int, generation: int, now_ms: int) -> Action:
-        """Still a member, or why not. A fatal error is left in `failure` for the next poll."""
+        """Take the answer to a heartbeat. A fatal error is stored in `failure` for the next
+        poll."""
         if generation != self.generation or self.state is not JoinState.STABLE:
             return Action.IGNORE
         code = ErrorCode.of(error_code)
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
-            self._last_heard_ms = now_ms  # either way the coordinator counts us alive (G table)
+            self._last_heard_ms = (
+                now_ms  # in both cases the coordinator restarts the session (G table)
+            )
         if code is ErrorCode.NONE:
             return Action.GO_ON
         try:
@@ -383,7 +390,8 @@ class ClassicMembership(Membership):
                 raise error_for(code, about=self.about)
 
     def reset_generation(self, reason: str) -> None:
-        """ILLEGAL_GENERATION: the group went on; the member id may be used to join again."""
+        """React to ILLEGAL_GENERATION: the group has a newer generation; the member id may be used
+        to join again."""
         self.generation = NO_GENERATION
         self.lost = True
         self._leader_assignment = None
@@ -391,15 +399,16 @@ class ClassicMembership(Membership):
         self.request_rejoin(reason)
 
     def reset_member(self, reason: str) -> None:
-        """UNKNOWN_MEMBER_ID: the group does not know this member."""
+        """React to UNKNOWN_MEMBER_ID: the group does not have this member."""
         self.reset_generation(reason)
         self.member_id = NO_MEMBER_ID
 
     # --- LeaveGroup ---
 
     def leave_request(self, reason: str) -> LeaveGroupRequest | None:
-        """Out of the group, from now on; None if there is nothing to send: not in it, or a static
-        member, which keeps its place until it times out (G-29, K-34)."""
+        """Leave the group, with this request. None if there is nothing to send, because the
+        consumer is not in the group, or a static member, which stays until its session expires
+        (G-29, K-34)."""
         member_id = self.member_id
         static = self.group_instance_id is not None
         if self.state is JoinState.UNJOINED and member_id == NO_MEMBER_ID:
@@ -412,8 +421,8 @@ class ClassicMembership(Membership):
 
 
 def leave_in_version(request: LeaveGroupRequest, version: int, reason: str) -> LeaveGroupRequest:
-    """The request of `leave_request` in the form of a version; `reason` is for those who look into
-    the group's history (KIP-800)."""
+    """The request of `leave_request` in the form of a version; `reason` is for people who read the
+    group's history (KIP-800)."""
     if version < MEMBERS_SINCE:
         return request
     identity = MemberIdentity(member_id=request.member_id)
@@ -423,9 +432,10 @@ def leave_in_version(request: LeaveGroupRequest, version: int, reason: str) -> L
 
 
 class LeaderAssignment:
-    """The assignment of one generation, by its leader, from the members that JoinGroup listed.
+    """The assignment of one generation, which its leader makes for the members that JoinGroup
+    listed.
 
-    `skips`: the generation has its assignment already, and only what it is of is looked at
+    `skips`: the generation has its assignment already, and the leader only watches its topics
     (KIP-814).
     """
 
@@ -440,11 +450,11 @@ class LeaderAssignment:
 
     @cached_property
     def topics(self) -> frozenset[str]:
-        """The topics of all members. DecodeError if a member's metadata is none."""
+        """The topics of all members. DecodeError for invalid metadata of a member."""
         return frozenset(topic for member in self._members for topic in member.topics)
 
     def assign(self, assignor: Assignor, cluster: ClusterView) -> list[SyncGroupRequestAssignment]:
-        """By member. A topic that metadata does not have is left out (K-55)."""
+        """The assignment by member. Topics without metadata are left out (K-55)."""
         self._partition_counts = counts = _partition_counts(cluster, self.topics)
         if self._skips:
             return []
@@ -456,7 +466,8 @@ class LeaderAssignment:
         ]
 
     def is_outdated(self, cluster: ClusterView) -> bool:
-        """True if topics have come or gone, or have other partitions, since `assign`."""
+        """True if topics were created or deleted, or have another number of partitions, since
+        `assign`."""
         counts = self._partition_counts
         return counts is not None and _partition_counts(cluster, self.topics) != counts
 
@@ -490,7 +501,7 @@ def _encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def _partition_counts(cluster: ClusterView, topics: Iterable[str]) -> dict[str, int]:
-    """Of the topics that exist."""
+    """The number of partitions of each existing topic."""
     counts = {}
     for topic in topics:
         partitions = cluster.partitions_of(topic)
@@ -512,7 +523,7 @@ class ErrorMeaning(Enum):
     FATAL = "asking again will not help"
 
 
-#: Per request, the codes that are not fatal (K-35, K-36, K-37).
+#: The meaning of codes that are not fatal, by request (K-35, K-36, K-37).
 _ANYWHERE = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorMeaning.REDISCOVER,
     ErrorCode.NOT_COORDINATOR: ErrorMeaning.REDISCOVER,

@@ -1,4 +1,4 @@
-"""The requests of a consumer to its group in the next protocol (KIP-848): heartbeats alone. The
+"""The requests of a consumer to its group in the consumer protocol (KIP-848): heartbeats only. The
 polling task takes over the partitions that their answers assign."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("odradek.client.consumer")
 
 
 class ConsumerGroupLoop(GroupLoop):
-    """Sends the heartbeats of a member of the next protocol and calls its listener."""
+    """Sends the heartbeats of a member in the consumer protocol and calls its listener."""
 
     membership: ConsumerMembership
 
@@ -65,18 +65,18 @@ class ConsumerGroupLoop(GroupLoop):
         return self.membership.in_group
 
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
-        """The coordinator refused a commit of `identity`. Whether the next poll puts it right
+        """React to the refusal of a commit of `identity`. True if the next poll rejoins the group
         (K-38)."""
         membership = self.membership
         if not self.assigns:
             return False
         if membership.epoch != identity.generation or not membership.may_commit:
             return True
-        self._hasten_heartbeat()  # its answer says what is wrong
+        self._hasten_heartbeat()  # the answer to the heartbeat has the error
         return False
 
     def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
-        """An epoch that is merely old is renewed by the next heartbeat."""
+        """True: the next heartbeat renews an old epoch."""
         if code is not ErrorCode.STALE_MEMBER_EPOCH or not self.membership.may_commit:
             return False
         if self.membership.epoch == identity.generation:
@@ -88,7 +88,7 @@ class ConsumerGroupLoop(GroupLoop):
         self._heartbeat_wanted.set()
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
-        """True if the member id is the same: a newer epoch alone takes no partitions away."""
+        """True if the member id is the same: a newer epoch takes no partitions away."""
         return identity.member_id == now.member_id
 
     def metadata(self) -> ConsumerGroupMetadata:
@@ -100,7 +100,7 @@ class ConsumerGroupLoop(GroupLoop):
         if self.membership.in_group:
             super()._remember_metadata()
 
-    # --- what a poll does -------------------------------------------------------------------------
+    # --- the group's part of a poll ---
 
     def _needs_rebalance(self) -> bool:
         membership = self.membership
@@ -115,7 +115,8 @@ class ConsumerGroupLoop(GroupLoop):
         membership, subscription = self.membership, self._subscription
         wanted = self._wanted_subscription()
         match membership.state:
-            # What a pattern fits is for the broker to say, which must be asked first.
+            # Only the broker knows which topics match a pattern, so a heartbeat must be answered
+            # first.
             case MemberState.UNSUBSCRIBED if (
                 wanted != MemberSubscription() or subscription.pattern_text is not None
             ):
@@ -150,8 +151,8 @@ class ConsumerGroupLoop(GroupLoop):
         return MemberSubscription(topics=subscription.topics)
 
     async def _reconcile(self) -> None:
-        """Go on taking over the target assignment, until there is something to wait for, which
-        signals when it is done."""
+        """Take over the target assignment, until a step has to wait for something, which signals
+        when it is finished."""
         membership, cluster, rebalance = self.membership, self._network.cluster, self._rebalance
         if rebalance.assignment is None:
             if membership.unnamed(cluster.topic_names):
@@ -169,7 +170,7 @@ class ConsumerGroupLoop(GroupLoop):
             if rebalance.assignment is None and membership.state is MemberState.RECONCILING:
                 membership.reconciled(reconciliation)
                 self._on_member_changed()
-        # What was assigned meanwhile is for the next poll.
+        # A newer assignment is for the next poll.
         self._signal()
 
     # --- heartbeats -------------------------------------------------------------------------------
@@ -224,7 +225,7 @@ class ConsumerGroupLoop(GroupLoop):
     # --- leaving ----------------------------------------------------------------------------------
 
     async def leave(self, reason: str, timeout_ms: float) -> None:
-        """Commit if that is automatic, call the listener, leave the group (K-34)."""
+        """Commit if commits are automatic, call the listener, leave the group (K-34)."""
         membership = self.membership
         await self._stop()
         self._reconciliation = None
@@ -245,13 +246,12 @@ class ConsumerGroupLoop(GroupLoop):
             self._update_membership_lost()
 
     async def _send_last_heartbeat(self) -> None:
-        """The one that leaves the group."""
+        """Send the heartbeat that leaves the group."""
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
                 await self._heartbeat()
         except TimeoutError:
             log.info("group %s: leaving: no coordinator in time", self._group_id)
         finally:
-            # Told or not: one that went on leaving would do so in the middle of its next
-            # membership.
+            # Also without an answer: a later attempt to leave would affect the next membership.
             self.membership.left()

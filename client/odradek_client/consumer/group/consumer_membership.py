@@ -1,4 +1,5 @@
-"""Membership in a group, next protocol (KIP-848): one request, whose answers carry the assignment.
+"""Membership in a group, consumer protocol (KIP-848): one request, whose answers have the
+assignment.
 
 The broker computes the assignment. Each member gets its target, gives up and takes over what that
 asks for, acknowledges it, and goes on; there is no moment at which the whole group waits. A member
@@ -16,7 +17,8 @@ is in one of these states; `MEMBER_STATE_STEPS` has the legal steps::
     FATAL            the group will not have it; asking again will not help
 
 Unlike a classic member's, heartbeats go on in every state that is in the group, also while
-listeners are running."""
+listeners are running.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +42,15 @@ from odradek_protocol.schemas.consumer_group_heartbeat import (
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """The subscription of a member: topics by name, or a pattern that the broker matches."""
+    """The subscription of a member: topics by name, or a pattern that the broker resolves."""
 
     topics: frozenset[str] = frozenset()
     regex: str | None = None
 
 
 class HeartbeatFields:
-    """The fields a coordinator knows of a member: one that a heartbeat leaves out is as it was."""
+    """The fields of a member that its coordinator has: a field that a heartbeat leaves out is
+    unchanged."""
 
     def __init__(self, rebalance_timeout_ms: int, server_assignor: str | None) -> None:
         self._rebalance_timeout_ms = rebalance_timeout_ms
@@ -55,12 +58,12 @@ class HeartbeatFields:
         self._sent: dict[str, object] = {}
 
     def send_all(self) -> None:
-        """The next heartbeat has every field."""
+        """Send every field in the next heartbeat."""
         self._sent.clear()
 
     @property
     def owned_sent(self) -> Mapping[bytes, frozenset[int]] | None:
-        """The partitions that the coordinator was told of, None if the next heartbeat tells."""
+        """The owned partitions that were sent last, None if the next heartbeat sends them."""
         return self._sent.get("topic_partitions")  # type: ignore[return-value]
 
     def fill(
@@ -70,12 +73,13 @@ class HeartbeatFields:
         owned: Mapping[bytes, frozenset[int]],
         version: int,
     ) -> None:
-        """Put into `request` what was not sent yet. `owned`: the partitions held, by topic id."""
+        """Set the fields of `request` that have changed. `owned`: the owned partitions, by topic
+        id."""
         subscribed: dict[str, object] = {"subscribed_topic_names": sorted(subscription.topics)}
         if version >= REGULAR_EXPRESSION_SINCE:
-            # Null would mean "as before": a pattern is taken back by an empty one.
+            # Null would mean "unchanged": an empty pattern ends the subscription by pattern.
             subscribed["subscribed_topic_regex"] = subscription.regex or ""
-        # Both or none, as other clients have it: librdkafka's mock broker insists.
+        # Both or none, like other clients: librdkafka's mock broker requires it.
         together: list[dict[str, object]] = [
             {"rebalance_timeout_ms": self._rebalance_timeout_ms},
             {"server_assignor": self._server_assignor},
@@ -100,7 +104,7 @@ TopicNames = Mapping[bytes, str]
 
 
 class MemberState(Enum):
-    """The state of a member, next protocol."""
+    """The state of a member, consumer protocol."""
 
     UNSUBSCRIBED = "unsubscribed"
     JOINING = "joining"
@@ -117,7 +121,7 @@ class MemberState(Enum):
 _S = MemberState
 _ANY_IN_GROUP = frozenset({_S.JOINING, _S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE})
 
-#: From each state, those that may follow it.
+#: The states that may follow each state.
 MEMBER_STATE_STEPS: dict[MemberState, frozenset[MemberState]] = {
     _S.UNSUBSCRIBED: frozenset({_S.JOINING}),
     _S.JOINING: frozenset({_S.RECONCILING, _S.STABLE, _S.PREPARE_LEAVING, _S.FENCED, _S.FATAL}),
@@ -135,16 +139,16 @@ MEMBER_STATE_STEPS: dict[MemberState, frozenset[MemberState]] = {
     _S.FATAL: frozenset({_S.UNSUBSCRIBED}),
 }
 
-#: The states in which heartbeats are sent; in the second set at once, not when it is time.
+#: The states in which heartbeats are sent; in the second set at once, not at the interval.
 HEARTBEATING = _ANY_IN_GROUP | {_S.PREPARE_LEAVING, _S.LEAVING}
 HEARTBEAT_AT_ONCE = frozenset({_S.JOINING, _S.ACKNOWLEDGING, _S.LEAVING})
 
-#: Answers that are not fatal.
+#: Errors that are not fatal.
 _FENCING = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.FENCED_MEMBER_EPOCH,
-        # The group itself is gone; the member makes it anew.
+        # The group itself was removed; the member creates it again.
         ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
@@ -155,7 +159,7 @@ _REDISCOVER = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AV
 class ConsumerGroupSettings(GroupSettings):
     """The constants of a membership. `remote_assignor` None: the broker's choice.
 
-    The group's session timeout is the broker's to know; `session_timeout_ms` is taken for it.
+    Only the broker knows the group's session timeout; `session_timeout_ms` is used instead.
     """
 
     rack_id: str | None = None
@@ -173,8 +177,9 @@ class TargetAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """A step towards a target: `assigned` is everything to hold after it, `held` the same by topic
-    id. `complete`: whether it is all of the target, or names of some topics are not known yet."""
+    """A step towards a target: `assigned` is everything that the member has after it, `held` the
+    same by topic id. `complete`: true if the step reaches the target, false while names of some
+    topics are unknown."""
 
     assigned: frozenset[TopicPartition]
     held: Mapping[bytes, frozenset[int]]
@@ -183,11 +188,11 @@ class Reconciliation:
 
 
 class ConsumerMembership(Membership):
-    """The membership of a consumer in its group, next protocol.
+    """The membership of a consumer in its group, consumer protocol.
 
-    The group loop sends each request when it is due, brings the answer or that there was none,
-    takes the partitions over that `reconcile` gives and calls `reconciled`; in FENCED and STALE it
-    calls the listener for what is lost, and then `rejoin`.
+    The group loop sends each request when it is due, passes on the answer or its absence, takes
+    over the partitions of `reconcile` and calls `reconciled`; in FENCED and STALE it calls the
+    listener for the lost partitions, and then `rejoin`.
     """
 
     state: MemberState
@@ -201,9 +206,9 @@ class ConsumerMembership(Membership):
         self.target = TargetAssignment({})
         self._held: Mapping[bytes, frozenset[int]] = {}
         self._held_serial = 0
-        #: The next holdings, while the steps to them are under way.
+        #: The partitions after the present step, while the group loop takes them over.
         self._taking_over: Mapping[bytes, frozenset[int]] | None = None
-        #: The coordinator was told what is held, and its answer is not there.
+        #: True while a heartbeat that reports the owned partitions has no answer.
         self._report_unanswered = False
         self._stale = False
         self._interval_ms = 0
@@ -225,14 +230,14 @@ class ConsumerMembership(Membership):
 
     @property
     def may_commit(self) -> bool:
-        """True if the coordinator takes this member's commits, also while it revokes everything
+        """True if the coordinator accepts commits of this member, also while it revokes everything
         before it leaves."""
         return self.in_group or (self.epoch > JOIN_EPOCH and self.state is _S.PREPARE_LEAVING)
 
     # --- joining and leaving ---
 
     def join(self) -> None:
-        """Enter the group with the next heartbeat, which is due now. IllegalState if in it."""
+        """Enter the group with the next heartbeat, which is due at once. IllegalState if in it."""
         self._step(MemberState.JOINING)
         self.epoch = JOIN_EPOCH
         self._forget()
@@ -251,7 +256,8 @@ class ConsumerMembership(Membership):
         self._fields.send_all()
 
     def prepare_leaving(self) -> bool:
-        """Begin to leave. False if there is nothing to send: it is not in the group."""
+        """Begin to leave. False if there is nothing to send, because the consumer is not in the
+        group."""
         if self.state in _ANY_IN_GROUP:
             self._step(MemberState.PREPARE_LEAVING)
             return True
@@ -261,16 +267,17 @@ class ConsumerMembership(Membership):
         return False
 
     def leave(self, *, stale: bool = False) -> None:
-        """Everything is given up: the next heartbeat, due at once, leaves the group. `stale`:
-        because the application did not poll, so that it comes back when it does."""
+        """Leave the group with the next heartbeat, due at once, after all partitions were given up.
+        `stale`: because the application did not poll, so that the member joins again when it
+        does."""
         self._step(MemberState.LEAVING)
         static = self.group_instance_id is not None
         self.epoch = LEAVE_STATIC_EPOCH if static else LEAVE_EPOCH
         self._stale = stale
 
     def left(self) -> None:
-        """The time for leaving is over. If no request could be sent, the coordinator's session
-        timeout will tell it."""
+        """Note that the time for leaving is over. If no request could be sent, the coordinator's
+        session timeout removes the member."""
         if self.state is MemberState.LEAVING:
             self._step(MemberState.UNSUBSCRIBED)
             self._forget()
@@ -283,14 +290,14 @@ class ConsumerMembership(Membership):
     # --- heartbeats ---
 
     def hasten_heartbeat(self) -> None:
-        """The next heartbeat is due at once: something has changed."""
+        """Make the next heartbeat due at once, because something has changed."""
         self._next_heartbeat_ms = 0
 
     def heartbeat_request(
         self, subscription: MemberSubscription, version: int, now_ms: int
     ) -> ConsumerGroupHeartbeatRequest:
-        """The next one. It has only what changed since the last answered one, everything when
-        joining; so bring every answer, and that there was none."""
+        """The next heartbeat. It has only the changes since the last answered one, and everything
+        when joining; so every answer has to be passed on, and its absence."""
         state = self.state
         if state not in HEARTBEATING:
             raise IllegalState(f"a heartbeat while {state.value}")
@@ -316,8 +323,9 @@ class ConsumerMembership(Membership):
         return request
 
     def _claimed(self) -> Mapping[bytes, frozenset[int]]:
-        """The partitions to report. In the middle of taking some over, a report of every field has
-        these too: listeners may know of them already, and what is not reported goes to others."""
+        """The partitions to report. While some are being taken over, a report of every field has
+        these too: listeners may know of them already, and the broker assigns unreported ones to
+        others."""
         if not self._taking_over:
             return self._held
         both = dict(self._held)
@@ -331,12 +339,13 @@ class ConsumerMembership(Membership):
         response: ConsumerGroupHeartbeatResponse,
         now_ms: int,
     ) -> Action:
-        """Take the answer in. A fatal error is left in `failure` for the next poll."""
+        """Take the answer to a heartbeat. A fatal error is stored in `failure` for the next
+        poll."""
         if self._is_old(request):
             return Action.IGNORE
         code = ErrorCode.of(response.error_code)
         if self.state is MemberState.PREPARE_LEAVING and code is ErrorCode.NONE:
-            # Of no interest any more but for the epoch, under which the last commits go.
+            # Only the epoch matters, for the last commits.
             self.epoch = max(self.epoch, response.member_epoch)
         if self.state not in _ANY_IN_GROUP:
             return Action.IGNORE
@@ -346,8 +355,8 @@ class ConsumerMembership(Membership):
         self._interval_ms = response.heartbeat_interval_ms
         self._last_heard_ms = now_ms
         if response.member_epoch <= JOIN_EPOCH:
-            # Not let in yet: librdkafka's mock broker has newcomers wait until others have given
-            # up.
+            # Not admitted yet: librdkafka's mock broker lets new members wait until others have
+            # given up partitions.
             self._fields.send_all()
             self._next_heartbeat_ms = now_ms + self._interval_ms
             return Action.GO_ON
@@ -390,21 +399,21 @@ class ConsumerMembership(Membership):
             self._step(MemberState.FENCED)
             return Action.JOIN
         if code in _REDISCOVER or code.retriable:
-            self._next_heartbeat_ms = now_ms  # the same again, after a pause
+            self._next_heartbeat_ms = now_ms  # the same request again, after a pause
             return Action.REDISCOVER if code in _REDISCOVER else Action.BACK_OFF
         self.failure = error_for(code, message, about=self.about)
         self._step(MemberState.FATAL)
         return Action.GO_ON
 
     def on_no_answer(self, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> None:
-        """The request or its answer was lost: send every field again."""
+        """Send every field again, because the request or its answer was lost."""
         if request.member_epoch >= 0:
             self._fields.send_all()
             self._next_heartbeat_ms = now_ms
 
     def fail(self, failure: OdradekError) -> None:
-        """No request can be sent at all; the next poll raises `failure`. Of no matter outside of
-        the group."""
+        """Note that no request can be sent at all; the next poll raises `failure`. Without effect
+        outside of the group."""
         if MemberState.FATAL not in MEMBER_STATE_STEPS[self.state]:
             return
         self.failure = failure
@@ -413,11 +422,13 @@ class ConsumerMembership(Membership):
     # --- reconciling ---
 
     def reconcile(self, names: TopicNames) -> Reconciliation | None:
-        """The next step to the target, as far as names of its topics are known; None if there is
-        none, or nothing would change. It goes on until `reconciled`, or until the state is another.
+        """The next step to the target, as far as the names of its topics are known; None if there
+        is none, or nothing would change. The step lasts until `reconciled`, or until the state
+        changes.
 
-        While a heartbeat that told what is held has no answer nothing is added: the coordinator may
-        by then have given to others what the target has besides."""
+        While a heartbeat that reports the owned partitions has no answer, no partition is added:
+        the coordinator may have assigned the others of the target to other members.
+        """
         if self.state is not MemberState.RECONCILING:
             return None
         known = {
@@ -445,7 +456,8 @@ class ConsumerMembership(Membership):
         return any(topic_id not in names for topic_id in self.target.partitions)
 
     def reconciled(self, step: Reconciliation) -> None:
-        """The partitions of a step are held now: acknowledge them with the next heartbeat."""
+        """Note that the member has the partitions of the step: acknowledge them with the next
+        heartbeat."""
         if self.state is not MemberState.RECONCILING:
             raise IllegalState(f"partitions were taken over while {self.state.value}")
         self._taking_over = None

@@ -1,4 +1,4 @@
-"""The coordinator of a group, as requests of the consumer reach it."""
+"""The requests of a consumer to the coordinator of its group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odradek_protocol.message import Message
 
 
 class Retries:
-    """The tries a request has `left` (None: no limit), and the error of the last one."""
+    """The remaining tries of a request (`left`; None: no limit), and the error of the last one."""
 
     __slots__ = ("last_error", "left")
 
@@ -30,7 +30,8 @@ class Retries:
 
 
 class GroupCoordinator:
-    """The broker that coordinates one group: found when it is asked, and again after `forget`.
+    """The broker that coordinates one group: looked up for the first request, and again after
+    `forget`.
 
     Its requests go over a connection of their own, so that no fetch delays a heartbeat.
     """
@@ -42,7 +43,7 @@ class GroupCoordinator:
 
     async def find(self) -> int:
         """The coordinator's node id. CoordinatorUnavailable or another Retriable if there is none
-        now."""
+        at present."""
         return await self._network.find_coordinator(self.group_id)
 
     def forget(self) -> None:
@@ -65,7 +66,7 @@ class GroupCoordinator:
         timeout_ms: float,
         max_version: int | None = None,
     ) -> Any:
-        """The response of the node that `find` gave. Errors as `NetworkClient.send`."""
+        """The response of the node that `find` returned. Errors as in `NetworkClient.send`."""
         return await self._network.send(
             node_id,
             request,
@@ -85,9 +86,9 @@ class GroupCoordinator:
         read: Callable[..., CoordinatorRetry | None],
         retries: Retries,
     ) -> None:
-        """Send what `request` makes for a node until `read` takes the response or raises.
+        """Send the result of `request` for a node until `read` accepts the response or raises.
 
-        Ends as well when `request` makes nothing. Raises what the last try met when no retries are
+        Also ends when `request` returns None. Raises the error of the last try when no retries are
         left.
         """
         while True:
@@ -124,8 +125,7 @@ class GroupCoordinator:
         self, timeout_ms: float, retries: Retries, work: Coroutine[Any, Any, None]
     ) -> None:
         """Await `work`; RequestTimedOut, with the last error as its cause, after `timeout_ms`. A
-        request that is on the wire then stays there: what is sent after it is carried out after it.
-        """
+        request in flight is not cancelled, and the broker handles it before later requests."""
         try:
             async with asyncio.timeout(max(timeout_ms, 0) / 1000):
                 await work

@@ -1,7 +1,8 @@
 """The requests of a consumer to its group's coordinator, in either protocol.
 
-`ClassicGroupLoop` speaks the classic one, `ConsumerGroupLoop` the next one (KIP-848). Listeners are
-called in the polling task (K-33); joining, heartbeats and commits go on beside it."""
+`ClassicGroupLoop` uses the classic protocol, `ConsumerGroupLoop` the consumer protocol (KIP-848).
+Listeners are called in the polling task (K-33); joining, heartbeats and commits have other tasks.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +30,8 @@ log = logging.getLogger("odradek.client.consumer")
 class Rebalance:
     """A consumer's side of a rebalance: commits, listeners, taking over an assignment.
 
-    `assignment`: the partitions that the group has assigned and this consumer has not taken over,
-    None if there is no such assignment. `was_assigned`: True if an assignment was taken over since
-    this consumer joined.
+    `assignment`: an assignment of the group that this consumer has not taken over yet, or None.
+    `was_assigned`: True if an assignment was taken over since this consumer joined.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class Rebalance:
         self._commit_tried = False
 
     def committed(self, partitions: Collection[TopicPartition] | None) -> bool:
-        """True if the automatic commit before a revocation is over, or not wanted; otherwise begin
-        it for `partitions` (None: all), and signal at its end. It takes at most the rebalance
-        timeout (K-31)."""
+        """True if the automatic commit before a revocation has ended, or commits are not automatic;
+        otherwise begin the commit for `partitions` (None: all), and signal at its end. The commit
+        takes at most the rebalance timeout (K-31)."""
         if self._commit_tried or not self._config.enable_auto_commit:
             return True
         if self._commit is None:
@@ -66,8 +66,8 @@ class Rebalance:
                 for each, at in consumed.items()
                 if partitions is None or each in partitions
             }
-            # In the queue at once: positions that are kept go on, and a commit of later ones must
-            # come after it.
+            # Added to the queue at once: positions that are kept advance, and a commit of later
+            # ones must come after this one.
             self._commit = self._offsets.commit_quietly_soon(
                 offsets, self._config.max_poll_interval_ms, "before the rebalance"
             )
@@ -78,7 +78,8 @@ class Rebalance:
         return True
 
     async def revoke(self, partitions: Collection[TopicPartition], *, lost: bool) -> None:
-        """Call the listener, let it commit, and read them no more; whatever the listener raises."""
+        """Call the listener, let it commit, and stop reading the partitions, also if the listener
+        raises."""
         if self._commit is not None:
             self._commit.cancel()
         self._commit, self._commit_tried = None, False
@@ -89,21 +90,19 @@ class Rebalance:
                     listener.on_partitions_lost if lost else listener.on_partitions_revoked,
                     partitions,
                 )
-                # What the listener began to commit can be committed only while the partitions are
-                # held.
+                # Commits that the listener has begun are possible only while the member has the
+                # partitions.
                 await self._offsets.settled(self._config.default_api_timeout_ms, before)
         finally:
             self._subscription.drop(partitions)
             self._fetcher.drop(partitions)
 
     async def take_over(self, on_assigned: Callable[[], None], *, incremental: bool) -> bool:
-        """Make `assignment` the subscription's: revoked for what goes, then assigned for what is
-        new, or for everything unless `incremental` (K-32). False if a commit has to be waited for
-        first.
+        """Pass `assignment` to the subscription: call the listener for revoked partitions, then for
+        new ones, or for all unless `incremental` (K-32). False while a commit is not finished.
 
-        `on_assigned` is called before the listener. Raises what the listener raised, when
-        everything is in place (K-33). A poll that was cancelled in a listener leaves the rest to
-        the next one.
+        `on_assigned` is called before the listener. An exception of the listener is raised at the
+        end (K-33). If a poll is cancelled in a listener, the next poll does the rest.
         """
         assignment = self.assignment
         assert assignment is not None
@@ -119,7 +118,7 @@ class Rebalance:
             except Exception as error:  # noqa: BLE001  raised below
                 failure = error
             if self.assignment is not assignment:
-                # While the listener ran this consumer has left, or was assigned something newer.
+                # While the listener ran, this consumer has left, or got a newer assignment.
                 if failure is not None:
                     raise failure
                 return False
@@ -140,23 +139,23 @@ class Rebalance:
         return True
 
     async def stop(self) -> None:
-        """Give up what was begun: this consumer is leaving its group."""
+        """Cancel what has begun: this consumer is leaving its group."""
         await cancel(self._commit)
         self._commit, self._commit_tried = None, False
         self.assignment = None
         self.was_assigned = False
 
 
-#: The longest that leaving the group may hold up a close.
+#: The longest time that leaving the group may delay a close.
 LEAVE_TIMEOUT_MS = 5_000
 
 
 class GroupLoop(ABC):
-    """A consumer's connection to its group. Only offsets are used while partitions are assigned by
-    hand.
+    """A consumer's connection to its group. While partitions are assigned manually, only its
+    offsets are used.
 
-    `membership_lost` is set while this consumer may not count on its partitions. `led_topics`: the
-    topics whose metadata the leader of a classic group needs. `signal` wakes a poll that waits.
+    `membership_lost` is set while the partitions may not belong to this consumer. `led_topics`: the
+    topics whose metadata the leader of a classic group needs. `signal` wakes a waiting poll.
     """
 
     membership: Membership
@@ -182,7 +181,7 @@ class GroupLoop(ABC):
         self._rebalance = Rebalance(config, subscription, fetcher, self.offsets, signal)
         self._last_metadata = ConsumerGroupMetadata(self._group_id)
         self.led_topics: frozenset[str] = frozenset()
-        #: Called when the topics to know have changed.
+        #: Called when the topics whose metadata is needed have changed.
         self.on_topics: Callable[[], None] = lambda: None
         self.membership_lost = asyncio.Event()
         self.membership_lost.set()
@@ -202,11 +201,11 @@ class GroupLoop(ABC):
     def listener(self, listener: RebalanceListener | None) -> None:
         self._rebalance.listener = listener
 
-    # --- what a poll does -------------------------------------------------------------------------
+    # --- the group's part of a poll ---
 
     async def poll(self) -> None:
-        """The group's part of a poll: join if needed, take over what was assigned, commit if it is
-        time. Waits for nothing but listeners. Raises what a heartbeat found."""
+        """The group's part of a poll: join if needed, take over an assignment, commit if it is
+        time. Waits only for listeners. Raises the error of a heartbeat."""
         membership, subscription = self.membership, self._subscription
         membership.polled(self._now_ms())
         if subscription.by_group and self._needs_rebalance():
@@ -222,8 +221,8 @@ class GroupLoop(ABC):
 
     @abstractmethod
     async def _go_on_with_rebalance(self) -> None:
-        """Go on with the rebalance, until there is something to wait for, which signals when it is
-        done."""
+        """Continue the rebalance, until a step has to wait for something, which signals when it is
+        finished."""
 
     @property
     @abstractmethod
@@ -245,9 +244,9 @@ class GroupLoop(ABC):
 
     @abstractmethod
     async def leave(self, reason: str, timeout_ms: float) -> None:
-        """Commit if that is automatic, call the listener, leave the group (K-34)."""
+        """Commit if commits are automatic, call the listener, leave the group (K-34)."""
 
-    # --- who this consumer is ---------------------------------------------------------------------
+    # --- identity ---
 
     @property
     def assigns(self) -> bool:
@@ -265,7 +264,7 @@ class GroupLoop(ABC):
         return self.membership.in_group and self.membership.session_left_ms(self._now_ms()) > 0
 
     def _update_membership_lost(self) -> None:
-        """After anything that may have changed `in_group`."""
+        """Update the event after anything that may have changed `in_group`."""
         if self._session_timer is not None:
             self._session_timer.cancel()
             self._session_timer = None
@@ -273,7 +272,7 @@ class GroupLoop(ABC):
             self.membership_lost.set()
             return
         self.membership_lost.clear()
-        # A session expires in silence, which nothing else would notice.
+        # A session expires without any event, so it is checked here.
         left_ms = self.membership.session_left_ms(self._now_ms())
         self._session_timer = self._network.loop.call_later(
             max(1, left_ms) / 1000, self._update_membership_lost
@@ -282,8 +281,8 @@ class GroupLoop(ABC):
     def metadata(self) -> ConsumerGroupMetadata:
         """This consumer's identity in the group, as of the last `_remember_metadata` (KIP-447).
 
-        A member that has lost its place keeps its old name here: without one the coordinator would
-        take its offsets as those of someone outside the group, and check nothing (O-05).
+        A removed member keeps its old identity: without one the coordinator would accept its
+        offsets as those of a client outside of the group, without any check (O-05).
         """
         return self._last_metadata if self.assigns else ConsumerGroupMetadata(self._group_id)
 
@@ -299,7 +298,8 @@ class GroupLoop(ABC):
     # --- offsets: this consumer as a `Committer` --------------------------------------------------
 
     def identity(self) -> Identity:
-        """Of the current generation or member epoch. RebalanceInProgress if not in the group."""
+        """The identity with the current generation or member epoch. RebalanceInProgress if not in
+        the group."""
         if not self.assigns:
             return Identity()
         membership = self.membership
@@ -319,7 +319,7 @@ class GroupLoop(ABC):
 
     @abstractmethod
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
-        """The coordinator refused a commit of `identity`. Whether the next poll puts it right
+        """React to the refusal of a commit of `identity`. True if the next poll rejoins the group
         (K-38)."""
 
     def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
@@ -327,7 +327,7 @@ class GroupLoop(ABC):
         return False
 
     def on_rebalance_in_progress(self) -> None:  # noqa: B027  only the classic protocol has to act
-        """A commit was answered REBALANCE_IN_PROGRESS."""
+        """React to a commit that was answered REBALANCE_IN_PROGRESS."""
 
     async def _commit_at_the_end(self, timeout_ms: float) -> None:
         if self._config.enable_auto_commit:
@@ -342,7 +342,7 @@ class GroupLoop(ABC):
             )
 
     async def _run_heartbeats(self) -> None:
-        """Until cancelled: a heartbeat whenever one is due."""
+        """Send a heartbeat whenever one is due, until cancelled."""
         while True:
             self._heartbeat_wanted.clear()
             wait_ms = self._heartbeat_due_ms()
@@ -364,7 +364,7 @@ class GroupLoop(ABC):
 
     @abstractmethod
     async def _heartbeat(self) -> None:
-        """Send one, and act on its answer."""
+        """Send a heartbeat, and act on its answer."""
 
     async def _act_on_heartbeat(self, action: Action) -> None:
         if action is Action.REDISCOVER:
@@ -381,7 +381,7 @@ class GroupLoop(ABC):
         )
 
     async def _stop(self) -> None:
-        """End what goes on in the background, but for the heartbeats."""
+        """Cancel the background tasks, except the heartbeats."""
         await self._rebalance.stop()
         await self._auto_commit.stop()
 

@@ -1,4 +1,4 @@
-"""Membership in a group, as far as the classic and the next protocol (KIP-848) have it the same."""
+"""Membership in a group: the common part of the classic and the consumer protocol (KIP-848)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GroupSettings:
 class Membership(ABC):
     """The membership of a consumer in its group, of either protocol.
 
-    The group loop asks for requests, brings the answers, and does what the `Action` says.
+    The group loop sends the requests, passes the answers on, and carries out the `Action`.
     """
 
     state: Enum
@@ -49,12 +49,12 @@ class Membership(ABC):
         steps: Mapping[Any, Collection[Enum]],
         heartbeating: Collection[Enum],
     ) -> None:
-        """`steps`: from each state, those that may follow it. `heartbeating`: the states in which
+        """`steps`: the states that may follow each state. `heartbeating`: the states in which
         heartbeats are sent."""
         self.group_id = settings.group_id
         self.group_instance_id = settings.group_instance_id
         self.member_id = member_id
-        #: Found by a heartbeat, for the next poll to raise.
+        #: The error of a heartbeat, which the next poll raises.
         self.failure: OdradekError | None = None
         self._session_timeout_ms = settings.session_timeout_ms
         self._max_poll_interval_ms = settings.max_poll_interval_ms
@@ -65,20 +65,20 @@ class Membership(ABC):
         self._next_heartbeat_ms = 0
 
     def _step(self, state: Enum) -> None:
-        """IllegalState for a step that the table does not have."""
+        """Enter a state. IllegalState for a step that the table does not have."""
         if state not in self._steps[self.state]:
             raise IllegalState(f"a member cannot go from {self.state.value} to {state.value}")
         self.state = state
 
     @property
     def about(self) -> str:
-        """The group as messages name it."""
+        """The group in the form of messages."""
         return f"group {self.group_id!r}"
 
     @property
     @abstractmethod
     def generation_or_epoch(self) -> int:
-        """The generation of a classic group, the member epoch of the next protocol."""
+        """The generation of the classic protocol, or the member epoch of the consumer protocol."""
 
     @property
     @abstractmethod
@@ -88,12 +88,12 @@ class Membership(ABC):
     @property
     @abstractmethod
     def may_commit(self) -> bool:
-        """True if the coordinator takes commits of this member."""
+        """True if the coordinator accepts commits of this member."""
 
     # --- polls ---
 
     def polled(self, now_ms: int) -> None:
-        """The application is alive (K-35)."""
+        """Note that the application has polled (K-35)."""
         self._last_poll_ms = now_ms
 
     def poll_overdue(self, now_ms: int) -> bool:
@@ -110,6 +110,6 @@ class Membership(ABC):
         return max(0, self._next_heartbeat_ms - now_ms)
 
     def session_left_ms(self, now_ms: int) -> int:
-        """The time until the coordinator, if it has heard nothing since either, drops this member,
-        in ms."""
+        """The time until the coordinator drops this member, in ms, if no request has reached it
+        since the last answer."""
         return max(0, self._last_heard_ms + self._session_timeout_ms - now_ms)

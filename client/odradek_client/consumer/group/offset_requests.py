@@ -1,4 +1,4 @@
-"""Requests about the offsets that a group keeps: OffsetFetch and OffsetCommit, built and read."""
+"""Requests about the committed offsets of a group: OffsetFetch and OffsetCommit, made and read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from odradek_protocol.schemas.offset_fetch import (
     OffsetFetchResponse,
 )
 
-#: OffsetFetch 8 asks for many groups at once, OffsetCommit 10 names topics by id: not needed here.
+#: OffsetFetch 8 has many groups, OffsetCommit 10 topic ids, which are not needed here.
 OFFSET_FETCH_NEWEST = 7
 OFFSET_COMMIT_NEWEST = 9
 
@@ -47,7 +47,8 @@ _OTHER_COORDINATOR = frozenset(
 
 
 def _retry_for(code: ErrorCode, about: str) -> CoordinatorRetry | None:
-    """None for no error. Raises what another try will not help."""
+    """The step before another try; None for no error. Raises errors that another try does not
+    resolve."""
     if code is ErrorCode.NONE:
         return None
     if code in _OTHER_COORDINATOR:
@@ -63,7 +64,7 @@ def _retry_for(code: ErrorCode, about: str) -> CoordinatorRetry | None:
 def offset_fetch_request(
     group_id: str, partitions: Iterable[TopicPartition], *, require_stable: bool
 ) -> OffsetFetchRequest:
-    """Stable ones are always wanted where the broker knows the difference (K-25)."""
+    """The OffsetFetch. Only stable offsets are requested, if the broker supports that (K-25)."""
     return OffsetFetchRequest(
         group_id=group_id,
         topics=[
@@ -77,8 +78,8 @@ def offset_fetch_request(
 def read_offset_fetch(
     response: OffsetFetchResponse, group_id: str
 ) -> dict[TopicPartition, OffsetAndMetadata | None] | CoordinatorRetry:
-    """The committed offsets, None where there is none. Raises errors that another try will not
-    help."""
+    """The committed offsets, None for a partition without one. Raises errors that another try does
+    not resolve."""
     about = f"group {group_id!r}"
     retry = _retry_for(ErrorCode.of(response.error_code), about)
     if retry is not None:
@@ -92,7 +93,7 @@ def read_offset_fetch(
                 return CoordinatorRetry.BACK_OFF
             if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise partition_error(code, partition)
-            # Version 1 has no top-level code and gives the group's per partition.
+            # Version 1 has no top-level code, and has the group's code for each partition.
             retry = _retry_for(code, about)
             if retry is not None:
                 return retry
@@ -117,7 +118,7 @@ def offset_commit_request(
     member_id: str,
     group_instance_id: str | None,
 ) -> OffsetCommitRequest:
-    """Generation -1 and no member id: from outside of any generation (O-04)."""
+    """The OffsetCommit. Generation -1 and no member id: not as a member of a generation (O-04)."""
     return OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=generation,
@@ -141,7 +142,7 @@ def offset_commit_request(
     )
 
 
-#: Codes of a commit that say the member has lost its place in the group (K-38).
+#: The codes of a commit after which the consumer is not a member of the group any more (K-38).
 COMMIT_MEMBER_LOST = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -159,12 +160,12 @@ def read_offset_commit(
     on_member_lost: Callable[[ErrorCode], bool],
     may_retry: Callable[[ErrorCode], bool] = lambda code: False,
 ) -> CoordinatorRetry | None:
-    """None if all is committed. Raises CommitFailed, RebalanceInProgress or what the broker
-    refused.
+    """The step before another try; None if all offsets are committed. Raises CommitFailed,
+    RebalanceInProgress or the broker's refusal.
 
-    `on_member_lost` returns whether a rebalance is going on already, in which case the next poll
-    puts it right (K-38). `may_retry` returns whether the member has a newer epoch by now than the
-    refused one, with which to try again (KIP-848).
+    `on_member_lost` returns true if a rebalance has begun already, so that the next poll rejoins
+    (K-38). `may_retry` returns true if the member has a newer epoch than the refused one, with
+    which to try again (KIP-848).
     """
     worst: CoordinatorRetry | None = None
     for topic in response.topics:

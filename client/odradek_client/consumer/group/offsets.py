@@ -1,7 +1,8 @@
-"""The offsets that a group keeps: committing and fetching them.
+"""The committed offsets of a group: committing and fetching them.
 
-The classic and the next protocol are the same here, but for who this consumer is in its group,
-which `Committer` says."""
+Both protocols are the same here, except for the identity of this consumer in its group, which comes
+from the `Committer`.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +39,12 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Commit:
-    """A commit of offsets, from the request for it until its `outcome`: None, or its error.
+    """A commit of offsets, until its `outcome`: None, or its error.
 
-    `partition_states`: each partition's state at that moment. A partition that went and came back
-    has another one, and another member may have committed it in between. `superseded_by`: per
-    partition, the newer commit that has taken this one's place. `automatic`: begun by the timer of
-    automatic commits.
+    `partition_states`: the state object of each partition at the beginning. A partition that was
+    revoked and assigned again has a new one, and another member may have committed in between.
+    `superseded_by`: the newer commit that replaces this one, by partition. `automatic`: begun by
+    the timer of automatic commits.
     """
 
     __slots__ = ("automatic", "offsets", "outcome", "partition_states", "superseded_by")
@@ -81,8 +82,8 @@ class CommitQueue:
     def add(
         self, offsets: Offsets, loop: asyncio.AbstractEventLoop, *, automatic: bool = False
     ) -> Commit:
-        """A commit that is newer than all in the queue, and supersedes them for its partitions. An
-        automatic one supersedes nothing: it has one try, in its turn."""
+        """Add a commit, which is newer than all in the queue and supersedes them for its
+        partitions. An automatic one supersedes nothing: it is tried once, in its turn."""
         commit = Commit(offsets, self._subscription, loop.create_future(), automatic=automatic)
         self._pending[commit] = None
         if automatic:
@@ -96,7 +97,8 @@ class CommitQueue:
         return commit
 
     def settle(self, commit: Commit, outcome: BaseException | None) -> None:
-        """Out of the queue. May be repeated; the first outcome counts."""
+        """Remove a commit from the queue with its outcome. May be called again; the first outcome
+        counts."""
         self._pending.pop(commit, None)
         if self._automatic is commit:
             self._automatic = None
@@ -111,7 +113,7 @@ class CommitQueue:
         return set(self._pending)
 
     async def settled(self, timeout_ms: float, but: Collection[Commit] = ()) -> None:
-        """Until the pending commits, `but` these, have an outcome; at most so long."""
+        """Wait until the pending commits, without `but`, have an outcome, up to the timeout."""
         outcomes = [commit.outcome for commit in self._pending if commit not in but]
         if outcomes:
             await asyncio.wait(outcomes, timeout=timeout_ms / 1000)
@@ -121,10 +123,9 @@ log = logging.getLogger("odradek.client.consumer")
 
 
 class Identity(NamedTuple):
-    """The member that commits. Generation -1 and no member id: from outside of any generation
-    (O-04).
+    """The member that commits. Generation -1 and no member id: not a member of a generation (O-04).
 
-    `generation`: that of the classic protocol, or the member epoch of the next one.
+    `generation`: that of the classic protocol, or the member epoch of the consumer protocol.
     """
 
     generation: int = -1
@@ -133,33 +134,33 @@ class Identity(NamedTuple):
 
 
 class Committer(Protocol):
-    """The side of a group that commits: this consumer as its member."""
+    """The group's side of a commit: this consumer as its member."""
 
     def identity(self) -> Identity:
-        """The member as it is now. RebalanceInProgress if the coordinator would not take its
-        commit."""
+        """The present identity of the member. RebalanceInProgress if the coordinator would not
+        accept its commit."""
 
     def is_same_member(self, identity: Identity, now: Identity) -> bool:
         """True if a commit first tried as `identity` may be tried again as `now`."""
 
     def on_commit_refused(self, code: ErrorCode, identity: Identity) -> bool:
-        """The coordinator refused a commit of `identity`. Whether the next poll puts it right
+        """React to the refusal of a commit of `identity`. True if the next poll rejoins the group
         (K-38)."""
 
     def may_commit_again(self, code: ErrorCode, identity: Identity) -> bool:
         """True if a commit refused to `identity` may be tried again under a newer epoch."""
 
     def on_rebalance_in_progress(self) -> None:
-        """A commit was answered REBALANCE_IN_PROGRESS."""
+        """React to a commit that was answered REBALANCE_IN_PROGRESS."""
 
 
 class GroupOffsets:
     """The commits of a consumer to its group.
 
-    Commits are carried out one at a time, and none undoes a newer one: a commit that waits for its
-    turn, or for another try, leaves to a newer one the partitions that both have. It goes under the
-    member id and generation of its first try, and never for a partition that has been given up
-    since.
+    Commits are carried out one at a time, and none overwrites a newer one: a commit that waits for
+    its turn, or for another try, is superseded by a newer one for the partitions of both. A commit
+    is sent with the member id and generation of its first try, and never for a partition that has
+    been given up since.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class GroupOffsets:
 
     @property
     def group_id(self) -> str:
-        """The group whose offsets these are."""
+        """The group of the offsets."""
         return self._coordinator.group_id
 
     # --- committing -------------------------------------------------------------------------------
@@ -192,35 +193,35 @@ class GroupOffsets:
         await self._carry_out(self._enqueue(offsets), timeout_ms)
 
     def commit_soon(self, offsets: Offsets | None, timeout_ms: float) -> asyncio.Task[None]:
-        """`commit`, carried out beside the caller; it is in the queue when this returns."""
+        """Begin a `commit` in a task; it is in the queue when this method returns."""
         commit = self._enqueue(offsets)
         return self._begin(self._carry_out(commit, timeout_ms), commit)
 
     async def commit_quietly(self, offsets: Offsets | None, timeout_ms: float, when: str) -> None:
-        """Commit; an error is logged, and the offsets come again with the next commit or reader."""
+        """Commit; an error is logged, and a later commit has the offsets again."""
         await self._carry_out_quietly(self._enqueue(offsets), timeout_ms, when)
 
     def commit_quietly_soon(
         self, offsets: Offsets, timeout_ms: float, when: str
     ) -> asyncio.Task[None]:
-        """`commit_quietly`, beside the caller; it is in the queue when this returns."""
+        """Begin `commit_quietly` in a task; it is in the queue when this method returns."""
         commit = self._enqueue(offsets)
         return self._begin(self._carry_out_quietly(commit, timeout_ms, when), commit)
 
     def commit_automatically(
         self, offsets: Offsets, ended: Callable[[OdradekError | WireError | None], None]
     ) -> asyncio.Task[None]:
-        """Try once to commit, in a task, without partitions that are given up by then; `ended` is
-        called with the error, or None."""
+        """Try a commit once, in a task, without partitions that were given up before it is sent;
+        `ended` is called with the error, or None."""
         commit = self._queue.add(offsets, self._network.loop, automatic=True)
         return self._begin(self._carry_out_automatically(commit, ended), commit)
 
     def pending(self) -> Collection[Commit]:
-        """The commits that are not over."""
+        """The commits that have not ended."""
         return self._queue.pending()
 
     async def settled(self, timeout_ms: float, but: Collection[Commit] = ()) -> None:
-        """Until the commits that were begun, `but` these, are over; at most so long."""
+        """Wait until the commits that have begun, without `but`, have ended, up to the timeout."""
         await self._queue.settled(timeout_ms, but)
 
     def _enqueue(self, offsets: Offsets | None) -> Commit:
@@ -230,7 +231,7 @@ class GroupOffsets:
 
     def _begin(self, work: Coroutine[Any, Any, None], commit: Commit) -> asyncio.Task[None]:
         task = self._network.loop.create_task(work)
-        # Also one that was cancelled before it began must not stay in the queue.
+        # Also a commit that was cancelled before it began must leave the queue.
         task.add_done_callback(lambda _: self._queue.settle(commit, asyncio.CancelledError()))
         return task
 
@@ -260,8 +261,8 @@ class GroupOffsets:
         self._queue.settle(commit, None)
 
     async def _send_in_turn(self, commit: Commit, retries: Retries) -> None:
-        """Send what is not superseded, and await the outcome of the commits that have superseded
-        the rest."""
+        """Send the offsets that are not superseded, and await the outcome of the commits that
+        supersede the others."""
         newer_commits: Collection[Commit] = ()
         if commit.offsets:
             async with self._one_at_a_time:
@@ -280,7 +281,8 @@ class GroupOffsets:
                 )
 
     async def _send(self, commit: Commit, retries: Retries) -> Collection[TopicPartition]:
-        """The partitions that were committed: all that no newer commit has."""
+        """Send the commit; returns the partitions that were committed, those that no newer commit
+        has."""
         committer = self._committer
         used: Identity | None = None
         sent: Collection[TopicPartition] = ()
@@ -333,8 +335,8 @@ class GroupOffsets:
     def _leave_out_given_up(
         self, commit: Commit, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """Take out partitions that were given up since `commit` was asked for, even if they have
-        come back. RebalanceInProgress unless the commit is automatic."""
+        """Remove partitions that were given up since `commit` was called, also if they were
+        assigned again. RebalanceInProgress unless the commit is automatic."""
         subscription = self._subscription
         if not subscription.by_group:
             return
@@ -362,7 +364,7 @@ class GroupOffsets:
     async def committed(
         self, partitions: Collection[TopicPartition], timeout_ms: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets. RequestTimedOut when retrying did not help."""
+        """The group's committed offsets. RequestTimedOut if retries did not help."""
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         coordinator = self._coordinator
 
@@ -407,8 +409,8 @@ class AutoCommit:
         self._next_ms = 0.0
 
     def commit_if_due(self) -> None:
-        """Begin to commit what earlier polls returned, if it is time and no such commit is going
-        on."""
+        """Begin to commit the positions of earlier polls, if it is time and no such commit is in
+        progress."""
         if not self._config.enable_auto_commit or self._network.now_ms() < self._next_ms:
             return
         if self._task is not None and not self._task.done():
@@ -439,7 +441,7 @@ class AutoCommit:
             )
 
     def restart_timer(self) -> None:
-        """The next automatic commit a whole interval from now."""
+        """Let the next automatic commit be due after a whole interval."""
         self._next_ms = self._network.now_ms() + self._config.auto_commit_interval_ms
 
     def due_in_ms(self) -> float | None:
@@ -449,6 +451,7 @@ class AutoCommit:
         return left_ms if self._config.enable_auto_commit and left_ms > 0 else None
 
     async def stop(self) -> None:
-        """End a commit that is going on; one at the end has the same positions, or newer ones."""
+        """Cancel a commit in progress; a commit at the end has the same positions, or newer
+        ones."""
         task, self._task = self._task, None
         await cancel(task)
