@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from odradek_broker.platform.seams import File
@@ -74,51 +74,83 @@ def walk_batches(segment: ScannedSegment, position: int) -> Iterator[BatchAt]:
         position += size_bytes
 
 
+class SegmentScan:
+    """Reads a segment file batch by batch, a megabyte or one batch at a time.
+
+    Where the file ends inside of a batch, `grow` is called with the position where the batch ends:
+    it may raise the segment's `size_bytes`, if somebody is writing to the file.
+    """
+
+    __slots__ = ("_chunk", "_chunk_at", "_grow", "_segment")
+
+    def __init__(
+        self, segment: ScannedSegment, grow: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self._segment = segment
+        self._grow = grow
+        self._chunk = memoryview(b"")
+        self._chunk_at = 0
+
+    def header(self, position: int) -> BatchHeader:
+        """The header of the batch at `position`, all of which is there. BatchError, SegmentCorrupt
+        if there is none; OSError."""
+        at = position - self._chunk_at
+        if at < 0 or at + HEADER_BYTES > len(self._chunk):
+            self._need(position, HEADER_BYTES, "the header of a batch")
+            self._read_chunk(position, HEADER_BYTES)
+            at = 0
+        header = read_header_alone(self._chunk, at)
+        if header.last_offset_delta < 0:
+            raise SegmentCorrupt(f"a batch with last offset delta {header.last_offset_delta}")
+        if position + header.size_bytes > self._segment.size_bytes:
+            self._need(position, header.size_bytes, "a batch")
+        return header
+
+    def _need(self, position: int, wanted_bytes: int, what: str) -> None:
+        if position + wanted_bytes > self._segment.size_bytes:
+            self._grow(position + wanted_bytes)
+        remaining_bytes = self._segment.size_bytes - position
+        if wanted_bytes > remaining_bytes:
+            raise SegmentCorrupt(
+                f"{what} of {wanted_bytes} bytes, of which {remaining_bytes} are there"
+            )
+
+    def data(self, position: int, size_bytes: int) -> memoryview:
+        """The bytes at `position`. SegmentCorrupt if the file is shorter than it was; OSError."""
+        at = position - self._chunk_at
+        if at < 0 or at + size_bytes > len(self._chunk):
+            self._read_chunk(position, size_bytes)
+            at = 0
+        return self._chunk[at : at + size_bytes]
+
+    def _read_chunk(self, position: int, at_least_bytes: int) -> None:
+        segment = self._segment
+        wanted = min(max(_READ_CHUNK_BYTES, at_least_bytes), segment.size_bytes - position)
+        self._chunk = memoryview(segment.file.read_at(position, wanted))
+        self._chunk_at = position
+        if len(self._chunk) < wanted:
+            raise SegmentCorrupt(f"{segment.path} is shorter than its {segment.size_bytes} bytes")
+
+
 def read_batches(
     segment: ScannedSegment, position: int, least_offset: int = 0
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """(position, header, the batch) of each whole batch from `position` to the end.
 
-    Offsets must ascend, from `least_offset` on; checksums are the caller's business. Never holds
-    more than a megabyte, or one batch, which the file's size bounds. BatchError, SegmentCorrupt,
-    OSError.
+    Offsets must ascend, from `least_offset` on; the caller compares checksums. At most a megabyte
+    is in memory, or one batch, which the file's size bounds. BatchError, SegmentCorrupt, OSError.
     """
-    chunk, chunk_start = memoryview(b""), position
+    scan = SegmentScan(segment)
     next_offset = max(segment.base_offset, least_offset)
     while position < segment.size_bytes:
-        at = position - chunk_start
-        if at + HEADER_BYTES > len(chunk):
-            chunk, chunk_start, at = _read_chunk(segment, position, 0), position, 0
-        header = read_header_alone(chunk, at)
-        _check_place(header, segment, position, next_offset)
-        if at + header.size_bytes > len(chunk):
-            chunk = _read_chunk(segment, position, header.size_bytes)
-            chunk_start, at = position, 0
-        yield position, header, chunk[at : at + header.size_bytes]
+        header = scan.header(position)
+        if header.base_offset < next_offset:
+            raise SegmentCorrupt(
+                f"a batch with offsets {header.base_offset} to {header.last_offset}, where"
+                f" {next_offset} or more is expected"
+            )
+        if header.last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX:
+            raise SegmentCorrupt(f"a batch with offset {header.last_offset}, too far from the base")
+        yield position, header, scan.data(position, header.size_bytes)
         next_offset = header.next_offset
         position += header.size_bytes
-
-
-def _check_place(
-    header: BatchHeader, segment: ScannedSegment, position: int, next_offset: int
-) -> None:
-    remaining_bytes = segment.size_bytes - position
-    if header.size_bytes > remaining_bytes:
-        raise SegmentCorrupt(
-            f"a batch of {header.size_bytes} bytes, of which {remaining_bytes} are there"
-        )
-    if header.last_offset_delta < 0 or header.base_offset < next_offset:
-        raise SegmentCorrupt(
-            f"a batch with offsets {header.base_offset} to {header.last_offset}, where"
-            f" {next_offset} or more is expected"
-        )
-    if header.last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX:
-        raise SegmentCorrupt(f"a batch with offset {header.last_offset}, too far from the base")
-
-
-def _read_chunk(segment: ScannedSegment, position: int, at_least_bytes: int) -> memoryview:
-    wanted = max(_READ_CHUNK_BYTES, at_least_bytes)
-    chunk = segment.file.read_at(position, wanted)
-    if len(chunk) < min(wanted, segment.size_bytes - position):
-        raise SegmentCorrupt(f"{segment.path} is shorter than its {segment.size_bytes} bytes")
-    return memoryview(chunk)
