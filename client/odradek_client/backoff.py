@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 JITTER = 0.2
-#: Above this many doublings the delay is at its maximum for every sensible setting.
+#: With more doublings the delay is at its maximum for every sensible setting.
 _MAX_DOUBLINGS = 30
 
 
 class Random(Protocol):
-    """The used part of `random.Random`."""
+    """The part of `random.Random` that is used."""
 
     def random(self) -> float:
         """A number in [0, 1)."""
@@ -18,9 +18,10 @@ class Random(Protocol):
 
 
 class Backoff:
-    """`initial_ms` doubled with every failure up to `max_ms`, then moved by up to 20 % either way.
+    """The delay after failures: `initial_ms`, doubled with every failure up to `max_ms`, plus or
+    minus up to 20 %.
 
-    The jitter keeps clients that lost the same broker from coming back all at once.
+    The jitter prevents that all clients of a lost broker reconnect at the same time.
     """
 
     __slots__ = ("_initial_ms", "_max_ms", "_random")
@@ -31,7 +32,7 @@ class Backoff:
         self._random = random
 
     def delay_ms(self, failures: int) -> float:
-        """The wait after `failures` failures in a row; 0 after none."""
+        """The delay after `failures` failures in a row; 0 after none."""
         if failures <= 0:
             return 0.0
         doublings = min(failures - 1, _MAX_DOUBLINGS)

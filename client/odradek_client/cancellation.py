@@ -1,7 +1,7 @@
 """Cancelled calls without the frames of this client.
 
 Ctrl+C ends an asyncio program with a traceback that has two or three lines for each frame that
-waited. To its author those of this client say nothing.
+waited. The frames of this client are of no use to the program's author.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def short_cancellations(*, but: str = "") -> Callable[[type[C]], type[C]]:
     """Decorate a class: its public coroutine methods raise CancelledError without the frames below
     their own.
 
-    `but` names a method that is called too often to be wrapped, and does it by itself.
+    `but` names a method that is called too often to be wrapped, and removes the frames itself.
     """
 
     def decorate(cls: type[C]) -> type[C]:

@@ -8,11 +8,11 @@ from odradek_protocol.errors import ErrorCode
 
 _E = ErrorCode
 
-#: Brokers' own words about these say all that there is to say.
+#: The errors for which the broker's own message is sufficient.
 SAID_BY_BROKERS = frozenset(
     {_E.INVALID_TOPIC_EXCEPTION, _E.INVALID_PARTITIONS, _E.TOPIC_ALREADY_EXISTS}
 )
-#: Words that brokers send with these, and that say no more than the meaning below.
+#: The messages of brokers that add nothing to the meaning below.
 BARE_WORDS: dict[ErrorCode, re.Pattern[str]] = {
     _E.UNKNOWN_TOPIC_OR_PARTITION: re.compile(
         r"This server does not host this topic-partition\.|The topic '.*' does not exist\."

@@ -48,7 +48,7 @@ from odradek_protocol.errors import ErrorCode
 
 
 class OdradekError(Exception):
-    """Base of everything that the client raises. `code` is what a broker answered, or None."""
+    """Base of everything that the client raises. `code`: the error code of a broker, or None."""
 
     retriable = False
 
@@ -68,7 +68,7 @@ class Abortable(OdradekError):
 
 
 class Fatal(OdradekError):
-    """The producer that got this must be closed."""
+    """The producer with this error must be closed."""
 
 
 class Refused(OdradekError):
@@ -85,7 +85,7 @@ class ConnectionLost(Retriable):
 
 class TlsFailed(ConnectionLost):
     """No connection, for a reason that trying again does not remove: a certificate that one side
-    does not take, or TLS on one side only."""
+    does not accept, or TLS on one side only."""
 
     retriable = False
 
@@ -95,7 +95,7 @@ class RequestTimedOut(Retriable, TimeoutError):
 
 
 class UnknownTopicOrPartition(Retriable):
-    """The broker does not have it (yet)."""
+    """The broker does not have the topic or partition (yet)."""
 
 
 class LeaderUnknown(Retriable):
@@ -103,11 +103,11 @@ class LeaderUnknown(Retriable):
 
 
 class NotLeader(Retriable):
-    """The broker asked does not lead the partition."""
+    """The broker does not lead the partition."""
 
 
 class CorruptMessage(Retriable):
-    """A checksum or length was wrong at the broker."""
+    """The broker found a wrong checksum or length."""
 
 
 class NotEnoughReplicas(Retriable):
@@ -115,15 +115,15 @@ class NotEnoughReplicas(Retriable):
 
 
 class StorageFailed(Retriable):
-    """The broker's disk failed it."""
+    """The broker's disk has failed."""
 
 
 class NotController(Retriable):
-    """The broker asked is not the controller."""
+    """The broker is not the controller."""
 
 
 class Throttled(Retriable):
-    """A quota of the cluster is used up."""
+    """A quota of the cluster is exhausted."""
 
 
 class CoordinatorUnavailable(Retriable):
@@ -144,7 +144,7 @@ class ConcurrentTransactions(Retriable):
 
 class InvalidProducerEpoch(Abortable):
     """The epoch of this producer id was raised, by a newer producer or by the coordinator, which
-    ends transactions that are open for too long."""
+    aborts transactions that are open for too long."""
 
 
 class TransactionAborted(Abortable):
@@ -152,18 +152,18 @@ class TransactionAborted(Abortable):
 
 
 class GroupMovedOn(Abortable):
-    """The group of the offsets has gone on without the member that read them."""
+    """The group has a newer generation, without the member that read the records."""
 
 
 class ProducerFenced(Fatal):
-    """The epoch of this producer is over: a newer producer owns its transactional id, or the
-    coordinator ended a transaction that was open for longer than transaction_timeout_ms."""
+    """The epoch of this producer is not valid any more: a newer producer owns its transactional id,
+    or the coordinator aborted a transaction that was open for longer than
+    transaction_timeout_ms."""
 
 
 class AuthenticationFailed(Fatal):
-    """The broker refused the authentication, there is nothing to authenticate with, or one side
-    wants SASL and the other does not. Raised at once: trying again does not help until somebody
-    puts it right."""
+    """The broker refused the authentication, there are no credentials, or only one side uses SASL.
+    Raised at once, because another try does not help."""
 
 
 class ClusterAuthorizationFailed(Fatal):
@@ -183,7 +183,7 @@ class UnsupportedByBroker(Fatal):
 
 
 class MessageTooLarge(Refused):
-    """A batch is above the topic's max.message.bytes."""
+    """A batch exceeds the topic's max.message.bytes."""
 
 
 class InvalidRecord(Refused):
@@ -191,19 +191,19 @@ class InvalidRecord(Refused):
 
 
 class InvalidTopic(Refused):
-    """An illegal topic name, or a topic that clients may not write."""
+    """An illegal topic name, or a topic that clients may not write to."""
 
 
 class InvalidTimestamp(Refused):
-    """A record's timestamp is outside the topic's window."""
+    """The timestamp of a record is outside of the topic's limits."""
 
 
 class UnsupportedCompression(Refused):
-    """The broker does not take this codec."""
+    """The broker does not accept this codec."""
 
 
 class OutOfOrderSequence(Refused):
-    """The broker misses records that this producer sent before."""
+    """The broker does not have records that this producer sent before."""
 
 
 class OffsetOutOfRange(Refused):
@@ -215,7 +215,7 @@ class TopicAlreadyExists(Refused):
 
 
 class InvalidPartitions(Refused):
-    """A partition count that cannot be."""
+    """An invalid number of partitions."""
 
 
 class InvalidReplicationFactor(Refused):
@@ -227,7 +227,7 @@ class InvalidConfig(Refused):
 
 
 class InvalidRequest(Refused):
-    """The broker could read the request and found it impossible."""
+    """The broker found the request invalid."""
 
 
 class PolicyViolation(Refused):
@@ -243,7 +243,7 @@ class GroupAuthorizationFailed(Refused):
 
 
 class IllegalGeneration(Refused):
-    """The group has gone on to another generation."""
+    """The group has a newer generation."""
 
 
 class UnknownMember(Refused):
@@ -255,11 +255,11 @@ class RebalanceInProgress(Refused):
 
 
 class FencedInstance(Refused):
-    """Another member took this group.instance.id."""
+    """Another member has this group.instance.id."""
 
 
 class InvalidGroup(Refused):
-    """A group id or group state that the request does not fit."""
+    """A group id or group state that the request does not allow."""
 
 
 class ConfigError(LocalError, ValueError):
@@ -267,11 +267,11 @@ class ConfigError(LocalError, ValueError):
 
 
 class BufferFull(LocalError):
-    """There is no room for the record now."""
+    """There is no memory for the record at present."""
 
 
 class BufferTimeout(LocalError, TimeoutError):
-    """There was no room for the record within max_block_ms."""
+    """There was no memory for the record within max_block_ms."""
 
 
 class MetadataTimeout(LocalError, TimeoutError):
@@ -279,15 +279,15 @@ class MetadataTimeout(LocalError, TimeoutError):
 
 
 class DeliveryTimeout(LocalError, TimeoutError):
-    """delivery_timeout_ms ran out; the record may have been written or not."""
+    """delivery_timeout_ms has passed; the record may be written or not."""
 
 
 class TransactionTimeout(LocalError, TimeoutError):
-    """A step of a transaction is still under way; only the same call may be made again."""
+    """A step of a transaction has not ended; only the same call may be made again."""
 
 
 class RecordTooLarge(LocalError):
-    """The record does not fit max_request_size or buffer_memory."""
+    """The record exceeds max_request_size or buffer_memory."""
 
 
 class Closed(LocalError):
@@ -303,7 +303,7 @@ class IllegalState(LocalError):
 
 
 class BadAnswer(LocalError):
-    """A broker sent bytes that are no answer to what was asked."""
+    """A broker sent bytes that are no valid answer to the request."""
 
 
 _E = ErrorCode
@@ -375,10 +375,9 @@ def error_for(
 ) -> OdradekError:
     """The exception for a code that is not NONE.
 
-    `message`: the broker's own words, if it sent some. `about`: what the code was answered for,
-    e.g. "topic 'orders', partition 3"; it is put in front, unless the broker's words name it. A
-    code that we do not know becomes UNKNOWN_SERVER_ERROR, which is not retried; its number stays in
-    the text.
+    `message`: the broker's message, if any. `about`: the subject, e.g. "topic 'orders', partition
+    3", which is put in front unless the broker's message names it. An unknown code becomes
+    UNKNOWN_SERVER_ERROR, which is not retried; its number stays in the text.
     """
     known = ErrorCode.of(code)
     if known is ErrorCode.NONE:
@@ -399,7 +398,7 @@ def error_for(
 
 
 def _names(text: str, about: str) -> bool:
-    """Does the text begin with what it is about, or name it in quotes?"""
+    """True if the text begins with the subject, or names it in quotes."""
     quoted = re.search(r"'(.+)'", about)
     if quoted is None:
         return False

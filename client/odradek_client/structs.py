@@ -1,4 +1,4 @@
-"""Partitions, offsets and records as all clients have them in common."""
+"""The partitions, offsets and records of all clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed position: the next offset to read (K-40), and the committer's note."""
+    """A committed offset: the next one to read (K-40), and the metadata of the committer."""
 
     offset: int
     metadata: str = ""
@@ -50,7 +50,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first offset at or behind a time, and that record's timestamp in ms."""
+    """The first offset at or after a time, and the timestamp of its record in ms."""
 
     offset: int
     timestamp: int
@@ -69,8 +69,8 @@ class PreparedTransaction(NamedTuple):
 class ConsumerRecord(NamedTuple):
     """A record as a consumer read it.
 
-    `timestamp` in ms, -1 for none; `key` and `value` are bytes or None, or what the deserializers
-    made of the bytes; `headers` in the order they were written; `leader_epoch` -1 if unknown.
+    `timestamp` in ms, -1 for none; `key` and `value` are bytes or None, or the results of the
+    deserializers; `headers` in the order in which they were written; `leader_epoch` -1 if unknown.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""Points in time as callers give them, and as Kafka has them: milliseconds since 1970, UTC."""
+"""Times in the forms that callers give, and in Kafka's: milliseconds since 1970, UTC."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def as_ms(at: Time, what: str) -> int:
-    """Milliseconds since 1970 of a time that is given as such, or as a datetime (which without a
-    zone is local time, as everywhere in Python). TypeError that names `what` for anything else."""
+    """The milliseconds since 1970 of a time, given in milliseconds or as a datetime (local time
+    without a time zone). TypeError with `what` for anything else."""
     if isinstance(at, datetime):
         # Not timestamp(): a float would round some milliseconds down.
         return (at.astimezone(UTC) - _EPOCH) // _MILLISECOND

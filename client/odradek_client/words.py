@@ -1,8 +1,8 @@
-"""Words for messages."""
+"""Numbers of things in messages."""
 
 from __future__ import annotations
 
 
 def counted(count: int, noun: str) -> str:
-    """ "1 record", "2 records"."""
+    """The number with its noun: "1 record", "2 records"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -76,9 +76,9 @@ class AclBinding:
 
 @dataclass(frozen=True)
 class AclBindingFilter:
-    """Which ACLs are meant: None and ANY fit all of them.
+    """A filter of ACLs: None and ANY match all of them.
 
-    `pattern_type`: MATCH means those that hold for `name`, by prefix or by `*` too.
+    `pattern_type`: MATCH means the ACLs that apply to `name`, also by prefix or by `*`.
     """
 
     resource_type: AclResourceType = AclResourceType.ANY
@@ -96,10 +96,10 @@ class AclAdmin(AdminPart):
     async def create_acls(
         self, acls: AclBinding | Iterable[AclBinding], *, raise_errors: bool = True
     ) -> Results[AclBinding, None]:
-        """Create ACLs; by ACL. One that is there already is no error.
+        """Create ACLs; returns results by ACL. An existing ACL is no error.
 
-        Raises ClusterAuthorizationFailed, InvalidRequest for an ACL that cannot be, and Refused
-        where the cluster has no authorizer.
+        Raises ClusterAuthorizationFailed, InvalidRequest for an invalid ACL, and Refused if the
+        cluster has no authorizer.
         """
         wanted = each_of(acls, AclBinding, "acls", "AclBinding")
 
@@ -116,9 +116,9 @@ class AclAdmin(AdminPart):
         return await self._requests.for_each(dict.fromkeys(wanted), ask, raise_errors)
 
     async def describe_acls(self, wanted: AclBindingFilter | None = None) -> list[AclBinding]:
-        """The ACLs that a filter means; all of them for None.
+        """The ACLs that match a filter; all of them for None.
 
-        Raises ClusterAuthorizationFailed, and Refused where the cluster has no authorizer.
+        Raises ClusterAuthorizationFailed, and Refused if the cluster has no authorizer.
         """
         request = DescribeAclsRequest(**_filter(wanted or AclBindingFilter()))
 
@@ -153,9 +153,9 @@ class AclAdmin(AdminPart):
         *,
         raise_errors: bool = True,
     ) -> Results[AclBindingFilter, list[AclBinding]]:
-        """Delete the ACLs that filters mean; what was deleted, by filter.
+        """Delete the ACLs that match filters; returns the deleted ones by filter.
 
-        Raises ClusterAuthorizationFailed, and Refused where the cluster has no authorizer.
+        Raises ClusterAuthorizationFailed, and Refused if the cluster has no authorizer.
         """
         wanted = each_of(filters, AclBindingFilter, "filters", "AclBindingFilter")
 
@@ -190,7 +190,8 @@ def _order(acl: AclBinding) -> tuple[object, ...]:
 
 
 def _known(kind: type[Code], code: int) -> Code:
-    """UNKNOWN, which is 0, for a number of a later version."""
+    """The member of the enum with this number; UNKNOWN, which is 0, for a number of a later
+    version."""
     try:
         return kind(code)
     except ValueError:

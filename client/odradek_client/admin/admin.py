@@ -3,9 +3,9 @@
     async with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
         await admin.create_topics(NewTopic("flights", partitions=6))
 
-A call about one thing raises its error. A call about many tries all of them and raises the first
-error afterwards, with the others in its notes; with `raise_errors=False` it leaves the errors in
-`Results.errors` instead. Changes go to the controller; one that has moved is looked up again.
+A call about one item raises its error. A call about several tries all of them and then raises the
+first error, with the others in its notes; with `raise_errors=False` the errors are in
+`Results.errors` instead. Changes go to the controller, which is looked up again if it has moved.
 """
 
 from __future__ import annotations
@@ -53,22 +53,21 @@ class Admin(
 ):
     """Administers a cluster. Settings are the rows of `AdminConfig`.
 
-    Use it with `async with`, or call `start` and `close`. Every call tries for
+    Use it with `async with`, or call `start` and `close`. Every call is retried for
     `default_api_timeout_ms` at most.
     """
 
     def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         self.config = AdminConfig.from_settings(settings)
-        # By the module's name, as in the producer.
+        # By the name in its module, as in the producer.
         random = random_module.Random()
         self._network = NetworkClient(self.config, random=random)
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, random)
         self._requests = AdminRequests(self.config, self._network, backoff)
 
     async def start(self, timeout_ms: float | None = None) -> None:
-        """Connect. MetadataTimeout if no broker can be reached within `timeout_ms`
-        (default_api_timeout_ms if None).
-        """
+        """Connect. MetadataTimeout if no broker is reached within `timeout_ms`
+        (default_api_timeout_ms if None)."""
         await self._network.start(timeout_ms)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Checks of what callers give, before anything is sent."""
+"""Checks of arguments, before anything is sent."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ T = TypeVar("T")
 
 
 def each_of(given: Any, kind: type[T], what: str, give: str) -> list[T]:
-    """Return a single value, or several, as a list. TypeError for anything that is not a `kind`,
-    before a request is sent."""
+    """The list of one or several values. TypeError for anything that is not a `kind`, before a
+    request is sent."""
     try:
         items: list[Any] = [given] if isinstance(given, kind | str) else list(given)
     except TypeError:
@@ -21,14 +21,14 @@ def each_of(given: Any, kind: type[T], what: str, give: str) -> list[T]:
 
 
 def whole_number(given: Any, what: str) -> int:
-    """TypeError that names `what` for anything but an int."""
+    """TypeError with `what` for anything but an int."""
     if not isinstance(given, int) or isinstance(given, bool):
         raise TypeError(f"{what} is {type(given).__name__}; give a whole number")
     return given
 
 
 def text(given: Any, what: str) -> str | None:
-    """TypeError that names `what` for anything but a string or None."""
+    """TypeError with `what` for anything but a string or None."""
     if given is not None and not isinstance(given, str):
         raise TypeError(f"{what} is {type(given).__name__}; give a string, as {str(given)!r}")
     return given

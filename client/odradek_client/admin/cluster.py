@@ -36,9 +36,9 @@ class ClusterDescription:
 class BrokerDescription:
     """The abilities of a broker.
 
-    `apis`: the lowest and highest version of each API, by its name (its number if this client has
-    no name for it). `supported_features`: the lowest and highest level that it could have;
-    `finalized_features`: the level that is in force in the cluster.
+    `apis`: the lowest and highest version of each API, by its name (its number if the name is
+    unknown to this client). `supported_features`: the lowest and highest possible level;
+    `finalized_features`: the present level of the cluster.
     """
 
     node_id: int
@@ -49,7 +49,8 @@ class BrokerDescription:
 
 @dataclass(frozen=True)
 class ReplicaSize:
-    """The size of one replica in a directory. `is_future`: it is being moved there."""
+    """The size of one replica in a directory. `is_future`: true if the replica is being moved
+    there."""
 
     size_bytes: int
     offset_lag: int
@@ -58,9 +59,8 @@ class ReplicaSize:
 
 @dataclass(frozen=True)
 class LogDir:
-    """A data directory of a broker. With an `error` nothing else is known of the directory.
-    `total_bytes` and `usable_bytes` of its volume are None where the broker does not report
-    them."""
+    """A data directory of a broker. With an `error` the other fields are empty. `total_bytes` and
+    `usable_bytes` of its volume are None if the broker does not report them."""
 
     path: str
     error: OdradekError | None
@@ -70,7 +70,7 @@ class LogDir:
 
     @property
     def size_bytes(self) -> int:
-        """Of all replicas in it."""
+        """The size of all replicas in the directory."""
         return sum(replica.size_bytes for replica in self.replicas.values())
 
 
@@ -85,7 +85,7 @@ class ClusterAdmin(AdminPart):
             try:
                 await self._network.version_for(node_id, ApiKey.DESCRIBE_CLUSTER)
             except OdradekError:
-                # Before Kafka 2.8 metadata says the same.
+                # Before Kafka 2.8 the answer to Metadata has the same.
                 await self._network.refresh_metadata()
                 view = self._network.cluster
                 brokers = sorted(view.brokers.values(), key=lambda broker: broker.node_id)
@@ -105,7 +105,7 @@ class ClusterAdmin(AdminPart):
         return await self._requests.retrying(ask)
 
     async def describe_broker(self, node_id: int) -> BrokerDescription:
-        """Which APIs and features a broker has. ConnectionLost for a node that is not there."""
+        """The APIs and features of a broker. ConnectionLost for a node that does not exist."""
         request = ApiVersionsRequest(client_software_name="odradek", client_software_version="0")
         response: ApiVersionsResponse = await self._requests.retrying(
             lambda: self._network.send(node_id, request)
@@ -128,9 +128,9 @@ class ClusterAdmin(AdminPart):
     async def describe_log_dirs(
         self, node_ids: int | Iterable[int] | None = None, *, raise_errors: bool = True
     ) -> Results[int, list[LogDir]]:
-        """The data directories of brokers, by node id: all brokers, or those named.
+        """The data directories of brokers, by node id: of all brokers, or of the given ones.
 
-        Raises ClusterAuthorizationFailed, ConnectionLost, Refused (there is no such node).
+        Raises ClusterAuthorizationFailed, ConnectionLost, Refused (the node does not exist).
         """
         there = sorted(broker.node_id for broker in (await self._requests.metadata([])).brokers)
         wanted = (

@@ -35,7 +35,7 @@ from odradek_protocol.schemas.incremental_alter_configs import (
 
 
 class ResourceType(IntEnum):
-    """The kinds of resources that have a configuration."""
+    """The types of resources that have a configuration."""
 
     TOPIC = RESOURCE_TOPIC
     BROKER = RESOURCE_BROKER
@@ -53,7 +53,7 @@ class ConfigOperation(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from."""
+    """The source of a value."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -68,8 +68,8 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True)
 class ConfigResource:
-    """A topic, a broker, a broker's loggers or a group whose configuration is meant. A broker's
-    name is its node id."""
+    """A resource with a configuration: a topic, a broker, a broker's loggers or a group. The name
+    of a broker is its node id."""
 
     type: ResourceType
     name: str
@@ -97,7 +97,7 @@ class ConfigResource:
 
 @dataclass(frozen=True)
 class ConfigEntry:
-    """A setting as the broker describes it. `value` is None if it is sensitive or not set."""
+    """A setting in the broker's description. `value` is None if it is sensitive or not set."""
 
     name: str
     value: str | None
@@ -128,7 +128,7 @@ class ConfigAdmin(AdminPart):
         documentation: bool = False,
         raise_errors: bool = True,
     ) -> Results[ConfigResource, dict[str, ConfigEntry]]:
-        """The settings of topics, brokers and groups; all of them, or those named.
+        """The settings of topics, brokers and groups; all of them, or the named ones.
 
         Raises UnknownTopicOrPartition, TopicAuthorizationFailed, ClusterAuthorizationFailed.
         """
@@ -177,9 +177,9 @@ class ConfigAdmin(AdminPart):
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Results[ConfigResource, None]:
-        """Change single settings and leave the others (KIP-339); by resource.
+        """Change single settings and leave the others (KIP-339); returns results by resource.
 
-        Changes are name to value, None going back to the default, or `ConfigChange`s. Raises
+        Changes are a mapping of name to value, None for the default, or `ConfigChange`s. Raises
         InvalidConfig, UnknownTopicOrPartition, TopicAuthorizationFailed, PolicyViolation.
         """
         each_of(changes, ConfigResource, "changes", 'ConfigResource.topic("name")')
@@ -212,7 +212,7 @@ class ConfigAdmin(AdminPart):
     async def _by_node(
         self, resources: Iterable[ConfigResource]
     ) -> dict[int, list[ConfigResource]]:
-        """Which node to ask: a broker about itself, any about topics."""
+        """The resources by the node to ask: a broker for its own, any broker for topics."""
         by_node: dict[int, list[ConfigResource]] = {}
         for resource in resources:
             if resource.type in _OF_ONE_BROKER and resource.name:

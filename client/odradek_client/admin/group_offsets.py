@@ -1,4 +1,4 @@
-"""Committed offsets of groups for administrators: listed, altered, deleted."""
+"""Committed offsets of groups: listed, altered, deleted by administrators."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ class GroupOffsetAdmin(AdminPart):
         *,
         require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offsets of a group: all, or for these partitions, None where there is none.
+        """The committed offsets of a group: all, or for these partitions, None for a partition
+        without one.
 
-        A group that does not exist has committed nothing. With `require_stable` offsets of open
-        transactions are waited for. Raises GroupAuthorizationFailed, TopicAuthorizationFailed,
-        UnsupportedByBroker.
+        A group that does not exist has no offsets. With `require_stable` the call waits for the end
+        of open transactions with offsets. Raises GroupAuthorizationFailed,
+        TopicAuthorizationFailed, UnsupportedByBroker.
         """
         wanted = None if partitions is None else [TopicPartition(*each) for each in partitions]
 
@@ -94,10 +95,12 @@ class GroupOffsetAdmin(AdminPart):
         *,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
-        """Have a group begin at these offsets, by partition; a group that does not exist is made.
+        """Set the committed offsets of a group; returns results by partition. A group that does not
+        exist is created.
 
-        Raises InvalidGroup if it has members: they would not notice, and commit over it. Otherwise
-        UnknownTopicOrPartition, GroupAuthorizationFailed, TopicAuthorizationFailed.
+        Raises InvalidGroup if the group has members: they would not notice, and overwrite the
+        offsets. Otherwise UnknownTopicOrPartition, GroupAuthorizationFailed,
+        TopicAuthorizationFailed.
         """
         wanted = {
             TopicPartition(*tp): OffsetAndMetadata(given) if isinstance(given, int) else given
@@ -122,7 +125,7 @@ class GroupOffsetAdmin(AdminPart):
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]], *, raise_errors: bool = True
     ) -> Results[TopicPartition, None]:
-        """Delete what a group has committed for partitions; by partition.
+        """Delete committed offsets of a group; returns results by partition.
 
         Raises InvalidGroup if the group does not exist or is subscribed to the topic,
         UnknownTopicOrPartition, GroupAuthorizationFailed, TopicAuthorizationFailed.

@@ -1,4 +1,4 @@
-"""Groups as an administrator sees them: listed, described with their members, deleted."""
+"""Groups: listed, described with their members, deleted by administrators."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from odradek_protocol.schemas.list_groups import (
 from odradek_protocol.stored.assignment import decode_assignment
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE, decode_subscription
 
-#: Every state a group of either protocol can be in.
+#: All states of groups of either protocol.
 GROUP_STATES = (
     "PreparingRebalance",
     "CompletingRebalance",
@@ -57,8 +57,9 @@ _NO_SUCH_CONSUMER_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_V
 
 @dataclass(frozen=True)
 class GroupListing:
-    """A group as a broker lists it. Brokers that are too old to report them leave `state` None and
-    `type` "classic"; `protocol_type` is empty if nobody ever joined. `coordinator` is a node id."""
+    """A group in the list of a broker. With brokers that are too old to report them, `state` is
+    None and `type` "classic"; `protocol_type` is empty if the group never had a member.
+    `coordinator` is a node id."""
 
     group_id: str
     protocol_type: str
@@ -69,10 +70,10 @@ class GroupListing:
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A member of a group. `host` as the broker prints it; `topics` and `assignment` are read for
-    consumers only, and empty until the group is stable. `epoch`: the member epoch in a consumer
-    group (KIP-848), None in a classic group; the member owns `assignment`, and a lower epoch than
-    the group's means that it has not yet taken over the group's target."""
+    """A member of a group. `host`: in the broker's form. `topics` and `assignment` are decoded only
+    for consumers, and empty until the group is stable. `epoch`: the member epoch in a consumer
+    group (KIP-848), None in a classic group; the member owns `assignment`, and with a lower epoch
+    than the group's it has not yet reached the group's target."""
 
     member_id: str
     instance_id: str | None
@@ -85,9 +86,9 @@ class GroupMember:
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """A group in detail, of either protocol (`type`). `assignor`: the assignor that the members
-    agreed on, empty until the group is stable. `epoch`: the group epoch of a consumer group
-    (KIP-848), None for a classic group. `coordinator` is a node id."""
+    """A group in detail, of either protocol (`type`). `assignor`: the assignor of all members,
+    empty until the group is stable. `epoch`: the group epoch of a consumer group (KIP-848), None
+    for a classic group. `coordinator` is a node id."""
 
     group_id: str
     coordinator: int
@@ -100,7 +101,7 @@ class GroupDescription:
 
     @property
     def is_active(self) -> bool:
-        """True if the group has members, so that nobody else may move its offsets."""
+        """True if the group has members, so that its offsets must not be changed from outside."""
         return self.state not in ("Empty", _DEAD)
 
 
@@ -110,11 +111,11 @@ class GroupAdmin(AdminPart):
     async def list_groups(
         self, *, states: Iterable[str] = (), types: Iterable[str] = ()
     ) -> list[GroupListing]:
-        """The groups of all coordinators, by name; each filter given must fit.
+        """The groups of all coordinators, by name, that match each given filter.
 
         `states` are Kafka's names such as "Stable", `types` "classic" and "consumer", in upper or
-        lower case. Raises Refused for a name that does not exist, UnsupportedByBroker (a filter,
-        and a broker too old for it: states came with Kafka 2.6, types with 3.8).
+        lower case. Raises Refused for an unknown name, UnsupportedByBroker for a filter that the
+        broker is too old for: states came with Kafka 2.6, types with 3.8.
         """
         wanted_states = [_known(state, GROUP_STATES, "group state") for state in states]
         wanted_types = [_known(kind, GROUP_TYPES, "group type") for kind in types]
@@ -156,7 +157,7 @@ class GroupAdmin(AdminPart):
             response: DescribeGroupsResponse = await self._network.send(node_id, request)
             outcomes: Outcomes[str, GroupDescription] = {}
             for answer in response.groups:
-                # Before version 6 a group that does not exist is just dead (KIP-1043).
+                # Before version 6 a group that does not exist is described as Dead (KIP-1043).
                 code = answer.error_code or (
                     ErrorCode.GROUP_ID_NOT_FOUND if answer.group_state == _DEAD else 0
                 )
@@ -175,7 +176,7 @@ class GroupAdmin(AdminPart):
     async def _describe_consumer_groups(
         self, node_id: int, names: list[str]
     ) -> Outcomes[str, GroupDescription]:
-        """To DescribeGroups a group of the new protocol (KIP-848) does not exist."""
+        """Describe consumer groups (KIP-848), which DescribeGroups does not know."""
         if not names:
             return {}
         request = ConsumerGroupDescribeRequest(group_ids=names)
@@ -188,16 +189,17 @@ class GroupAdmin(AdminPart):
             if answer.error_code
             else _consumer_description(node_id, answer)
             for answer in response.groups
-            # Where the protocol is switched off there is none of its groups either.
+            # If the protocol is disabled, there are no groups of it.
             if answer.error_code not in _NO_SUCH_CONSUMER_GROUP
         }
 
     async def delete_groups(
         self, group_ids: str | Iterable[str], *, raise_errors: bool = True
     ) -> Results[str, None]:
-        """Delete groups that have no members, and all that they have committed; by name.
+        """Delete groups without members, and their offsets; returns results by name.
 
-        Raises InvalidGroup for one that has members or does not exist, GroupAuthorizationFailed.
+        Raises InvalidGroup for a group that has members or does not exist,
+        GroupAuthorizationFailed.
         """
 
         async def ask(node_id: int, names: list[str]) -> Outcomes[str, None]:
@@ -218,19 +220,18 @@ class GroupAdmin(AdminPart):
 def group_error(
     requests: AdminRequests, group_id: str, code: int, partition: TopicPartition | None = None
 ) -> OdradekError:
-    """The error for what a coordinator answered about a group, or a partition of its offsets."""
+    """The error for a coordinator's code about a group, or about a partition of its offsets."""
     about = f"group {group_id!r}"
     if partition is not None:
         about += f", {partition.topic}-{partition.partition}"
     if code == ErrorCode.UNKNOWN_MEMBER_ID:
-        # What a group with members says to a commit from outside.
+        # The answer to a commit from outside, if the group has members.
         code = ErrorCode.NON_EMPTY_GROUP
     return requests.coordinator_error(code, group_id, GROUP_COORDINATOR, about)
 
 
 def _known(name: str, names: Iterable[str], what: str) -> str:
-    """Return the name in the case that Kafka writes: older brokers take no other. Refused if there
-    is no such name."""
+    """The name in Kafka's case: older brokers accept no other. Refused for an unknown name."""
     found = next((each for each in names if each.lower() == name.lower()), None)
     if found is None:
         raise Refused(f"there is no {what} {name!r}; there are {', '.join(names)}")
@@ -255,7 +256,8 @@ def _classic_description(node_id: int, answer: DescribedGroup) -> GroupDescripti
 
 
 def _member(answer: DescribedGroupMember, is_consumer: bool) -> GroupMember:
-    """Of other members, such as Connect's workers, nobody but they can read what they said."""
+    """The member. The data of other members than consumers, such as Connect's workers, is not
+    decoded."""
     topics: list[str] = []
     assignment: list[TopicPartition] = []
     if is_consumer and answer.member_metadata:

@@ -1,4 +1,4 @@
-"""The history of a transactional id, a producer id, a group or a partition, in words.
+"""The history of a transactional id, a producer id, a group or a partition, as text.
 
 Only Odradek's broker keeps a history; others raise UnsupportedByBroker.
 """
@@ -28,7 +28,7 @@ from odradek_protocol.schemas.describe_history import (
 
 
 class Subject(Enum):
-    """The kinds of things that have a history. The value is the kind's name."""
+    """The types of subjects that have a history. The value is the name of the type."""
 
     TRANSACTIONAL_ID = "transactional id"
     PRODUCER_ID = "producer id"
@@ -55,12 +55,13 @@ _UNKNOWN = {
 
 
 class NothingKnown(Refused):
-    """The broker knows nothing of the subject: neither a past nor a present."""
+    """The broker has neither a history nor a state of the subject."""
 
 
 @dataclass(frozen=True)
 class HistoryEvent:
-    """An event, which happened `times` times, last at `last_time_ms`.
+    """An event, or several equal ones: `times` is their number, `last_time_ms` the time of the
+    last.
 
     Times in milliseconds since 1970, by the broker's clock. `name` and `details` are for programs.
     """
@@ -75,7 +76,7 @@ class HistoryEvent:
 
 @dataclass(frozen=True)
 class CurrentState:
-    """The state at the moment of the question; of several partitions or members one each."""
+    """The current state; of several partitions or members one each."""
 
     name: str
     text: str
@@ -84,11 +85,10 @@ class CurrentState:
 
 @dataclass(frozen=True)
 class HistoryDescription:
-    """The past, oldest first, and the present, of one subject on one broker.
+    """The events, oldest first, and the state of one subject on one broker.
 
-    The events are whole from `complete_since_ms` on. `started_ms`: when the broker began to keep
-    them, at its start; `dropped`: how many of this subject's it has forgotten since, as far as it
-    knows.
+    The events are complete from `complete_since_ms` on. `started_ms`: the start of the broker, when
+    the history began; `dropped`: the known number of dropped events of this subject.
     """
 
     node_id: int
@@ -111,10 +111,10 @@ class HistoryAdmin(AdminPart):
     async def describe_history(
         self, subject: Subject, name: str, *, limit: int = -1
     ) -> list[HistoryDescription]:
-        """The history of a subject: the events its coordinator remembers; for a producer id or a
-        partition ("TOPIC-NUMBER"), those that every broker does that knows it.
+        """The history of a subject: the events at its coordinator; for a producer id or a partition
+        ("TOPIC-NUMBER"), those at every broker that has it.
 
-        `limit`: the newest so many events. Raises NothingKnown, UnsupportedByBroker where the
+        `limit`: the most events, the newest ones. Raises NothingKnown, UnsupportedByBroker if the
         broker is not Odradek's, AuthorizationFailed.
         """
         request = DescribeHistoryRequest(subject_type=_TYPES[subject], subject=name, limit=limit)

@@ -1,4 +1,4 @@
-"""Partitions for administrators: offsets by time, and deleting records."""
+"""Partitions: offsets by time, and deletion of records, by administrators."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class PartitionAdmin(AdminPart):
         """For each partition the offset at a time (a datetime, or ms since 1970), at EARLIEST or
         "earliest", or at LATEST or "latest".
 
-        It is the first record at that time or later; None if there is none. LATEST is the offset
-        that the next record gets, or the last stable offset if `read_committed`. Raises
+        A time means the first record at that time or later; None if there is none. LATEST is the
+        offset that the next record gets, or the last stable offset if `read_committed`. Raises
         UnknownTopicOrPartition, TopicAuthorizationFailed.
         """
         wanted = {
@@ -85,13 +85,13 @@ class PartitionAdmin(AdminPart):
     async def delete_records(
         self, before: Mapping[tuple[str, int], Time], *, raise_errors: bool = True
     ) -> Results[TopicPartition, int]:
-        """Delete the oldest records of partitions; the offset at which each begins now.
+        """Delete the oldest records of partitions; returns the new first offset of each.
 
         `before`: for each partition the offset of the first record that stays; or a datetime, which
-        stands for the first record at that time or later; or LATEST for everything that there is.
-        Raises OffsetOutOfRange (behind the end), UnknownTopicOrPartition, PolicyViolation (the
-        topic is compacted only), StorageFailed (the broker cannot write it down, as on a full
-        disk), TopicAuthorizationFailed.
+        stands for the first record at that time or later; or LATEST for all records. Raises
+        OffsetOutOfRange (behind the end), UnknownTopicOrPartition, PolicyViolation (the topic is
+        compacted only), StorageFailed (the broker cannot store the change, as on a full disk),
+        TopicAuthorizationFailed.
         """
         offsets = await self._first_offsets(before)
 
@@ -120,7 +120,7 @@ class PartitionAdmin(AdminPart):
                 for part in topic.partitions
             }
 
-        # A disk that is full stays so: who waits cannot make room.
+        # A full disk stays full while the caller waits.
         return await self._requests.for_each_partition(
             offsets, ask, raise_errors, final=(StorageFailed,)
         )
@@ -128,7 +128,7 @@ class PartitionAdmin(AdminPart):
     async def _first_offsets(
         self, before: Mapping[tuple[str, int], Time]
     ) -> dict[TopicPartition, int]:
-        """The offsets of the records that stay; times are looked up."""
+        """The first offsets that stay; times are looked up."""
         times: dict[tuple[str, int], Time] = {}
         offsets: dict[TopicPartition, int] = {}
         for (topic, partition), at in before.items():
@@ -144,7 +144,7 @@ class PartitionAdmin(AdminPart):
 
 
 def _timestamp(at: Time | str, what: str) -> int:
-    """Of ListOffsets. TypeError names `what`."""
+    """The timestamp for ListOffsets. TypeError with `what`."""
     if not isinstance(at, str):
         return as_ms(at, what)
     if at not in _PLACES:

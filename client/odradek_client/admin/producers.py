@@ -1,4 +1,4 @@
-"""Producers as partitions know them: described, and their hanging transactions aborted."""
+"""Producers of partitions: described, and their hanging transactions aborted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ProducerDescription:
 
 
 class ProducerAdmin(AdminPart):
-    """The calls about producers with an identity."""
+    """The calls about producers with a producer id."""
 
     async def describe_producers(
         self, partitions: Iterable[tuple[str, int]], *, raise_errors: bool = True
@@ -76,8 +76,8 @@ class ProducerAdmin(AdminPart):
         """Write an abort marker for the transaction that is open on a partition since
         `start_offset`.
 
-        For transactions that no coordinator knows of any more, and that hold back consumers for
-        ever; of one that its coordinator knows it would tear out a part. Raises Refused if no
+        For transactions that no coordinator knows any more, and that block read_committed consumers
+        for ever. A transaction that its coordinator knows would lose a part. Raises Refused if no
         transaction began at that offset and is still open.
         """
         tp = TopicPartition(*partition)

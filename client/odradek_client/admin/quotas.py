@@ -26,10 +26,10 @@ from odradek_protocol.schemas.describe_client_quotas import EntityData as Descri
 
 
 class QuotaName(IntEnum):
-    """The stand-ins for a name, numbered as the match types of a filter.
+    """Special names, numbered like the match types of a filter.
 
-    DEFAULT: everybody of that type without a quota of their own. ANY: each name and the default,
-    for filters only.
+    DEFAULT: all of that type without a quota of their own. ANY: every name and the default, for
+    filters only.
     """
 
     DEFAULT = 1
@@ -40,7 +40,7 @@ class QuotaName(IntEnum):
 class QuotaEntity:
     """The owner of a quota: a user, a client id, both together, or an IP address.
 
-    DEFAULT stands for all that have none of their own; None: the entity has no such part.
+    DEFAULT stands for all without a quota of their own; None: the entity has no such part.
     """
 
     user: str | QuotaName | None = None
@@ -60,10 +60,10 @@ class QuotaAdmin(AdminPart):
     async def describe_client_quotas(
         self, entity: QuotaEntity | None = None, *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """The quotas that are set, by entity and key; all of them, or of the entities like one.
+        """The quotas, by entity and key; all of them, or those of matching entities.
 
-        Each name that is given must be the same, ANY fits every one. `strict`: entities that have
-        other parts besides are left out. Raises ClusterAuthorizationFailed.
+        A given name must be equal, ANY matches every name. `strict`: entities with further parts
+        are left out. Raises ClusterAuthorizationFailed.
         """
         components = [] if entity is None else [_component(*part) for part in _parts(entity)]
         request = DescribeClientQuotasRequest(components=components, strict=strict)
@@ -88,11 +88,11 @@ class QuotaAdmin(AdminPart):
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Results[QuotaEntity, None]:
-        """Set quotas by key, None removing one, and leave the others; by entity.
+        """Set quotas by key, None to remove one, and leave the others; returns results by entity.
 
         Keys are Kafka's: producer_byte_rate, consumer_byte_rate, request_percentage,
         controller_mutation_rate, and of addresses connection_creation_rate. Raises
-        ClusterAuthorizationFailed, and Refused for an entity, key or value that cannot be.
+        ClusterAuthorizationFailed, and Refused for an invalid entity, key or value.
         """
         wanted = each_of(changes, QuotaEntity, "changes", 'QuotaEntity(user="name")')
 
@@ -114,7 +114,7 @@ class QuotaAdmin(AdminPart):
         return await self._requests.for_each(wanted, ask, raise_errors)
 
 
-#: The fields of `QuotaEntity`, and what they are called in requests.
+#: The fields of `QuotaEntity`, and their names in requests.
 _TYPES = {"user": "user", "client_id": "client-id", "ip": "ip"}
 _FIELDS = {kind: name for name, kind in _TYPES.items()}
 
@@ -133,7 +133,7 @@ def _component(kind: str, name: str | QuotaName) -> ComponentData:
 
 
 def _entity(parts: Iterable[EntityData | DescribedEntity]) -> QuotaEntity:
-    """ValueError for a type of entity that is not known."""
+    """The entity in the form of requests. ValueError for an unknown type."""
     names: dict[str, str | QuotaName] = {}
     for part in parts:
         field = _FIELDS.get(part.entity_type)

@@ -38,28 +38,28 @@ K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R", bound=Message)
 
-#: How long nodes may contradict each other about a topic that this admin has not created.
+#: The time for which nodes may disagree about a topic that this admin has not created.
 UNKNOWN_TOPIC_PATIENCE_MS = 2_000
-#: The same about one that this admin has created, from then on. Later, somebody may have deleted
-#: it.
+#: The same for a topic that this admin has created, from its creation on. Later it may have been
+#: deleted.
 CREATED_PATIENCE_MS = 30_000
-#: Topics that an admin remembers to have created.
+#: The most created topics that an admin remembers.
 _CREATED_MAX = 1000
 
 
 class AdminRequests:
-    """Sends requests to the broker that can answer them, again while that may help.
+    """Sends requests to the broker that can answer them, with retries.
 
-    What fails with a retriable error is tried again, with a backoff, for `default_api_timeout_ms`.
+    Requests with a retriable error are repeated, with a backoff, for `default_api_timeout_ms`.
     """
 
     def __init__(self, config: AdminConfig, network: NetworkClient, backoff: Backoff) -> None:
         self._config = config
         self._network = network
         self._backoff = backoff
-        #: Topics of which the controller has said that they are there, the newest last: the number
-        #: of their partitions if it has told, and when that was. The other nodes hear of them later
-        #: (KRaft), and say until then that there are no such.
+        #: The topics that the controller has created, the newest last: the number of their
+        #: partitions if known, and the time. The other nodes get them later (KRaft), and until then
+        #: answer that they do not exist.
         self._created: OrderedDict[str, tuple[int | None, float]] = OrderedDict()
 
     # --- one request ------------------------------------------------------------------------------
@@ -69,8 +69,8 @@ class AdminRequests:
     ) -> Any:
         """Send to the controller; `adapt(request, version)` fits it to the version first.
 
-        A broker that is not the controller answers NOT_CONTROLLER, which `for_each` retries behind
-        new metadata; one that forwards (KRaft) may be any.
+        A broker that is not the controller answers NOT_CONTROLLER, which `for_each` retries with
+        new metadata; in KRaft any broker forwards.
         """
         controller = self._network.cluster.controller_id
         if controller is None or controller not in self._network.cluster.brokers:
@@ -84,7 +84,8 @@ class AdminRequests:
     async def to_coordinator(
         self, name: str, kind: int, request: Message, *, max_version: int | None = None
     ) -> Any:
-        """Send to the coordinator of a group or transactional id, and forget one that is gone."""
+        """Send to the coordinator of a group or transactional id, and forget the coordinator if its
+        connection is lost."""
         node_id = await self._network.find_coordinator(name, kind)
         try:
             return await self._network.send(node_id, request, max_version=max_version)
@@ -93,14 +94,15 @@ class AdminRequests:
             raise
 
     def coordinator_error(self, code: int, name: str, kind: int, about: str) -> OdradekError:
-        """The error for a coordinator's code; one that has moved is looked up again next time."""
+        """The error for a coordinator's code; a coordinator that has moved is looked up again."""
         error = error_for(code, about=about)
         if isinstance(error, NotCoordinator | CoordinatorUnavailable):
             self._network.forget_coordinator(name, kind)
         return error
 
     async def metadata(self, topics: list[str] | None) -> MetadataResponse:
-        """Metadata of some topics, or of all, without changing what the network keeps fresh."""
+        """The metadata of some topics, or of all, without a change of what the network keeps
+        fresh."""
 
         async def ask() -> MetadataResponse:
             node_id = await self._network.least_loaded_node()
@@ -108,7 +110,7 @@ class AdminRequests:
             asked = None if topics is None else [MetadataRequestTopic(name=t) for t in topics]
             if asked is None and version == 0:
                 asked = []
-            # The switch may not be off in versions that have none.
+            # Versions without the field cannot disable it.
             unswitched = version < AUTO_CREATION_SWITCH_SINCE
             request = MetadataRequest(topics=asked, allow_auto_topic_creation=unswitched)
             response: MetadataResponse = await self._network.send(
@@ -120,7 +122,7 @@ class AdminRequests:
 
         return await self.retrying(ask)
 
-    # --- many things, each at its broker ----------------------------------------------------------
+    # --- many items, each at its broker ---
 
     async def for_each_partition(
         self,
@@ -130,7 +132,7 @@ class AdminRequests:
         *,
         final: tuple[type[OdradekError], ...] = (),
     ) -> Results[TopicPartition, V]:
-        """`ask(node_id, partitions)` every leader about its own."""
+        """Call `ask(node_id, partitions)` for every leader with its partitions."""
 
         async def ask_leaders(asked: list[TopicPartition]) -> Outcomes[TopicPartition, V]:
             by_leader, leaderless = await self._by_leader(asked)
@@ -152,7 +154,7 @@ class AdminRequests:
         ask: Callable[[int, list[str]], Awaitable[Outcomes[str, V]]],
         raise_errors: bool,
     ) -> Results[str, V]:
-        """`ask(node_id, names)` every coordinator about its groups or transactional ids."""
+        """Call `ask(node_id, names)` for every coordinator with its groups or transactional ids."""
 
         async def ask_coordinators(asked: list[str]) -> Outcomes[str, V]:
             by_coordinator: dict[int, list[str]] = {}
@@ -174,9 +176,9 @@ class AdminRequests:
         by_node: Mapping[int, list[K]],
         ask: Callable[[int, list[K]], Awaitable[Outcomes[K, V]]],
     ) -> Outcomes[K, V]:
-        """`ask(node_id, items)` one node after the other, up to the first that is lost.
+        """Call `ask(node_id, items)` for one node after the other, up to the first lost connection.
 
-        What the nodes before it have answered counts: a deletion that is asked for again finds
+        The answers of the nodes before it are kept: a deletion that is requested again would find
         nothing.
         """
         outcomes: Outcomes[K, V] = {}
@@ -191,7 +193,7 @@ class AdminRequests:
         """The results of `ask(node_id)` for every broker of the cluster, together."""
 
         async def ask_brokers() -> list[V]:
-            # Anew for each try: a node that is gone must not be asked for ever.
+            # Read for each try, because a node that is gone must not be asked for ever.
             await self._network.refresh_metadata(self._config.default_api_timeout_ms)
             found: list[V] = []
             for node_id in list(self._network.cluster.brokers):
@@ -203,7 +205,7 @@ class AdminRequests:
     async def _by_leader(
         self, partitions: list[TopicPartition]
     ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, OdradekError]]:
-        """The partitions by leader, and those that have none."""
+        """The partitions by leader, and those without a leader."""
         response = await self.metadata(sorted({tp.topic for tp in partitions}))
         leaders: dict[TopicPartition, int] = {}
         errors: dict[TopicPartition, OdradekError] = {}
@@ -224,7 +226,7 @@ class AdminRequests:
                 continue
             leader = leaders.get(tp)
             if leader is None:
-                # The topic is known: it is the partition that is not there.
+                # The topic is known, so it is the partition that does not exist.
                 self.forget_created(tp.topic)
                 errors[tp] = partition_error(tp, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif leader < 0:
@@ -233,7 +235,7 @@ class AdminRequests:
                 by_leader.setdefault(leader, []).append(tp)
         return by_leader, errors
 
-    # --- trying again -----------------------------------------------------------------------------
+    # --- retries ---
 
     async def for_each(
         self,
@@ -245,12 +247,12 @@ class AdminRequests:
         partition_of: Callable[[K], tuple[str, int]] | None = None,
         patient: bool = True,
     ) -> Results[K, V]:
-        """Ask about all items, and again about those with a retriable error while there is time.
+        """Ask about all items, and again about those with a retriable error until the timeout.
 
-        `final`: errors that are retriable elsewhere but are the answer here. `partition_of` an
-        item: its topic and partition. That it is unknown is the answer only if that is likely to be
-        true; if not `patient`, then for every topic that this admin has not created. Raises the
-        first error, or leaves all of them in the results.
+        `final`: retriable errors that are not retried here. `partition_of`: the topic and partition
+        of an item. UNKNOWN_TOPIC_OR_PARTITION is final only if it is likely to be true; if not
+        `patient`, for every topic that this admin has not created. Raises the first error, or
+        leaves all of them in the results.
         """
         loop = self._network.loop
         begun = loop.time()
@@ -312,7 +314,7 @@ class AdminRequests:
     # --- topics that were just created ------------------------------------------------------------
 
     def remember_created(self, topic: str, partitions: int | None) -> None:
-        """The controller has a topic, with so many partitions if it has told."""
+        """Note that the controller has created a topic, with this number of partitions if known."""
         self._created[topic] = partitions, self._network.now_ms()
         self._created.move_to_end(topic)
         while len(self._created) > _CREATED_MAX:
@@ -325,8 +327,8 @@ class AdminRequests:
     def _may_turn_up(self, topic: str, partition: int, patience_ms: float) -> bool:
         """True if a partition that a node does not know may appear there soon.
 
-        Either this admin has just created it, or there are several nodes and `patience_ms` is not
-        over.
+        Either this admin has just created it, or there are several nodes and `patience_ms` has not
+        passed.
         """
         created = self._created.get(topic)
         if created is not None and self._network.now_ms() - created[1] < CREATED_PATIENCE_MS:
@@ -349,7 +351,7 @@ def require_version(version: int, since: int, what: str) -> None:
 
 
 def partition_error(tp: TopicPartition, code: int, message: str | None = None) -> OdradekError:
-    """The error for what a broker answered about a partition."""
+    """The error for a broker's code about a partition."""
     return error_for(code, message, about=f"{tp.topic}-{tp.partition}")
 
 

@@ -9,12 +9,12 @@ from odradek_client.errors import OdradekError
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: By thing: what was asked for, or the error that took its place.
+#: By item: the result, or the error instead of it.
 Outcomes = dict[K, V | OdradekError]
 
 
 class Results(dict[K, V]):
-    """The results, one for each thing asked; `errors` has those that failed, if that was not
+    """The results, one for each item; `errors` has the failed items, if their errors were not
     raised."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Topics: created, deleted, listed, described, given more partitions."""
+"""Topics: created, deleted, listed, described, and extended by partitions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from odradek_protocol.schemas.metadata import MetadataResponseTopic
 
 @dataclass(frozen=True)
 class NewTopic:
-    """A topic to create. -1 stands for the broker's own default.
+    """A topic to create. -1 stands for the broker's default.
 
     `assignments`: partition to the node ids of its replicas; then the counts are left at -1.
     """
@@ -47,7 +47,7 @@ class NewTopic:
 
 @dataclass(frozen=True)
 class CreatedTopic:
-    """The topic as created; -1 and None where an old broker does not say."""
+    """The created topic; -1 and None for values that an old broker does not return."""
 
     name: str
     topic_id: bytes
@@ -87,11 +87,11 @@ class TopicAdmin(AdminPart):
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Results[str, CreatedTopic]:
-        """Create topics, given one by one or as a list; what became of each, by name.
+        """Create topics, given one by one or as a list; returns results by name.
 
-        It returns when the controller has made them, as Kafka's own admin does: of a cluster's
-        other nodes some may hear of them a moment later. Calls of this object about these topics
-        wait for that, and so do producers and consumers. Raises TopicAlreadyExists, InvalidTopic,
+        The call returns when the controller has created them, as in Kafka's own admin client: other
+        nodes may get them a moment later. Calls of this object about these topics wait for that,
+        and so do producers and consumers. Raises TopicAlreadyExists, InvalidTopic,
         InvalidPartitions, InvalidReplicationFactor, InvalidConfig, PolicyViolation,
         ClusterAuthorizationFailed.
         """
@@ -128,7 +128,8 @@ class TopicAdmin(AdminPart):
     async def delete_topics(
         self, topics: str | Iterable[str], *more: str, raise_errors: bool = True
     ) -> Results[str, None]:
-        """Delete topics, given one by one or as a list, with everything in them; by name.
+        """Delete topics, given one by one or as a list, with all their records; returns results by
+        name.
 
         Raises UnknownTopicOrPartition, TopicAuthorizationFailed, Refused (deletion is disabled).
         """
@@ -159,7 +160,7 @@ class TopicAdmin(AdminPart):
         )
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """The names of all topics, in order; Kafka's own ones too if `internal`."""
+        """The names of all topics, in order; with `internal` also Kafka's own."""
         response = await self._requests.metadata(None)
         return sorted(
             topic.name
@@ -196,9 +197,9 @@ class TopicAdmin(AdminPart):
         validate_only: bool = False,
         raise_errors: bool = True,
     ) -> Results[str, None]:
-        """Raise the number of partitions of topics to the counts given; by name.
+        """Raise the number of partitions of topics to the given counts; returns results by name.
 
-        Keyed records go to other partitions from then on. Raises InvalidPartitions,
+        Records with keys then go to other partitions. Raises InvalidPartitions,
         UnknownTopicOrPartition, TopicAuthorizationFailed.
         """
 
@@ -255,7 +256,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 def _name_topics(request: DeleteTopicsRequest, version: int) -> None:
-    """Names go in another field from version 6 on."""
+    """The request with names in the field that version 6 and later have."""
     if version >= TOPIC_STATES_SINCE:
         request.topic_names = []
     else:

@@ -1,4 +1,4 @@
-"""Transactions as an administrator sees them: listed, described, aborted, ended."""
+"""Transactions: listed, described, aborted, ended by administrators."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from odradek_protocol.schemas.list_transactions import (
     ListTransactionsResponse,
 )
 
-#: States in which a transaction holds back consumers that read committed records only.
+#: The states in which a transaction blocks consumers that read committed records only.
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
-#: The timeout of the transactions that nobody will begin after `abort_transaction`. The shortest
-#: there is: brokers refuse what is above their `transaction.max.timeout.ms`, which may be anything
-#: from 1 up.
+#: The timeout of the transactions that are never begun after `abort_transaction`: the shortest one,
+#: because brokers refuse a timeout above their `transaction.max.timeout.ms`, which may be as low as
+#: 1.
 _FENCING_TIMEOUT_MS = 1
 
 
 @dataclass(frozen=True)
 class TransactionListing:
-    """A transactional id as its coordinator lists it. `coordinator` is a node id."""
+    """A transactional id in the list of its coordinator. `coordinator` is a node id."""
 
     transactional_id: str
     producer_id: int
@@ -61,7 +61,7 @@ class TransactionDescription:
 
     @property
     def is_open(self) -> bool:
-        """True if a transaction is under way or being ended."""
+        """True if a transaction is open or being ended."""
         return self.state in OPEN_STATES
 
 
@@ -75,11 +75,10 @@ class TransactionAdmin(AdminPart):
         producer_ids: Iterable[int] = (),
         longer_than_ms: int = -1,
     ) -> list[TransactionListing]:
-        """The transactional ids of all coordinators, by name; every filter given must fit.
+        """The transactional ids of all coordinators, by name, that match every given filter.
 
-        `states` are Kafka's names such as "Ongoing"; `longer_than_ms` leaves transactions that are
-        open and have been for longer. Raises Refused for a state that does not exist,
-        UnsupportedByBroker.
+        `states` are Kafka's names such as "Ongoing"; `longer_than_ms` selects transactions that
+        have been open for longer. Raises Refused for an unknown state, UnsupportedByBroker.
         """
         request = ListTransactionsRequest(
             state_filters=list(states),
@@ -99,7 +98,7 @@ class TransactionAdmin(AdminPart):
                     each.transactional_id, each.producer_id, each.transaction_state, node_id
                 )
                 for each in response.transaction_states
-                # Brokers count from the last begin, and let pass what has ended since.
+                # Brokers count from the last start, also of a transaction that has ended since.
                 if longer_than_ms < 0 or each.transaction_state in OPEN_STATES
             ]
 
@@ -129,10 +128,10 @@ class TransactionAdmin(AdminPart):
         )
 
     async def abort_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Abort the open transaction of an id, a prepared one too; what it was before.
+        """Abort the open transaction of an id, also a prepared one; returns its state before.
 
-        The producer that has it is fenced. A transaction that is being committed is not stopped,
-        its end is waited for. Raises Refused if the id does not exist or has no transaction open.
+        The producer of the id is fenced. A transaction that is being committed is not stopped; the
+        call waits for its end. Raises Refused if the id does not exist or has no transaction open.
         """
         described = (await self.describe_transactions(transactional_id))[transactional_id]
         if not described.is_open:
@@ -144,11 +143,10 @@ class TransactionAdmin(AdminPart):
         return described
 
     async def fence_producer(self, transactional_id: str) -> None:
-        """Refuse everything more of the producer that has an id, and abort what it has open, if
-        anything.
+        """Fence the producer of an id, and abort its open transaction, if any.
 
-        For a producer that may still be there and begin a transaction. An id that is not there is
-        made.
+        For a producer that may still run and begin a transaction. An id that does not exist is
+        created.
         """
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS
@@ -164,10 +162,11 @@ class TransactionAdmin(AdminPart):
         await self._requests.retrying(ask)
 
     async def end_transaction(self, prepared: PreparedTransaction, *, commit: bool) -> None:
-        """Commit or abort what a producer has prepared; no producer need be made for it (T-77).
+        """Commit or abort a prepared transaction, without a producer (T-77).
 
-        May be asked again for the same end (T-65). Raises ProducerFenced, TransactionAborted or
-        InvalidProducerIdMapping if it was ended otherwise, or its id is in use by somebody else.
+        May be called again for the same end (T-65). Raises ProducerFenced, TransactionAborted or
+        InvalidProducerIdMapping if the transaction was ended otherwise, or another producer uses
+        its id.
         """
         prepared = PreparedTransaction(*prepared)
         name, v2 = prepared.transactional_id, prepared.transaction_version >= V2_LEVEL
@@ -187,7 +186,7 @@ class TransactionAdmin(AdminPart):
             )
             code = ErrorCode.of(response.error_code)
             if code is ErrorCode.INVALID_PRODUCER_EPOCH:
-                # The older name of the same thing (T-15).
+                # The older name of the same error (T-15).
                 code = ErrorCode.PRODUCER_FENCED
             if code is not ErrorCode.NONE:
                 raise self._error(name, code)

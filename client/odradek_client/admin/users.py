@@ -43,7 +43,7 @@ class ScramCredentialInfo:
 
 @dataclass(frozen=True)
 class UserScramCredentialUpsertion:
-    """A credential to store, in the place of one of the same mechanism. `salt`: a random one if
+    """A credential to store, which replaces one of the same mechanism. `salt`: a random one if
     None."""
 
     user: str
@@ -70,9 +70,9 @@ class UserAdmin(AdminPart):
     async def describe_user_scram_credentials(
         self, users: str | Iterable[str] | None = None, *, raise_errors: bool = True
     ) -> Results[str, list[ScramCredentialInfo]]:
-        """The credentials by user: of these users, or of all that have any.
+        """The credentials by user: of these users, or of all users with credentials.
 
-        Raises ClusterAuthorizationFailed, and Refused for a user that has none.
+        Raises ClusterAuthorizationFailed, and Refused for a user without one.
         """
         if users is None:
             described = _described(await self._requests.retrying(lambda: self._describe(None)))
@@ -106,12 +106,12 @@ class UserAdmin(AdminPart):
         *,
         raise_errors: bool = True,
     ) -> Results[str, None]:
-        """Store and delete credentials, one of each user; by user.
+        """Store and delete credentials, one of each user; returns results by user.
 
         Passwords are salted and hashed here, and not sent (C-78). Raises
-        ClusterAuthorizationFailed, Refused for what the broker does not take (a credential to
-        delete that is not there, two of one user), and ValueError for an empty name or password, a
-        mechanism that is not known, and iterations below 4096 or above 16384.
+        ClusterAuthorizationFailed, Refused for an invalid change (the deletion of a missing
+        credential, two changes of one user), and ValueError for an empty name or password, an
+        unknown mechanism, and iterations below 4096 or above 16384.
         """
         by_user: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
         kinds = (UserScramCredentialUpsertion, UserScramCredentialDeletion)

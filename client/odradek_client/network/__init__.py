@@ -1,2 +1,1 @@
-"""The connections of a client to its cluster, the metadata it learns there, and the coordinators it
-finds."""
+"""The connections of a client to its cluster, the cluster's metadata, and the coordinators."""

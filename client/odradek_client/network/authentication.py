@@ -1,4 +1,4 @@
-"""The exchange that makes a connection somebody's: SaslHandshake, then SaslAuthenticate (KIP-43,
+"""The authentication of a connection by SASL: SaslHandshake, then SaslAuthenticate (KIP-43,
 KIP-152)."""
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from odradek_protocol.schemas.sasl_handshake import (
     SaslHandshakeRequest,
 )
 
-#: No mechanism has more messages.
+#: The most messages of any mechanism.
 _STEPS_MAX = 8
-#: Of the session's lifetime, when it is renewed: between these (KIP-368).
+#: The part of the session's lifetime after which it is renewed, and the part within which that
+#: happens (KIP-368).
 _RENEWED_AFTER, _RENEWED_WITHIN = 0.85, 0.10
 _SAID_MAX = 500
 
@@ -43,24 +44,23 @@ class Exchange(Protocol):
 
     @property
     def advice(self) -> str:
-        """The settings to check when the broker refuses, for errors."""
+        """The settings to check after a refusal, for errors."""
         ...
 
     def first(self) -> bytes:
-        """The token to begin with."""
+        """The first token."""
         ...
 
     def answer(self, token: bytes) -> bytes | None:
-        """The next token; None if the broker has said all that it has to. AuthenticationFailed if
-        the broker fails to show that it is the right one, SaslMessageError for a token that makes
-        no sense."""
+        """The next token; None at the end of the exchange. AuthenticationFailed if the broker does
+        not authenticate itself, SaslMessageError for an invalid token."""
         ...
 
 
 async def authenticate(ask: Ask, versions: Versions, exchange: Exchange, *, tls: bool) -> int:
-    """Authenticate; the session's lifetime in ms, 0 for ever (C-71).
+    """Authenticate; returns the session's lifetime in ms, 0: unlimited (C-71).
 
-    AuthenticationFailed with what the broker says, also for brokers before Kafka 1.0.
+    AuthenticationFailed with the broker's message, also for brokers before Kafka 1.0.
     """
     await _handshake(ask, versions, exchange.mechanism, tls=tls)
     version = min(
@@ -83,8 +83,8 @@ async def authenticate(ask: Ask, versions: Versions, exchange: Exchange, *, tls:
 
 
 def reauthentication_ms(lifetime_ms: int, random: float) -> float:
-    """When to renew a session: after 85 to 95 % of its time, so that not all clients come at once
-    (KIP-368).
+    """The time after which a session is renewed: 85 to 95 % of its lifetime, so that not all
+    clients renew it at once (KIP-368).
 
     `random`: from 0 to 1.
     """

@@ -1,16 +1,16 @@
 """A connection to a broker: handshake, the window of unanswered requests, timeouts.
 
-A broken connection is replaced, never revived. Requests wait in one queue, in order, while the
-connection is being made, while the window is full, while the broker throttles (N-11) or the kernel
-takes no more; so the order of `submit` is the order on the wire.
+A broken connection is replaced, never reopened. Requests wait in one queue, in order, while the
+connection is being opened, while the window is full, while the broker throttles (N-11) or the send
+buffer is full; so requests are sent in the order of `submit`.
 
 Answers come in the order of the requests (N-03). A request that is not answered in time closes the
-connection: nothing behind it can be answered either (N-16). Long before that the connection is
-late, which its owner hears, again and again, so that other brokers can be asked for metadata.
+connection: nothing behind it can be answered either (N-16). Long before that the connection counts
+as late, and its owner is called repeatedly, so that it can request metadata from other brokers.
 
-With SASL the connection is ready once the broker has accepted the client. Before such a session
-ends it is begun anew on the same connection (C-73): no new request is written meanwhile, and the
-unanswered ones are answered.
+With SASL the connection is ready once the broker has accepted the client. Before the session of
+such a connection ends, the client authenticates again on the same connection (C-73): no new request
+is written meanwhile, and the unanswered ones are answered.
 """
 
 from __future__ import annotations
@@ -62,23 +62,25 @@ from odradek_protocol.primitives import DecodeError, WireError
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek_protocol.tls.problems import at_client, is_certain
 
-#: Requests that may wait for the window; above it `submit` refuses.
+#: The most requests that wait for the window; with more, `submit` refuses.
 QUEUE_MAX = 10_000
-#: From when on an answer is late, and how often that is told. An answer may well take longer.
+#: The time after which an answer is late, and the interval at which the owner is called. Later
+#: answers are not errors.
 LATE_S = 2.0
 LATE_AGAIN_S = 0.5
-#: Requests whose answers wait for other members of the group.
+#: The requests whose answers wait for other members of the group.
 _WAIT_FOR_OTHERS = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _CORRELATION_RANGE = 2**31
 
 Channel = Literal["main", "coordinator", "fetch", "metadata"]
 
-#: Gives, within so many ms, the client's side of one authentication. AuthenticationFailed if there
-#: is none.
+#: Returns, within this number of ms, the client's side of one authentication. Raises
+#: AuthenticationFailed if it has no credentials.
 Login = Callable[[float], Awaitable[Exchange]]
 
 
-#: What trying again does not help: who waits for the connection is told so.
+#: The errors for which another try does not help: they are raised to the callers that wait for the
+#: connection.
 _FINAL = (TlsFailed, AuthenticationFailed)
 
 
@@ -91,7 +93,7 @@ class ConnectionState(Enum):
 
 
 class _InFlightRequest:
-    """A request on its way: queued, then unanswered."""
+    """A request that is queued or unanswered."""
 
     __slots__ = (
         "answered",
@@ -139,16 +141,16 @@ class ConnectionSettings:
 
 
 class ConnectionOwner(Protocol):
-    """The client, as its connections see it."""
+    """The owner of connections, the client."""
 
     random: random.Random
     throttle_times: ThrottleTimes
-    #: True once a broker has answered a request: its listener then speaks what the client speaks.
-    #: Before that, a connection that ends without a word is looked into.
+    #: True once a broker has answered a request: then the listener has the client's protocol.
+    #: Before that, the cause is probed when a connection ends without an answer.
     reached: bool
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> object:
-        """Run a coroutine in a task that is awaited in the end."""
+        """Run a coroutine in a task that is awaited on closing."""
 
     def connection_closed(self, connection: BrokerConnection, reason: str) -> None:
         """Called once, when the connection has ended."""
@@ -178,18 +180,18 @@ class BrokerConnection:
         self.port = port
         self.state = ConnectionState.OPENING
         self.versions: Versions = {}
-        #: Features of the cluster and the level that is in force, as of an epoch; -1: not told.
+        #: The finalized level of each feature of the cluster, and its epoch; -1: unknown.
         self.features: dict[str, int] = {}
         self.features_epoch = -1
         self.last_used = loop.time()
-        #: Find out why, when the broker ends the connection without a word: it speaks TLS, or does
-        #: not, or wants SASL.
+        #: True to find out the cause when the broker ends the connection without an answer: it uses
+        #: TLS, or does not, or requires SASL.
         self._curious = not owner.reached
-        #: The refusal that ended the connection, if one did.
+        #: The failed authentication that ended the connection, if so.
         self.refusal: AuthenticationFailed | None = None
         self._authenticating = False
         self._session_timer: asyncio.TimerHandle | None = None
-        #: Why the connection ended before it was ready, while that is looked into.
+        #: The reason why the connection ended before it was ready, while the cause is being probed.
         self._ended: ConnectionLost | None = None
         self._late = False
         self._transport: Transport | None = None
@@ -202,9 +204,9 @@ class BrokerConnection:
         self._timer_at = 0.0
         self._throttle_timer: asyncio.TimerHandle | None = None
         self.ready: asyncio.Future[None] = loop.create_future()
-        # Nobody need wait for it: a failure is told through `connection_closed` too.
+        # A task without a waiter: a failure also calls `connection_closed`.
         self.ready.add_done_callback(_retrieve_exception)
-        self._set_timer(loop.time() + LATE_S)  # making the connection may be late as well
+        self._set_timer(loop.time() + LATE_S)  # opening the connection may be late as well
 
     def __repr__(self) -> str:
         return f"<BrokerConnection {self.host}:{self.port} {self.state.name.lower()}>"
@@ -212,8 +214,8 @@ class BrokerConnection:
     # --- life -------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect and shake hands. Raises nothing but CancelledError, also when `close` cancels it:
-        see `ready` and `connection_closed`."""
+        """Connect and shake hands. Raises only CancelledError, also when `close` cancels it; see
+        `ready` and `connection_closed` for failures."""
         if self.ready.done():
             return  # closed before it began
         self._attempt = asyncio.current_task()
@@ -254,7 +256,7 @@ class BrokerConnection:
                 self._pump()
 
     async def _not_made(self, error: OSError) -> None:
-        """There is no connection, or no TLS on it."""
+        """The error of a connection that was not opened, or on which TLS failed."""
         if self._settings.tls is None or not isinstance(error, ssl.SSLError | ConnectionResetError):
             self._fail(reason(error))
             return
@@ -265,7 +267,7 @@ class BrokerConnection:
         self._fail(text, TlsFailed if certain else ConnectionLost)
 
     async def _explained(self, ended: ConnectionLost) -> ConnectionLost:
-        """Of a plaintext connection that ended before the broker had said anything."""
+        """The error of a plaintext connection that ended before any answer of the broker."""
         if await speaks_tls(self.host, self.port):
             return TlsFailed(mismatches.speaks_tls(sasl=self._settings.login is not None))
         return ended
@@ -277,7 +279,7 @@ class BrokerConnection:
         self._close(text, kind(text, code=code) if kind in _FINAL else None)
 
     def close(self, reason: str = "the client was closed") -> None:
-        """Close; everything unanswered fails with ConnectionLost, in order."""
+        """Close; all unanswered requests fail with ConnectionLost, in order."""
         self._close(reason)
 
     def _close(self, reason: str, failure: OdradekError | None = None) -> None:
@@ -287,7 +289,7 @@ class BrokerConnection:
         if self._transport is not None:
             self._transport.close()
         elif self._attempt is not None and self._attempt is not asyncio.current_task(self._loop):
-            self._attempt.cancel()  # it would open a socket that nobody wants any more
+            self._attempt.cancel()  # it would open a socket that is not needed any more
         for timer in (self._timer, self._throttle_timer, self._session_timer):
             if timer is not None:
                 timer.cancel()
@@ -318,7 +320,7 @@ class BrokerConnection:
         return answer
 
     async def _ask(self, request: Message, version: int) -> Any:
-        """Ahead of all that waits. ConnectionLost, BadAnswer."""
+        """Send a request before all waiting ones. Raises ConnectionLost, BadAnswer."""
         if self.state is ConnectionState.CLOSED:
             raise ConnectionLost(f"{self.host}:{self.port} was closed")
         answered: asyncio.Future[Any] = self._loop.create_future()
@@ -329,7 +331,7 @@ class BrokerConnection:
     # --- authentication ---------------------------------------------------------------------------
 
     async def _authenticate(self, exchange: Exchange) -> None:
-        """AuthenticationFailed, ConnectionLost, BadAnswer."""
+        """Authenticate. Raises AuthenticationFailed, ConnectionLost, BadAnswer."""
         self._authenticating = True
         lifetime_ms = await authenticate(
             self._ask, self.versions, exchange, tls=self._settings.tls is not None
@@ -342,8 +344,7 @@ class BrokerConnection:
             )
 
     async def _reauthenticate(self) -> None:
-        """Begin the session anew (C-73), or end the connection. Never raises but for
-        cancellation."""
+        """Authenticate again (C-73), or end the connection. Raises only on cancellation."""
         where = f"the session at {self.host}:{self.port}"
         timeout_ms = self._settings.setup_timeout_ms
         try:
@@ -356,8 +357,8 @@ class BrokerConnection:
             self._close(f"{where} was not renewed within {timeout_ms} ms")
         except OdradekError as error:
             if error.code is ErrorCode.ILLEGAL_SASL_STATE:
-                # Not now, say brokers of a session that is younger than a second: another
-                # connection will do.
+                # Brokers refuse a re-authentication within a second of the last one: the connection
+                # is replaced then.
                 self._close(f"{where} could not be renewed: the broker does not do that now")
                 return
             text = f"{where} could not be renewed: {error}"
@@ -370,17 +371,17 @@ class BrokerConnection:
 
     @property
     def in_flight(self) -> int:
-        """Requests that are not answered yet, queued ones included."""
+        """The number of requests that are not answered yet, including queued ones."""
         return len(self._unanswered) + len(self._queued)
 
     @property
     def is_late(self) -> bool:
-        """True if an answer, or the connection itself, is late by LATE_S and nothing came since."""
+        """True if an answer, or the connection itself, is late by LATE_S without any data since."""
         return self._late
 
     @property
     def is_ready(self) -> bool:
-        """True if a request submitted now is written at once."""
+        """True if a request that is submitted now is written at once."""
         return (
             self.state is ConnectionState.READY
             and not self._queued
@@ -394,7 +395,7 @@ class BrokerConnection:
     def version_for(self, key: ApiKey, max_version: int | None = None) -> int:
         """The highest version of an API that both sides have, at most `max_version`.
 
-        UnsupportedByBroker if there is none. Only known once the connection is ready.
+        UnsupportedByBroker if there is none. Known only when the connection is ready.
         """
         api = APIS[key]
         served = self.versions.get(key)
@@ -422,11 +423,11 @@ class BrokerConnection:
         version: int | None = None,
         max_version: int | None = None,
     ) -> asyncio.Future[Any]:
-        """Send a request; the future gives the response.
+        """Send a request; the future has the response.
 
-        Before the connection is ready the version is chosen when it becomes so. The future fails
-        with ConnectionLost, RequestTimedOut, UnsupportedByBroker, BadAnswer, or EncodeError for a
-        request that its version cannot carry.
+        If the connection is not ready, the version is chosen when it is. The future fails with
+        ConnectionLost, RequestTimedOut, UnsupportedByBroker, BadAnswer, or EncodeError for a
+        request that cannot be encoded in its version.
         """
         now = self._loop.time()
         self.last_used = now
@@ -454,7 +455,7 @@ class BrokerConnection:
         return answered
 
     def _pump(self) -> None:
-        """Write what may be written now."""
+        """Write the requests that may be written."""
         queued = self._queued
         while queued and self.state is ConnectionState.READY:
             if self._transport is None or not self._transport.writable or self._authenticating:
@@ -477,11 +478,11 @@ class BrokerConnection:
         correlation_id = (self._correlation_id + 1) % _CORRELATION_RANGE
         request = pending.request
         buffers = encode_request(request, version, correlation_id, self._settings.client_id)
-        pending.request = None  # the records in it need not outlive the sending
+        pending.request = None  # its records need not stay in memory after sending
         pending.version = version
         self._correlation_id = pending.correlation_id = correlation_id
         if pending.api.key is ApiKey.PRODUCE and getattr(request, "acks", -1) == 0:
-            pending.answered.set_result(None)  # no response will come (C-26, N-09)
+            pending.answered.set_result(None)  # there will be no response (C-26, N-09)
         else:
             self._unanswered.append(pending)
         self._transport.write(buffers)
@@ -500,10 +501,10 @@ class BrokerConnection:
         self._throttle_timer = None
         self._pump()
 
-    # --- the transport tells ----------------------------------------------------------------------
+    # --- called by the transport ---
 
     def frame_received(self, frame: memoryview) -> None:
-        """Hand an answer to the request that it belongs to."""
+        """Pass an answer to its request."""
         try:
             self._answer(frame)
         except (DecodeError, BadAnswer) as error:
@@ -528,7 +529,7 @@ class BrokerConnection:
             self._late = False
             self._owner.connection_late(
                 self
-            )  # what kept it waiting is over, perhaps by an election
+            )  # the reason of its wait has ended, perhaps by an election
         throttle_ms = getattr(response, "throttle_time_ms", 0)
         now = self._loop.time()
         self._owner.throttle_times.record(throttle_ms, now * 1000)
@@ -541,11 +542,11 @@ class BrokerConnection:
             pending.answered.set_result(response)
 
     def connection_lost(self, reason: str, *, certain: bool = False) -> None:
-        """The connection is gone."""
+        """End the connection, which the transport has lost."""
         silent = self._transport is not None and not self._transport.heard
         opening = self.state is ConnectionState.OPENING
         if opening and silent and self._curious and self._settings.tls is None and self._unanswered:
-            # `open` goes on, and looks into it.
+            # `open` continues, and probes the cause.
             self._ended = ConnectionLost(reason)
             self._unanswered.popleft().answered.set_exception(self._ended)
         elif opening and certain:
@@ -553,14 +554,15 @@ class BrokerConnection:
                 reason = mismatches.speaks_tls(sasl=self._settings.login is not None)
             self._fail(reason, TlsFailed)
         elif self._curious and self._settings.login is None and self._unanswered and not opening:
-            # It has told its versions, which needs no authentication, and answered nothing else.
+            # The broker has sent its versions, for which no authentication is needed, and no other
+            # answer.
             self._owner.spawn(self._look_into(reason))
         else:
             while_what = " while authenticating" if self._authenticating else ""
             self._close(f"the connection to {self.host}:{self.port} was lost{while_what}: {reason}")
 
     async def _look_into(self, reason: str) -> None:
-        """The end of a connection on which no request was answered: whether the broker wants
+        """Probe the cause of the end of a connection without an answer: the broker may require
         SASL."""
         where = f"{self.host}:{self.port}"
         mechanisms = await mechanisms_wanted(self.host, self.port, self._settings.tls)
@@ -571,7 +573,7 @@ class BrokerConnection:
         self._close(text, AuthenticationFailed(text))
 
     def writable_again(self) -> None:
-        """The kernel takes more."""
+        """Write more, because the send buffer has room."""
         self._pump()
 
     # --- timeouts ---------------------------------------------------------------------------------
@@ -611,7 +613,7 @@ class BrokerConnection:
         for pending in overdue:
             pending.late_at = now + LATE_AGAIN_S
         opening = self.state is ConnectionState.OPENING
-        # While the broker throttles it is we who wait.
+        # While the broker throttles, the client itself waits.
         if opening or (overdue and now >= self._throttled_until):
             self._late = True
             self._owner.connection_late(self)
@@ -623,6 +625,7 @@ class BrokerConnection:
 
 
 def _retrieve_exception(future: asyncio.Future[None]) -> None:
-    """Or asyncio would complain about a failure that nobody has waited for."""
+    """Retrieve the exception, so that asyncio does not complain about a failure without a
+    waiter."""
     if not future.cancelled():
         future.exception()

@@ -1,10 +1,12 @@
-"""The client's way to a cluster: requests over connections that are made when needed.
+"""The network client: requests to the brokers of a cluster, over connections that are opened when
+needed.
 
 Producer, consumer and admin share this. `Connections` finds the brokers from `bootstrap_servers`
 and keeps one connection per broker and channel, `MetadataUpdater` keeps the cluster's metadata
-fresh, `Coordinators` remembers who coordinates what.
+fresh, `Coordinators` caches the coordinators.
 
-Codes inside responses are the caller's business; only `find_coordinator` reads one."""
+The callers read the error codes in responses; only `find_coordinator` reads one itself.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Coordinators:
-    """Node ids by key type and key."""
+    """A cache of coordinators: node ids by key type and key."""
 
     def __init__(self, network: RequestSender, connections: Connections) -> None:
         self._network = network
@@ -53,8 +55,8 @@ class Coordinators:
     async def find(self, key: str, key_type: int = GROUP_COORDINATOR) -> int:
         """The node id of the coordinator of a group (type 0) or a transactional id (type 1).
 
-        Remembered until `forget`. Raises error_for the broker's code: CoordinatorUnavailable
-        and other Retriable errors are worth another try after a backoff.
+        Cached until `forget`. Raises error_for the broker's code; CoordinatorUnavailable and other
+        Retriable errors may pass after a backoff.
         """
         known = self._nodes.get((key_type, key))
         if known is not None and self._connections.address(known) is not None:
@@ -84,16 +86,17 @@ class Coordinators:
         return found.node_id
 
     def forget(self, key: str, key_type: int = GROUP_COORDINATOR) -> None:
-        """Ask again next time: the one known is not it any more."""
+        """Look the coordinator up at the next request, because it has changed."""
         self._nodes.pop((key_type, key), None)
 
     def forget_all(self) -> None:
-        """The brokers known so far are gone."""
+        """Forget all coordinators, because the known brokers are gone."""
         self._nodes.clear()
 
 
 class NetworkClient:
-    """Connections, metadata and coordinators of one client. `start` first, `close` at the end.
+    """The connections, metadata and coordinators of one client. Call `start` first, `close` at the
+    end.
 
     `random` makes jitter and the choice between equal brokers reproducible.
     """
@@ -122,7 +125,7 @@ class NetworkClient:
         self._metadata = MetadataUpdater(
             config, self, self._connections, self._random, self._coordinators.forget_all
         )
-        # Looked up once: they are asked for every request.
+        # Looked up once, because they are used for every request.
         self._nodes = self._connections.nodes
         self._ready = self._connections.ready
         self._connected = self._connections.connected
@@ -130,7 +133,7 @@ class NetworkClient:
     # --- life -------------------------------------------------------------------------------------
 
     async def start(self, timeout_ms: float | None = None) -> None:
-        """Reach the cluster and learn its brokers.
+        """Connect to the cluster and get its metadata.
 
         MetadataTimeout, with the last failure as its cause, if that takes longer than `timeout_ms`
         (the setting `start_timeout_ms` if None).
@@ -159,7 +162,7 @@ class NetworkClient:
             raise
 
     async def close(self) -> None:
-        """Close every connection; what is unanswered fails. May be called again."""
+        """Close every connection; unanswered requests fail. May be called again."""
         self._closed = True
         self._metadata.close()
         self._connections.close()
@@ -168,7 +171,7 @@ class NetworkClient:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that `start` ran on. Closed before that and after `close`."""
+        """The loop of `start`. Raises Closed before that and after `close`."""
         if self._loop is None:
             raise NotStarted('this client was not started; use "async with" or call start()')
         if self._closed:
@@ -176,7 +179,7 @@ class NetworkClient:
         return self._loop
 
     def now_ms(self) -> float:
-        """The loop's clock, in milliseconds: never goes back."""
+        """The time of the loop's monotonic clock, in milliseconds."""
         return self.loop.time() * 1000
 
     def throttle_metrics(self, prefix: str) -> dict[str, float]:
@@ -185,11 +188,11 @@ class NetworkClient:
         return self._connections.throttle_times.metrics(prefix, now_ms)
 
     async def pause(self, seconds: float) -> None:
-        """Wait before something is tried again."""
+        """Wait before another try."""
         await asyncio.sleep(seconds)
 
     def new_uuid(self) -> str:
-        """A random UUID as Kafka writes them: 22 characters, the first of which is no dash."""
+        """A random UUID in Kafka's form: 22 characters, the first of which is no dash."""
         while True:
             text = base64.urlsafe_b64encode(self._random.randbytes(16)).decode().rstrip("=")
             if not text.startswith("-"):
@@ -206,10 +209,10 @@ class NetworkClient:
         channel: Channel = "main",
         max_version: int | None = None,
     ) -> Any:
-        """The response of a broker, connecting first if need be.
+        """The response of a broker, to which the client connects if needed.
 
-        The version is the highest that both sides have, at most `max_version`. `timeout_ms` counts
-        from now on and includes connecting; `request_timeout_ms` if None. Raises ConnectionLost,
+        The version is the highest that both sides have, at most `max_version`. `timeout_ms`
+        includes the time to connect; `request_timeout_ms` if None. Raises ConnectionLost,
         RequestTimedOut (and closes the connection), UnsupportedByBroker, BadAnswer.
         """
         limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
@@ -229,7 +232,7 @@ class NetworkClient:
         channel: Channel = "main",
         version: int | None = None,
     ) -> asyncio.Future[Any]:
-        """`send` without a coroutine, for a node that `is_ready`; requests keep their order."""
+        """Send without a coroutine, to a node that `is_ready`; requests keep their order."""
         node = self._nodes.get((node_id, channel))
         if node is None or node.connection is None:
             failed: asyncio.Future[Any] = self.loop.create_future()
@@ -239,7 +242,7 @@ class NetworkClient:
         return node.connection.submit(request, limit_ms, version=version)
 
     def is_ready(self, node_id: int, channel: Channel = "main") -> bool:
-        """True if a request submitted now is written at once."""
+        """True if a request that is submitted now is written at once."""
         connection = self._ready(node_id, channel)
         return connection is not None and connection.is_ready
 
@@ -251,7 +254,7 @@ class NetworkClient:
         channel: Channel = "main",
         max_version: int | None = None,
     ) -> int:
-        """The version that `send` would choose; connects if need be."""
+        """The version that `send` would choose; connects if needed."""
         connection = self._ready(node_id, channel)
         if connection is None:
             connection = await self._connected(node_id, channel, self.config.request_timeout_ms)
@@ -265,14 +268,14 @@ class NetworkClient:
         channel: Channel = "main",
         max_version: int | None = None,
     ) -> int:
-        """`version_for` of a node that `is_ready`; ConnectionLost of one that is not."""
+        """The version for a node that `is_ready`; ConnectionLost for a node that is not."""
         connection = self._ready(node_id, channel)
         if connection is None:
             raise ConnectionLost(f"there is no connection to node {node_id}")
         return connection.version_for(key, max_version)
 
     def in_flight(self, node_id: int, channel: Channel = "main") -> int:
-        """Requests to a node that are not answered yet."""
+        """The number of unanswered requests to a node."""
         connection = self._ready(node_id, channel)
         return 0 if connection is None else connection.in_flight
 
@@ -281,47 +284,50 @@ class NetworkClient:
     def connect_soon(
         self, node_id: int, on_ready: Callable[[], None], channel: Channel = "main"
     ) -> float | None:
-        """Begin connecting; `on_ready` is called when a request can be sent, or that failed.
+        """Begin to connect; `on_ready` is called when a request can be sent, or connecting has
+        failed.
 
-        The seconds to wait before trying again, if the backoff forbids it now: nothing is begun and
-        nothing is called then.
+        Returns the seconds to wait if the backoff does not allow a connection yet: then nothing is
+        begun, and `on_ready` is not called.
         """
         return self._connections.connect_soon(node_id, on_ready, channel)
 
     def feature_level(self, name: str) -> int:
-        """The finalized level of a feature such as "transaction.version", 0 if there is none.
+        """The finalized level of a feature such as "transaction.version", 0 without one.
 
-        It is as new as the newest connection; what brokers merely support does not count (C-70).
+        The level is that of the newest connection; levels that brokers only support do not count
+        (C-70).
         """
         return self._connections.features.get(name, 0)
 
     def why_unreachable(self, node_id: int, channel: Channel = "main") -> str | None:
-        """The error that broke the connection to a node, or kept it from being made; None if there
-        is one, or none was needed yet."""
+        """The error that broke the connection to a node, or prevented it; None if there is a
+        connection, or none was needed yet."""
         return self._connections.why_unreachable(node_id, channel)
 
     def close_connection(self, node_id: int, reason: str, channel: Channel = "main") -> None:
-        """Drop a connection; what is unanswered there fails with ConnectionLost."""
+        """Drop a connection; its unanswered requests fail with ConnectionLost."""
         self._connections.close_connection(node_id, reason, channel)
 
     async def least_loaded_node(self, timeout_ms: float | None = None) -> int:
-        """A connected broker: the one with the fewest unanswered requests, or the first reached.
+        """A connected broker: the one with the fewest unanswered requests, or the first one that is
+        reached.
 
-        ConnectionLost, with the reason of each, if none answers.
+        ConnectionLost, with the reason for each broker, if none answers.
         """
         return await self._connections.least_loaded_node(timeout_ms)
 
     async def reach_a_broker(self, timeout_ms: float) -> None:
-        """See that clients come through to a broker under the address that it tells them.
+        """Check that a broker is reachable at the address that it advertises.
 
-        ConnectionLost, with the reason of each, if no broker can be reached.
+        ConnectionLost, with the reason for each, if no broker is reachable.
         """
         await self._connections.reach_a_broker(timeout_ms)
 
     # --- metadata ---------------------------------------------------------------------------------
 
     def add_listener(self, listener: Listener) -> None:
-        """Call `listener(cluster)` whenever metadata changed."""
+        """Call `listener(cluster)` whenever the metadata changes."""
         self._metadata.add_listener(listener)
 
     def remove_listener(self, listener: Listener) -> None:
@@ -329,11 +335,12 @@ class NetworkClient:
         self._metadata.remove_listener(listener)
 
     def request_metadata_update(self) -> None:
-        """Something does not fit the metadata: ask again soon. Does not wait."""
+        """Request new metadata soon, because something contradicts it. Does not wait."""
         self._metadata.request_update()
 
     async def refresh_metadata(self, timeout_ms: float | None = None) -> None:
-        """Ask now and wait for an answer to a request that was sent after this call.
+        """Request metadata at once and wait for the answer to a request that was sent after this
+        call.
 
         Raises MetadataTimeout if there is none in time.
         """
@@ -342,9 +349,10 @@ class NetworkClient:
     async def wait_for_metadata(
         self, topics: Iterable[str], timeout_ms: float, *, until_ms: float | None = None
     ) -> None:
-        """Until partitions of all these topics are known; they are kept fresh from then on.
+        """Wait until the partitions of all these topics are known; their metadata is then kept
+        fresh.
 
-        Raises what the broker says of a topic if asking again is of no use (InvalidTopic,
+        Raises the broker's error of a topic if another request does not help (InvalidTopic,
         TopicAuthorizationFailed), else MetadataTimeout after `timeout_ms`.
         """
         await self._metadata.wait_for(topics, timeout_ms, until_ms=until_ms)
@@ -354,11 +362,11 @@ class NetworkClient:
     async def find_coordinator(self, key: str, key_type: int = GROUP_COORDINATOR) -> int:
         """The node id of the coordinator of a group (type 0) or a transactional id (type 1).
 
-        Remembered until `forget_coordinator`. Raises error_for the broker's code:
-        CoordinatorUnavailable and other Retriable errors are worth another try after a backoff.
+        Cached until `forget_coordinator`. Raises error_for the broker's code;
+        CoordinatorUnavailable and other Retriable errors may pass after a backoff.
         """
         return await self._coordinators.find(key, key_type)
 
     def forget_coordinator(self, key: str, key_type: int = GROUP_COORDINATOR) -> None:
-        """Ask again next time: the one known is not it any more."""
+        """Look the coordinator up at the next request, because it has changed."""
         self._coordinators.forget(key, key_type)

@@ -1,7 +1,7 @@
-"""The client's view of the cluster: brokers, leaders, epochs, topic ids, and how old that is.
+"""The client's view of the cluster: brokers, leaders, epochs, topic ids, and their age.
 
-Nothing here assumes that one broker leads everything (D8): every question is "who leads this
-partition?", and the answer may be nobody.
+The code does not assume that one broker leads all partitions (D8), nor that a partition has a
+leader.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from odradek_protocol.schemas.metadata import (
     MetadataResponseTopic,
 )
 
-#: Answers for a topic that will not change by asking again.
+#: The errors of a topic for which another request does not help.
 TOPIC_REFUSALS = frozenset(
     {
         ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -32,7 +32,7 @@ TOPIC_REFUSALS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where a broker listens."""
+    """The address of a broker."""
 
     node_id: int
     host: str
@@ -54,8 +54,7 @@ class PartitionInfo:
 
 @dataclass(slots=True)
 class TopicInfo:
-    """A topic in the metadata; `partitions` by index. `topic_id` is zero where the broker gives
-    none."""
+    """A topic in the metadata; `partitions` by index. `topic_id` is zero if the broker has none."""
 
     name: str
     topic_id: bytes
@@ -64,10 +63,10 @@ class TopicInfo:
 
 
 class ClusterView:
-    """The newest metadata, and which topics it is wanted for.
+    """The newest metadata, and the topics whose metadata is requested.
 
-    `version` grows with every change, so that what was derived from the view can be remembered
-    beside it. `needs_update` says that something was seen that this view does not explain.
+    `version` grows with every change, so that data derived from the view can be cached.
+    `needs_update`: something was seen that contradicts the view.
     """
 
     def __init__(self, max_age_ms: int) -> None:
@@ -84,17 +83,17 @@ class ClusterView:
         self.needs_update = True
         self._wanted: dict[str, float | None] = {}
 
-    # --- what is wanted ---------------------------------------------------------------------------
+    # --- the requested topics ---
 
     @property
     def wanted_topics(self) -> Collection[str]:
-        """Topics that metadata is asked for."""
+        """The topics whose metadata is requested."""
         return self._wanted.keys()
 
     def want(self, topics: Iterable[str], *, until_ms: float | None = None) -> bool:
-        """Ask for these topics from now on; whether one of them is not known yet.
+        """Request these topics from here on; True if one of them is not known yet.
 
-        `until_ms`: when it may be forgotten again (`forget_expired`); None: never.
+        `until_ms`: the time after which `forget_expired` drops them; None: never.
         """
         news = False
         for topic in topics:
@@ -109,32 +108,32 @@ class ClusterView:
         return news
 
     def unwant(self, topics: Iterable[str]) -> None:
-        """Do not ask for these topics any more; what is known of them goes with the next answer."""
+        """Request these topics no longer; their metadata is dropped with the next answer."""
         for topic in topics:
             self._wanted.pop(topic, None)
 
     def set_wanted(self, topics: Iterable[str]) -> bool:
-        """Exactly these topics from now on; whether one of them is not known yet."""
+        """Request exactly these topics from here on; True if one of them is not known yet."""
         topics = list(topics)
         self.unwant(set(self._wanted) - set(topics))
         return self.want(topics)
 
     def forget_expired(self, now_ms: float) -> None:
-        """Drop the topics whose time is over."""
+        """Drop the topics whose time has passed."""
         self.unwant(
             [t for t, until in self._wanted.items() if until is not None and until <= now_ms]
         )
 
     def set_all_topics(self, wanted: bool) -> None:
-        """Ask for every topic there is: what a pattern needs."""
+        """Request all topics, for a subscription by pattern."""
         if wanted and not self.all_topics:
             self.needs_update = True
         self.all_topics = wanted
 
-    # --- what is known ----------------------------------------------------------------------------
+    # --- the metadata ---
 
     def partitions_of(self, topic: str) -> list[int] | None:
-        """The partitions in order, or None if the topic is not known."""
+        """The partitions in order; None if the topic is not known."""
         info = self.topics.get(topic)
         return None if info is None else sorted(info.partitions)
 
@@ -144,22 +143,22 @@ class ClusterView:
         return None if info is None else info.partitions.get(partition)
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """The node that leads, None if that is not known or nobody does."""
+        """The leader of a partition; None if it is not known or there is none."""
         info = self.partition(topic, partition)
         return None if info is None else info.leader
 
     def leader_epoch_of(self, topic: str, partition: int) -> int:
-        """The leader's epoch, -1 if it is not known."""
+        """The epoch of the leader; -1 if it is not known."""
         info = self.partition(topic, partition)
         return NO_LEADER_EPOCH if info is None else info.leader_epoch
 
     def topic_id(self, topic: str) -> bytes:
-        """The topic's id; 16 zero bytes where the broker gives none."""
+        """The topic's id; 16 zero bytes if the broker has none."""
         info = self.topics.get(topic)
         return ZERO_UUID if info is None else info.topic_id
 
     def is_stale(self, now_ms: float) -> bool:
-        """True if it is time to ask for metadata again."""
+        """True if it is time to request metadata again."""
         return (
             self.needs_update
             or self.updated_ms is None
@@ -167,15 +166,15 @@ class ClusterView:
         )
 
     def stale_at_ms(self, now_ms: float) -> float:
-        """When it will be time to ask again."""
+        """The time of the next request for metadata."""
         if self.needs_update or self.updated_ms is None:
             return now_ms
         return self.updated_ms + self._max_age_ms
 
-    # --- asking and learning ----------------------------------------------------------------------
+    # --- requests and answers ---
 
     def request(self, version: int, *, allow_auto_create: bool) -> MetadataRequest:
-        """The request for what is wanted, for a broker that serves `version`."""
+        """The request for the topics, to a broker that serves `version`."""
         topics: list[MetadataRequestTopic] | None
         if self.all_topics:
             topics = [] if version == 0 else None
@@ -186,11 +185,11 @@ class ClusterView:
         return MetadataRequest(topics=topics, allow_auto_topic_creation=allow_auto_create)
 
     def update(self, response: MetadataResponse, now_ms: float) -> bool:
-        """Learn an answer; whether anything but its age changed.
+        """Take over an answer; True if anything but its age changed.
 
-        Brokers, topics and errors are replaced as a whole. Only a partition whose answer carries an
-        older leader epoch than the one known keeps what is known: a broker that lags behind must
-        not send us back to a leader that was deposed (KIP-320).
+        Brokers, topics and errors are replaced as a whole. Only a partition with an older leader
+        epoch in the answer keeps its known state: a broker that lags behind must not direct the
+        client to an old leader (KIP-320).
         """
         brokers = {
             broker.node_id: BrokerAddress(broker.node_id, broker.host, broker.port, broker.rack)
@@ -222,7 +221,7 @@ class ClusterView:
     def update_leader(
         self, topic: str, partition: int, leader: int, epoch: int, node: BrokerAddress | None = None
     ) -> bool:
-        """Learn a new leader from an answer that names it (KIP-951); whether it was news."""
+        """Take over a new leader from an answer that names it (KIP-951); True if it was new."""
         if node is not None and node.node_id not in self.brokers:
             self.brokers[node.node_id] = node
         info = self.partition(topic, partition)
@@ -233,14 +232,14 @@ class ClusterView:
         return True
 
     def add_broker(self, broker: BrokerAddress) -> None:
-        """Learn an address from elsewhere, such as FindCoordinator."""
+        """Take over an address from another answer, such as FindCoordinator's."""
         if self.brokers.get(broker.node_id) != broker:
             self.brokers[broker.node_id] = broker
             self.version += 1
 
     def _topic(self, answer: MetadataResponseTopic, known: TopicInfo | None) -> TopicInfo:
         if known is not None and known.topic_id != answer.topic_id:
-            known = None  # deleted and made again: epochs start over
+            known = None  # deleted and created again: epochs begin again
         partitions = {}
         for part in sorted(answer.partitions, key=lambda part: part.partition_index):
             index = part.partition_index
@@ -259,8 +258,8 @@ class ClusterView:
         return TopicInfo(answer.name or "", answer.topic_id, answer.is_internal, partitions)
 
     def _incomplete(self, topics: Mapping[str, TopicInfo], errors: Mapping[str, ErrorCode]) -> bool:
-        """True if a wanted topic is missing, unless the broker refused it, so that asking again
-        soon may help."""
+        """True if a requested topic is missing, unless the broker refused it, so that another
+        request soon may help."""
         for name in self._wanted:
             if name not in topics and errors.get(name) not in TOPIC_REFUSALS:
                 return True

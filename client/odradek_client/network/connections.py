@@ -1,6 +1,6 @@
-"""The connections to the brokers of a cluster: made when needed, made again with a backoff.
+"""The connections to the brokers of a cluster: opened when needed, and opened again with a backoff.
 
-There is one for each broker and channel: a parked request must not hold up the others (N-04).
+There is one for each broker and channel: a parked request must not delay the others (N-04).
 """
 
 from __future__ import annotations
@@ -38,32 +38,33 @@ if TYPE_CHECKING:
     from odradek_client.sasl.login import Login
     from odradek_client.sasl.settings import SaslSettings
 
-#: So many brokers are tried at once.
+#: The most brokers that are tried at once.
 _REACH_MAX = 8
-#: When to ask again whether a connection that is throttled or full takes more.
+#: The interval at which a connection that is throttled or full is checked.
 _BUSY_CHECK_S = 0.02
-#: The order in which nodes are asked: who answers, who was not asked yet, who keeps requests
-#: waiting, a bootstrap address, who keeps us waiting for metadata.
+#: The order in which nodes are used for metadata: connected, not tried yet, with waiting requests,
+#: a bootstrap address, late with an answer about metadata.
 _READY, _NEW, _BUSY, _BOOTSTRAP, _SILENT = range(5)
 
 log = logging.getLogger("odradek.client")
 
 
 def unreachable(reasons: Mapping[str, bool]) -> ConnectionLost:
-    """The error for when no broker was reached. `reasons`: each cause, True if it was TLS."""
+    """The error if no broker was reached. `reasons`: each cause, True if it was one of TLS."""
     text = "; ".join(reasons) or "there is no broker to connect to"
     return TlsFailed(text) if reasons and all(reasons.values()) else ConnectionLost(text)
 
 
 def _login(settings: SaslSettings, random: Random) -> Login:
-    # The module brings HTTP for the endpoints of tokens: clients without SASL start faster.
+    # Imported here, because the module imports HTTP for token endpoints, and clients without SASL
+    # start faster.
     from odradek_client.sasl.login import Login
 
     return Login(settings, random)
 
 
 class RequestSender(Protocol):
-    """The network client as its parts see it."""
+    """The network client, for its parts."""
 
     cluster: ClusterView
 
@@ -89,7 +90,7 @@ class RequestSender(Protocol):
 
 
 class NodeConnection:
-    """The connection to one broker over one channel, and what failed before."""
+    """The connection to one broker over one channel, and its last failure."""
 
     __slots__ = ("connection", "failure", "failures", "refusal", "retry_at")
 
@@ -98,16 +99,16 @@ class NodeConnection:
         self.failures = 0
         self.failure = ""
         self.retry_at = 0.0
-        #: That the broker refused the last one, until it is tried again.
+        #: The last failed authentication, until the next try.
         self.refusal: AuthenticationFailed | None = None
 
 
 class Connections:
     """All connections of one client.
 
-    Node ids below 0 are the addresses of `bootstrap_servers`, for as long as nothing else is known.
-    `loop()` gives the loop, and raises Closed while there is none; `request_metadata()` is called
-    when what happens here may mean that the metadata is old.
+    Node ids below 0 are the addresses of `bootstrap_servers`, as long as no others are known.
+    `loop()` returns the loop, and raises Closed without one; `request_metadata()` is called when an
+    event may mean that the metadata is old.
     """
 
     def __init__(
@@ -132,14 +133,15 @@ class Connections:
         self._reconnect = Backoff(
             config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, random
         )
-        #: How long brokers had this client wait.
+        #: The throttle times of this client.
         self.throttle_times = ThrottleTimes()
         self.nodes: dict[tuple[int, Channel], NodeConnection] = {}
-        #: The finalized level of each feature, as of an epoch: of the newest connection (C-70).
+        #: The finalized level of each feature, and its epoch: those of the newest connection
+        #: (C-70).
         self.features: dict[str, int] = {}
         self._features_epoch = -1
-        #: Attempts to connect that are under way, also those whose connection was given up, and
-        #: what else connections do beside their requests.
+        #: The attempts to connect in progress, also those of closed connections, and the other
+        #: tasks of connections.
         self._attempts: dict[asyncio.Task[None], None] = {}
         self._closed = False
         self.reached = False
@@ -159,7 +161,7 @@ class Connections:
         )
 
     def close(self) -> None:
-        """Close every connection; what is unanswered fails."""
+        """Close every connection; unanswered requests fail."""
         self._closed = True
         for attempt in self._attempts:
             attempt.cancel()
@@ -169,13 +171,13 @@ class Connections:
         self.nodes.clear()
 
     async def wait_closed(self) -> None:
-        """Wait until no attempt to connect is under way."""
+        """Wait until no attempt to connect is in progress."""
         await asyncio.gather(*self._attempts, return_exceptions=True)
 
     # --- nodes ------------------------------------------------------------------------------------
 
     def address(self, node_id: int) -> BrokerAddress | None:
-        """Where a node listens; None if it is not known (any more)."""
+        """The address of a node; None if it is not known (any more)."""
         return self._bootstrap.get(node_id) if node_id < 0 else self._cluster.brokers.get(node_id)
 
     def _name(self, node_id: int) -> str:
@@ -183,14 +185,14 @@ class Connections:
         return f"node {node_id}" if address is None else f"{address.host}:{address.port}"
 
     def candidates(self) -> list[int]:
-        """Nodes to ask, in order, each address once."""
+        """The nodes to try, in order, each address once."""
         by_address: dict[tuple[str, int], list[int]] = {}
         for node_id, at in (*self._cluster.brokers.items(), *self._bootstrap.items()):
             by_address.setdefault((at.host, at.port), []).append(node_id)
         chosen = []
         for names in by_address.values():
             ranked = sorted((self._rank(node_id), node_id) for node_id in names)
-            # What keeps us waiting under one of its names does so under the others.
+            # If it does not answer at one of its addresses, the same is expected at the others.
             late = [each for each in ranked if each[0][0] in (_BUSY, _SILENT)]
             chosen.append((late or ranked)[0])
         return [node_id for _, node_id in sorted(chosen)]
@@ -205,16 +207,17 @@ class Connections:
             silent = main.state is ConnectionState.OPENING
             return _SILENT if silent else _BUSY, False, 0.0, jitter
         if main is not None and main.state is ConnectionState.READY:
-            # A known broker is better than the same one under its bootstrap address.
+            # A node of the metadata comes before its bootstrap address.
             return _READY, node_id < 0, main.in_flight, jitter
         retry_at = nodes[0].retry_at if nodes[0] is not None else 0.0
         return _BOOTSTRAP if node_id < 0 else _NEW, False, retry_at, jitter
 
     async def least_loaded_node(self, timeout_ms: float | None = None) -> int:
-        """A connected broker: the one with the fewest unanswered requests, or the first reached.
+        """A connected broker: the one with the fewest unanswered requests, or the first one that is
+        reached.
 
         Brokers are tried once each, then the bootstrap addresses. ConnectionLost, with the reason
-        of each, if none answers.
+        for each, if none answers.
         """
         ready = [
             (node.connection.in_flight, node_id)
@@ -226,7 +229,7 @@ class Connections:
             and self.address(node_id) is not None
         ]
         if ready:
-            # A known broker is better than the same one under its bootstrap address.
+            # A node of the metadata comes before its bootstrap address.
             return min(ready, key=lambda pair: (pair[1] < 0, *pair))[1]
         limit_ms = self._config.request_timeout_ms if timeout_ms is None else timeout_ms
         failures: dict[str, bool] = {}
@@ -240,10 +243,10 @@ class Connections:
         raise unreachable(failures)
 
     async def reach_a_broker(self, timeout_ms: float) -> None:
-        """See that clients come through to a broker under the address that it tells them.
+        """Check that a broker is reachable at the address that it advertises.
 
-        The address of `bootstrap_servers` may work where that one does not: in a container, behind
-        a tunnel. ConnectionLost, with the reason of each, if no broker can be reached.
+        The address of `bootstrap_servers` may work although that one does not: in a container,
+        behind a tunnel. ConnectionLost, with the reason for each, if no broker is reachable.
         """
         nodes = list(self._cluster.brokers)
         self.random.shuffle(nodes)
@@ -266,10 +269,10 @@ class Connections:
         if reasons:
             raise unreachable(reasons)
 
-    # --- their connections ------------------------------------------------------------------------
+    # --- connections of nodes ---
 
     def ready(self, node_id: int, channel: Channel) -> BrokerConnection | None:
-        """The connection to a node, if it is made."""
+        """The ready connection to a node, if there is one."""
         node = self.nodes.get((node_id, channel))
         if (
             node is None
@@ -282,8 +285,8 @@ class Connections:
     async def connected(
         self, node_id: int, channel: Channel, timeout_ms: float
     ) -> BrokerConnection:
-        """A ready connection, after the backoff if there is one. ConnectionLost,
-        RequestTimedOut, AuthenticationFailed."""
+        """A ready connection, after the backoff if needed. Raises ConnectionLost, RequestTimedOut,
+        AuthenticationFailed."""
         node = self._node(node_id, channel)
         try:
             async with asyncio.timeout(max(timeout_ms, 0) / 1000):
@@ -301,18 +304,19 @@ class Connections:
                 f"no connection to {self._name(node_id)} within {timeout_ms:.0f} ms"
             ) from None
         except (ConnectionLost, AuthenticationFailed) as error:
-            # Every waiter gets its own exception: a traceback belongs to one raise.
+            # Every waiter gets its own exception, because a traceback belongs to one raise.
             raise type(error)(str(error), code=error.code) from None
         return connection
 
     def connect_soon(
         self, node_id: int, on_ready: Callable[[], None], channel: Channel = "main"
     ) -> float | None:
-        """Begin connecting; `on_ready` is called when a request can be sent, or that failed.
+        """Begin to connect; `on_ready` is called when a request can be sent, or connecting has
+        failed.
 
-        The seconds to wait before trying again, if the backoff forbids it now: nothing is begun and
-        nothing is called then. Raises the AuthenticationFailed of the last try, at least once
-        (C-75).
+        Returns the seconds to wait if the backoff does not allow a connection yet: then nothing is
+        begun, and `on_ready` is not called. Raises the AuthenticationFailed of the last try, at
+        least once (C-75).
         """
         node = self._node(node_id, channel)
         connection = node.connection
@@ -329,25 +333,25 @@ class Connections:
         if not connection.ready.done():
             connection.ready.add_done_callback(lambda _: on_ready())
         elif not connection.is_ready:
-            # Throttled or full: its next answer or the throttle's end will say.
+            # Throttled or full: its next answer or the end of the throttle time will tell.
             return _BUSY_CHECK_S
         return None
 
     def why_unreachable(self, node_id: int, channel: Channel = "main") -> str | None:
-        """The error that broke the connection to a node, or kept it from being made; None if there
-        is one, or none was needed yet."""
+        """The error that broke the connection to a node, or prevented it; None if there is a
+        connection, or none was needed yet."""
         node = self.nodes.get((node_id, channel))
         if node is None or self.ready(node_id, channel) is not None:
             return None
         return node.failure or None
 
     def close_connection(self, node_id: int, reason: str, channel: Channel = "main") -> None:
-        """Drop a connection; what is unanswered there fails with ConnectionLost."""
+        """Drop a connection; its unanswered requests fail with ConnectionLost."""
         node = self.nodes.get((node_id, channel))
         if node is not None and node.connection is not None:
             node.connection.close(reason)
 
-    # --- making them ------------------------------------------------------------------------------
+    # --- opening connections ---
 
     def _node(self, node_id: int, channel: Channel) -> NodeConnection:
         node = self.nodes.get((node_id, channel))
@@ -376,7 +380,7 @@ class Connections:
         if connection.features_epoch >= max(self._features_epoch, 0):
             self.features, self._features_epoch = connection.features, connection.features_epoch
 
-    # --- their owner ------------------------------------------------------------------------------
+    # --- called by connections ---
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine in a task that `close` cancels and `wait_closed` awaits."""
@@ -385,7 +389,7 @@ class Connections:
         task.add_done_callback(self._attempts.pop)
 
     def connection_late(self, connection: BrokerConnection) -> None:
-        """Others may know that the broker is gone."""
+        """Request metadata from other brokers, which may know that this one is gone."""
         self._request_metadata()
 
     def connection_closed(self, connection: BrokerConnection, reason: str) -> None:
@@ -401,13 +405,13 @@ class Connections:
         if connection.refusal is not None and self._login is not None:
             self._login.refused()
         node.retry_at = self._loop().time() + self._reconnect.delay_ms(node.failures) / 1000
-        # What led to this broker may be what was wrong (N-16).
+        # The metadata that led to this broker may be wrong (N-16).
         self._request_metadata()
 
-    # --- closing them -----------------------------------------------------------------------------
+    # --- closing connections ---
 
     def follow_metadata(self) -> None:
-        """Close the connections to brokers that have left the cluster, or listen elsewhere now."""
+        """Close the connections to brokers that have left the cluster, or have another address."""
         for key, node in list(self.nodes.items()):
             address = self.address(key[0])
             connection = node.connection
@@ -420,7 +424,7 @@ class Connections:
                 connection.close("the broker has moved")
 
     def drop_all(self, reason: str) -> None:
-        """Close every connection, and forget what failed."""
+        """Close every connection, and forget failures."""
         for key, node in list(self.nodes.items()):
             self._drop(key, node, reason)
 

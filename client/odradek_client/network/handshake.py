@@ -1,4 +1,4 @@
-"""The first exchange on a connection: which versions of which APIs the broker serves (N-07)."""
+"""The first exchange on a connection: the versions of the APIs that the broker serves (N-07)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ _SOFTWARE_NAME = "odradek"
 async def negotiate(
     ask: Callable[[ApiVersionsRequest, int], Awaitable[ApiVersionsResponse]],
 ) -> ApiVersionsResponse:
-    """The APIs a broker serves, asked with the newest version of ApiVersions first.
+    """The APIs that a broker serves, requested with the newest version of ApiVersions first.
 
-    A broker that does not know that version answers in version 0 with UNSUPPORTED_VERSION and
-    (since Kafka 2.4) the versions that it does know of ApiVersions. ConnectionLost if it says
-    nothing of use.
+    A broker without that version answers in version 0 with UNSUPPORTED_VERSION and (since Kafka
+    2.4) its versions of ApiVersions. ConnectionLost for an unusable answer.
     """
     api = APIS[ApiKey.API_VERSIONS]
     version = api.versions.last
@@ -47,10 +46,11 @@ def served_versions(answer: ApiVersionsResponse) -> Versions:
 
 
 def versions_refused(api: Api, frame: memoryview) -> Message:
-    """The answer to a version of ApiVersions that the broker does not have: it is in version 0.
+    """The versions in the answer to a version of ApiVersions that the broker does not have; the
+    answer is in version 0.
 
-    Some brokers (the one inside librdkafka, for one) write the list in the encoding of the version
-    asked; the code alone is enough then.
+    Some brokers (such as the mock broker of librdkafka) write the list in the encoding of the
+    requested version; then the error code alone is used.
     """
     try:
         return decode_response(api, 0, frame)

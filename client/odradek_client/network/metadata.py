@@ -1,8 +1,8 @@
-"""The metadata of a cluster, kept fresh: asked for when it is old or something does not fit it.
+"""The metadata of a cluster, kept fresh: requested when it is old or something contradicts it.
 
-While a broker keeps somebody waiting the others are asked: once it has left the cluster, what it
-has not answered fails, and is tried elsewhere. When every broker that was known is gone,
-`bootstrap_servers` are asked again.
+While a broker is late with an answer, the others are asked: if the broker has left the cluster, its
+unanswered requests fail, and are sent to others. When all known brokers are gone, the addresses of
+`bootstrap_servers` are used again.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from odradek_protocol.schemas.metadata import MetadataResponse
 Listener = Callable[[ClusterView], None]
 
 _IDLE_CHECKS_S_MAX = 30.0
-#: How long a broker has to answer about metadata before the next one is asked as well.
+#: The time a broker has to answer about metadata before the next one is asked as well.
 METADATA_PATIENCE_S = 1.0
-#: Time that brokers have to answer before the log says that none can be reached.
+#: The time brokers have to answer before the log says that none is reachable.
 UNREACHED_WARNING_S = 5.0
 
 log = logging.getLogger("odradek.client")
 
 
 class MetadataUpdater:
-    """Asks for metadata in a task of its own, and closes idle connections on the way.
+    """Requests metadata in a task of its own, which also closes idle connections.
 
-    `on_rebootstrap` is called when the brokers known so far are forgotten.
+    `on_rebootstrap` is called when the known brokers are dropped.
     """
 
     def __init__(
@@ -71,24 +71,24 @@ class MetadataUpdater:
         self._waiters: list[asyncio.Future[None]] = []
         self._failures = 0
         self.last_failure: OdradekError | None = None
-        #: Set while metadata is asked for in vain.
+        #: Set while requests for metadata have no answer.
         self._warning: asyncio.TimerHandle | None = None
         self._warned = False
 
     def start(self) -> None:
-        """Begin; the first answer comes to who waits in `refresh`."""
+        """Begin the task; the first answer goes to the waiters of `refresh`."""
         self._wake = asyncio.Event()
         self._task = self._network.loop.create_task(self._keep_fresh(), name="odradek-metadata")
 
     def close(self) -> None:
-        """Ask no more."""
+        """Request no more metadata."""
         if self._task is not None:
             self._task.cancel()
         if self._warning is not None:
             self._warning.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait for the end of the task; who waits for metadata is told Closed."""
+        """Wait for the end of the task; waiters for metadata get Closed."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         for waiter in self._waiters:
@@ -97,7 +97,7 @@ class MetadataUpdater:
         self._waiters.clear()
 
     def add_listener(self, listener: Listener) -> None:
-        """Call `listener(cluster)` whenever metadata changed."""
+        """Call `listener(cluster)` whenever the metadata changes."""
         self._listeners.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
@@ -105,13 +105,14 @@ class MetadataUpdater:
         self._listeners.remove(listener)
 
     def request_update(self) -> None:
-        """Something does not fit the metadata: ask again soon. Does not wait."""
+        """Request new metadata soon, because something contradicts it. Does not wait."""
         self.cluster.needs_update = True
         if self._wake is not None:
             self._wake.set()
 
     async def refresh(self, timeout_ms: float | None = None) -> None:
-        """Ask now and wait for an answer to a request that was sent after this call.
+        """Request metadata at once and wait for the answer to a request that was sent after this
+        call.
 
         Raises MetadataTimeout if there is none in time.
         """
@@ -134,9 +135,10 @@ class MetadataUpdater:
     async def wait_for(
         self, topics: Iterable[str], timeout_ms: float, *, until_ms: float | None = None
     ) -> None:
-        """Until partitions of all these topics are known; they are kept fresh from then on.
+        """Wait until the partitions of all these topics are known; their metadata is then kept
+        fresh.
 
-        Raises what the broker says of a topic if asking again is of no use (InvalidTopic,
+        Raises the broker's error of a topic if another request does not help (InvalidTopic,
         TopicAuthorizationFailed), else MetadataTimeout after `timeout_ms`.
         """
         topics = list(topics)
@@ -171,7 +173,7 @@ class MetadataUpdater:
         raise MetadataTimeout(f"topic {names} not found within {timeout_ms:.0f} ms: {why}")
 
     async def _keep_fresh(self) -> None:
-        """The metadata task: ask when it is time, tell who waits."""
+        """Request metadata when it is time, and wake the waiters. The body of the task."""
         assert self._wake is not None
         loop = self._network.loop
         idle_check_s = min(self._config.connections_max_idle_ms / 1000, _IDLE_CHECKS_S_MAX)
@@ -184,7 +186,7 @@ class MetadataUpdater:
                 await self._sleep_or_wake(min(wait_s, idle_check_s))
                 continue
             if not self._waiters and self._failures == 0:
-                # Many hints in a row are one question per backoff.
+                # Many updates that are requested in a row are one request per backoff.
                 since_ms = now_ms - (self.cluster.updated_ms or -self._config.retry_backoff_ms)
                 if since_ms < self._config.retry_backoff_ms:
                     await self._sleep_or_wake((self._config.retry_backoff_ms - since_ms) / 1000)
@@ -208,12 +210,13 @@ class MetadataUpdater:
             if failure is None and not self.cluster.needs_update:
                 self._failures = 0
                 continue
-            # Also after an answer that leaves something open: nobody may hammer a broker.
+            # Also after an incomplete answer, so that no broker gets requests without a pause.
             self._failures += 1
             await asyncio.sleep(self._retry.delay_ms(self._failures) / 1000)
 
     def _warn_unreached(self) -> None:
-        """Nobody may wait for a minute without knowing for what (C-79)."""
+        """Log that no broker is reachable, since a user should not wait a minute without a message
+        (C-79)."""
         self._warned = True
         log.warning(
             "no broker of %s could be reached for %g s (%s); trying again. Check the address, and that a broker"
@@ -241,7 +244,7 @@ class MetadataUpdater:
             pass
 
     async def _ask_metadata(self) -> OdradekError | None:
-        """Ask until one broker answers; None, or the last failure."""
+        """Request metadata until one broker answers; returns None, or the last failure."""
         failure: OdradekError | None = None
         try:
             response = await self._first_metadata()
@@ -263,8 +266,8 @@ class MetadataUpdater:
         return failure
 
     async def _first_metadata(self) -> MetadataResponse:
-        """From the brokers in turn: the next one is asked when one has failed, or is late.
-        ConnectionLost, with the reason of each, if none can be reached."""
+        """The first answer of the brokers, in turn: the next one is asked when one has failed, or
+        is late. ConnectionLost, with the reason for each, if none is reachable."""
         reasons: dict[str, bool] = {}
         asked: set[asyncio.Task[MetadataResponse]] = set()
         done: set[asyncio.Task[MetadataResponse]] = set()
@@ -290,13 +293,14 @@ class MetadataUpdater:
         finally:
             for task in asked:
                 task.cancel()
-            # Also of those that are done: of two that failed at once only one was looked at.
+            # Also tasks that have ended: of two that failed at the same time only one was read.
             await asyncio.gather(*asked, *done, return_exceptions=True)
         raise unreachable(reasons)
 
     async def _metadata_of(self, node_id: int) -> MetadataResponse:
         main = self._connections.ready(node_id, "main")
-        # Brokers answer in order: behind a request that waits for a hung replica we would wait too.
+        # Brokers answer in order, so this request would wait behind one that waits for a hung
+        # replica.
         channel: Channel = "metadata" if main is not None and main.is_late else "main"
         version = await self._network.version_for(node_id, ApiKey.METADATA, channel=channel)
         request = self.cluster.request(
@@ -319,7 +323,7 @@ class MetadataUpdater:
                 log.exception("a listener of metadata failed")
 
     def _rebootstrap(self) -> None:
-        """Forget the brokers; the next request goes to the bootstrap addresses."""
+        """Drop the known brokers; the next request goes to the bootstrap addresses."""
         log.warning("every known broker is gone; starting again from bootstrap_servers")
         self._connections.drop_all("the cluster asks to start again")
         self.cluster.brokers = {}

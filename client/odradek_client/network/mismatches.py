@@ -1,5 +1,5 @@
-"""The errors for a listener that speaks another protocol than the client: the cause, and the
-setting to change."""
+"""The errors for a listener with another protocol than the client's: the cause, and the setting to
+change."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 
 def speaks_tls(*, sasl: bool) -> str:
-    """Of plaintext that came to TLS. `sasl`: the client authenticates."""
+    """The error of a plaintext client at a listener with TLS. `sasl`: the client authenticates."""
     protocol, plain = ("SASL_SSL", "SASL_PLAINTEXT") if sasl else ("SSL", "PLAINTEXT")
     return f"it speaks TLS there: set security.protocol={protocol}, or use a {plain} listener"
 
 
 def speaks_plaintext(*, sasl: bool) -> str:
-    """Of TLS that came to plaintext."""
+    """The error of a client with TLS at a plaintext listener."""
     protocol, plain = ("SASL_SSL", "SASL_PLAINTEXT") if sasl else ("SSL", "PLAINTEXT")
     return (
         f"it does not speak TLS there: that is a {plain} listener; use one of {protocol}, or set"
@@ -22,7 +22,7 @@ def speaks_plaintext(*, sasl: bool) -> str:
 
 
 def wants_sasl(mechanisms: Sequence[str], *, tls: bool) -> str:
-    """Of a client that does not authenticate."""
+    """The error of a client without authentication at a listener with SASL."""
     return (
         "it wants authentication by SASL there: set"
         f" security.protocol={'SASL_SSL' if tls else 'SASL_PLAINTEXT'} and sasl.mechanism"
@@ -31,7 +31,7 @@ def wants_sasl(mechanisms: Sequence[str], *, tls: bool) -> str:
 
 
 def wants_no_sasl(*, tls: bool) -> str:
-    """Of a client that authenticates."""
+    """The error of a client with authentication at a listener without SASL."""
     return (
         "it takes no authentication by SASL there: set"
         f" security.protocol={'SSL' if tls else 'PLAINTEXT'}, or use a listener of SASL"
@@ -39,5 +39,5 @@ def wants_no_sasl(*, tls: bool) -> str:
 
 
 def names(mechanisms: Sequence[str]) -> str:
-    """The sentence with the mechanisms that a broker has."""
+    """The sentence with the mechanisms of a broker."""
     return f"the broker has {', '.join(mechanisms)}" if mechanisms else "the broker has none"

@@ -1,7 +1,7 @@
 """Probes of a broker's port for TLS, plaintext or SASL.
 
-A probe takes a second connection, so it is made only when a connection ended without an answer: the
-error can then name the cause.
+A probe opens a second connection, so it is made only after a connection that ended without an
+answer: the error then names the cause.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_MECHANISM = "none"
 
 
 async def speaks_tls(host: str, port: int) -> bool:
-    """True if the port answers a TLS hello with TLS. Raises nothing but cancellation."""
+    """True if the port answers a TLS hello with TLS. Raises only on cancellation."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -38,17 +38,17 @@ async def speaks_tls(host: str, port: int) -> bool:
 
 
 async def speaks_plaintext(host: str, port: int) -> bool:
-    """True if the port answers a request without TLS. Raises nothing but cancellation."""
+    """True if the port answers a request without TLS. Raises only on cancellation."""
     asked = b"".join(encode_request(ApiVersionsRequest(), 0, _CORRELATION_ID, "odradek"))
     answer = await _answer(host, port, asked, 8)
     return answer[4:] == _CORRELATION_ID.to_bytes(4, "big")
 
 
 async def mechanisms_wanted(host: str, port: int, tls: ssl.SSLContext | None) -> list[str] | None:
-    """The mechanisms of SASL that it has; None if it wants none, or does not say. Never raises but
-    for cancellation.
+    """The SASL mechanisms of the listener; None if it requires none, or does not answer. Raises
+    only on cancellation.
 
-    It is asked for a mechanism that nobody has: a listener of SASL refuses that with a list of its
+    The probe requests an invalid mechanism: a listener with SASL refuses that with a list of its
     own.
     """
     asked = b"".join(
@@ -75,8 +75,7 @@ async def _answer(
     *,
     whole: bool = False,
 ) -> bytes:
-    """The first bytes of what comes back, or the `whole` frame of which they are the length; empty
-    if there are not so many."""
+    """The first bytes of the answer, or the `whole` frame; empty if the answer is too short."""
     writer = None
     try:
         async with asyncio.timeout(_PATIENCE_S):

@@ -20,8 +20,8 @@ class _Sample:
 
 
 class ThrottleTimes:
-    """`throttle_time_ms` of every answer, 0 for those that have none, in two samples of 30 s, of
-    which the older one goes when a third begins."""
+    """The `throttle_time_ms` of every answer, 0 for answers without it, in two samples of 30 s, of
+    which the older one is dropped when a third begins."""
 
     __slots__ = ("_samples",)
 
@@ -29,7 +29,7 @@ class ThrottleTimes:
         self._samples: list[_Sample] = []
 
     def record(self, throttle_ms: int, now_ms: float) -> None:
-        """Take an answer over; `now_ms` never goes back."""
+        """Add an answer; `now_ms`: a monotonic time."""
         if not self._samples or now_ms - self._samples[-1].began_ms >= SAMPLE_MS:
             self._samples = [*self._samples[1 - SAMPLES :], _Sample(now_ms)]
         sample = self._samples[-1]
@@ -38,8 +38,7 @@ class ThrottleTimes:
         sample.longest_ms = max(sample.longest_ms, throttle_ms)
 
     def metrics(self, prefix: str, now_ms: float) -> dict[str, float]:
-        """`PREFIX-throttle-time-avg` and `-max`, in milliseconds; NaN if there was no answer
-        lately."""
+        """`PREFIX-throttle-time-avg` and `-max`, in milliseconds; NaN without a recent answer."""
         live = [each for each in self._samples if now_ms - each.began_ms < SAMPLES * SAMPLE_MS]
         count = sum(each.count for each in live)
         total_ms = sum(each.total_ms for each in live)

@@ -1,7 +1,7 @@
-"""A TCP connection as frames; no other module of the client touches a socket.
+"""A TCP connection with frames; no other module of the client uses a socket.
 
-It decides nothing. What arrives is cut into frames and handed to an `Owner`; the frames to send are
-written in order, and `writable` says when the kernel takes no more.
+A transport decides nothing. The received bytes are divided into frames, which are passed to an
+`Owner`; frames to send are written in order, and `writable` is False while the send buffer is full.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from odradek_protocol.tls.handshake import telling
 
 Buffer = bytes | bytearray | memoryview
 
-#: Bytes that may wait in the transport before its owner is told to stop.
+#: The size of the write buffer at which the owner has to stop.
 WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
 
-#: Why a plaintext connection ended.
+#: The reason for the end of a plaintext connection.
 SPEAKS_TLS = "it speaks TLS there"
 
 
@@ -35,29 +35,30 @@ class Owner(Protocol):
         ...
 
     def connection_lost(self, reason: str, *, certain: bool = False) -> None:
-        """The connection is gone; said once. `certain`: trying again leads to the same end."""
+        """Called once, when the connection is lost. `certain`: another try would end in the same
+        way."""
         ...
 
     def writable_again(self) -> None:
-        """`writable` has become true."""
+        """Called when `writable` has become true."""
         ...
 
 
 def reason(error: OSError) -> str:
-    """Why there is no connection, without what asyncio puts around it."""
+    """The reason why there is no connection, without asyncio's prefix."""
     if isinstance(error, socket.gaierror):
         return f"the name cannot be resolved ({error.strerror})"
-    # None: there were several addresses, and each failed in its own way.
+    # None: there were several addresses, each with its own error.
     return str(error) if error.errno is None else os.strerror(error.errno)
 
 
 class Transport(asyncio.BufferedProtocol):
-    """A connection, from `connect` until `close` or until the peer goes."""
+    """A connection, from `connect` until `close` or the end by the peer."""
 
     def __init__(self, owner: Owner, receive_max_bytes: int, host: str = "") -> None:
         self._owner = owner
         self._host = host
-        #: Whether the peer has sent anything.
+        #: True if the peer has sent anything.
         self.heard = False
         self._receiver = FrameReceiver(receive_max_bytes)
         self._transport: asyncio.Transport | None = None
@@ -73,8 +74,8 @@ class Transport(asyncio.BufferedProtocol):
         receive_max_bytes: int,
         tls: ssl.SSLContext | None = None,
     ) -> Transport:
-        """Connect, with TLS if there is a context for it; OSError if that fails, which ssl.SSLError
-        is."""
+        """Connect, with TLS if there is a context for it; OSError if that fails (ssl.SSLError is
+        one)."""
         loop = asyncio.get_running_loop()
         if tls is None:
             _, protocol = await loop.create_connection(
@@ -92,14 +93,14 @@ class Transport(asyncio.BufferedProtocol):
         )
 
     def write(self, buffers: Sequence[Buffer]) -> None:
-        """Send one frame, length included."""
+        """Write one frame, which includes its length."""
         if self._transport is not None and not self._closed:
             # Not writelines: that of asyncio in CPython 3.12 and 3.13 never pauses the protocol.
             for buffer in buffers:
                 self._transport.write(buffer)
 
     def close(self) -> None:
-        """Drop the connection, with what was not sent yet. The owner is not told."""
+        """Drop the connection, with unsent data. The owner is not called."""
         self._closed = True
         self.writable = False
         if self._transport is not None:
@@ -108,7 +109,7 @@ class Transport(asyncio.BufferedProtocol):
     # --- asyncio calls these ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
+        """Note the open transport."""
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         sock = transport.get_extra_info("socket")
@@ -120,7 +121,7 @@ class Transport(asyncio.BufferedProtocol):
             transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to receive into."""
+        """The buffer to receive into."""
         return self._receiver.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -140,21 +141,21 @@ class Transport(asyncio.BufferedProtocol):
             self._owner.frame_received(frame)
 
     def pause_writing(self) -> None:
-        """The write buffer is full."""
+        """Note that the write buffer is full."""
         self.writable = False
 
     def resume_writing(self) -> None:
-        """The write buffer has room."""
+        """Note that the write buffer has room."""
         if not self._closed:
             self.writable = True
             self._owner.writable_again()
 
     def eof_received(self) -> bool:
-        """The peer sends no more; without answers the connection is of no use."""
+        """Close: the peer sends no more, and without answers the connection is useless."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Call the owner, because the connection is lost."""
         if isinstance(exc, ssl.SSLError):
             self._lost(problems.at_client(exc, self._host), certain=problems.is_certain(exc))
         else:

@@ -19,31 +19,31 @@ from odradek_protocol.sasl.scram import (
     ScramState,
 )
 
-#: What a broker may ask of our processor (C-72): a tenth of a second. Kafka's brokers store 16,384
-#: at most.
+#: The most iterations, which limit the processor time that a broker can cause (C-72): a tenth of a
+#: second. Kafka's brokers store 16,384 at most.
 SCRAM_ITERATIONS_MAX = 100_000
 _ERROR_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True)
 class Password:
-    """A user's name and password. `place`: where they were set, for errors."""
+    """A user's name and password. `place`: the setting that they come from, for errors."""
 
     username: str
     password: str = field(repr=False)
     place: str
-    #: The name is that of a delegation token (KIP-48).
+    #: True if the name is that of a delegation token (KIP-48).
     is_delegation_token: bool = False
 
     @property
     def who(self) -> str:
-        """For errors."""
+        """The name of the user, for errors."""
         kind = "delegation token" if self.is_delegation_token else "user"
         return f"{kind} {self.username!r}"
 
 
 class PlainExchange:
-    """PLAIN: the name and the password, and that is all."""
+    """PLAIN: one token with name and password."""
 
     mechanism = plain.MECHANISM
 
@@ -53,16 +53,16 @@ class PlainExchange:
         self.advice = f"check {credentials.place}"
 
     def first(self) -> bytes:
-        """The token to begin with."""
+        """The only token."""
         return PlainMessage(self._credentials.username, self._credentials.password).encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """There is nothing more to say."""
+        """None: PLAIN has no further token."""
         return None
 
 
 class ScramExchange:
-    """SCRAM: shows that we know the password, and that the broker knows it (C-72)."""
+    """SCRAM: shows that the client knows the password, and that the broker knows it (C-72)."""
 
     def __init__(self, scram: ScramMechanism, credentials: Password, nonce: str) -> None:
         self.mechanism = scram.mechanism
@@ -76,11 +76,11 @@ class ScramExchange:
         self._client = ScramClient(scram, self._first)
 
     def first(self) -> bytes:
-        """The token to begin with."""
+        """The first token."""
         return self._first.encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """The proof; or None when the broker has shown its own."""
+        """The proof; None when the broker has shown its own."""
         if self._client.state is ScramState.FIRST:
             server = self._client.receive_first(token)
             self._check_iterations(server.iterations)
@@ -110,7 +110,7 @@ class ScramExchange:
 
 
 class OAuthBearerExchange:
-    """OAUTHBEARER: a token."""
+    """OAUTHBEARER: one token of an identity provider."""
 
     mechanism = oauthbearer.MECHANISM
     who = "the token"
@@ -125,12 +125,12 @@ class OAuthBearerExchange:
         )
 
     def first(self) -> bytes:
-        """The token to begin with."""
+        """The first token."""
         return OAuthBearerMessage(self._token.value, extensions=self._token.extensions).encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """None if the broker has no objection; it tells an error only when we have given up (RFC
-        7628)."""
+        """None if the broker accepts the token; it sends an error only after another message of the
+        client (RFC 7628)."""
         if not token:
             return None
         status = _status(token)
@@ -140,8 +140,7 @@ class OAuthBearerExchange:
 
 
 def _status(token: bytes) -> str:
-    """The status that the broker gives of the token, before it refuses it; empty if there is
-    none."""
+    """The status of the token in the broker's error; empty if it has none."""
     try:
         said = json.loads(token[:_ERROR_BYTES_MAX])
     except (ValueError, RecursionError):

@@ -1,5 +1,5 @@
-"""The login that all connections of a client authenticate with. It keeps the OAUTHBEARER token, and
-replaces it in time."""
+"""The login of all connections of a client, which keeps the OAUTHBEARER token and replaces it in
+time."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from odradek_protocol.tls.files import resolve
 from odradek_protocol.tls.settings import TlsError
 
 _NONCE_BYTES = 24
-#: When to ask again for a token that could not be replaced, while the old one still holds.
+#: The pause after a failed attempt to replace a token that is still valid.
 _AGAIN_MS = 10_000
 
 log = logging.getLogger("odradek.client")
 
 
 class Login:
-    """Call it for one authentication."""
+    """The login of a client. Call it for each authentication."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Login:
         random: Random,
         now_ms: Callable[[], float] = lambda: time.time() * 1000,
     ) -> None:
-        """ConfigError for settings that nothing can be authenticated with. `now_ms`: since the
+        """Read the settings. ConfigError for settings without credentials. `now_ms`: since the
         epoch."""
         self._settings = settings
         self._random = random
@@ -57,18 +57,18 @@ class Login:
         self._token: Token | None = None
         self._refresh_ms = 0.0
         self._asking = asyncio.Lock()
-        #: Why the endpoint gave no token at the last try.
+        #: The reason why the endpoint gave no token at the last try.
         self._problem = ""
 
     async def __call__(self, timeout_ms: float) -> Exchange:
-        """The client's side of one authentication. AuthenticationFailed if there is no token in
-        time, or none at all (C-74)."""
+        """The client's side of one authentication. AuthenticationFailed if there is no token, or
+        not in time (C-74)."""
         if isinstance(self._credentials, TokenSource):
             return await self._with_token(self._credentials, timeout_ms)
         return self._with_password(self._credentials)
 
     def refused(self) -> None:
-        """The broker did not take the last one: another token may be better."""
+        """Replace the token, which the broker refused."""
         self._token = None
 
     def _with_password(self, password: Password) -> Exchange:
@@ -119,7 +119,7 @@ class Login:
         return token_of(value, expires_ms, source.extensions)
 
     async def _from_endpoint(self, endpoint: TokenEndpoint) -> tuple[str, float | None]:
-        """Again while it is busy, for login_retry_backoff_max_ms."""
+        """Get a token from the endpoint, again while it is busy, for login_retry_backoff_max_ms."""
         settings = self._settings
         backoff = Backoff(
             settings.login_retry_backoff_ms, settings.login_retry_backoff_max_ms, self._random
@@ -146,8 +146,8 @@ class Login:
 
 
 async def _called(provider: Callable[[], Any]) -> Any:
-    """Call a token provider. A provider that is no coroutine function runs in a thread, because it
-    may block."""
+    """Call a token provider. A provider that is no coroutine function is run in a thread, because
+    it may block."""
     try:
         if inspect.iscoroutinefunction(provider):
             return await provider()
@@ -162,7 +162,7 @@ async def _called(provider: Callable[[], Any]) -> Any:
 
 
 def _given(returned: Any) -> tuple[str, float | None]:
-    """The token, and its end in ms."""
+    """The token of a provider, and its end in ms."""
     if isinstance(returned, str):
         return returned, None
     if isinstance(returned, tuple | list) and len(returned) >= 2:

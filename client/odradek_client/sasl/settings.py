@@ -1,5 +1,4 @@
-"""The settings of SASL, and what they come to: a password, or a place that tokens come from. No
-I/O."""
+"""The settings of SASL, and their result: a password, or a source of tokens. Without I/O."""
 
 from __future__ import annotations
 
@@ -25,13 +24,14 @@ _URL = re.compile(
     r"(?P<path>(?:/[^?#\s]*)?)(?:\?[^#\s]*)?"
 )
 
-#: Gives a secret, or what it refers to.
+#: Returns a secret, or the secret of a reference.
 Resolve = Callable[[str], str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SaslSettings:
-    """All of them, of one client, as they were given: secrets may be references."""
+    """The SASL settings of one client, in the form in which they were given: secrets may be
+    references."""
 
     mechanism: str
     jaas_config: str = field(default="", repr=False)
@@ -52,8 +52,8 @@ class SaslSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenEndpoint:
-    """Where a token is asked for with the client's own credentials (RFC 6749, section 4.4), or a
-    file with it."""
+    """The endpoint of tokens, with the client's own credentials (RFC 6749, section 4.4), or a file
+    with a token."""
 
     url: str
     client_id: str = ""
@@ -64,7 +64,7 @@ class TokenEndpoint:
 
     @property
     def shown(self) -> str:
-        """The address without what may be secret in it."""
+        """The address without parts that may be secret."""
         found = _URL.fullmatch(self.url)
         return self.url if found is None else f"{found['scheme']}://{found['at']}{found['path']}"
 
@@ -80,13 +80,13 @@ class TokenSource:
 
     @property
     def place(self) -> str:
-        """For errors."""
+        """The setting of the source, for errors."""
         return "sasl_oauth_token_provider" if self.endpoint is None else self.endpoint.shown
 
 
 def credentials(settings: SaslSettings, resolve: Resolve) -> Password | TokenSource:
-    """The password or token source to authenticate with. ConfigError names the setting that is
-    missing or in the way; TlsError (of `resolve`) a reference that leads nowhere."""
+    """The password or token source to authenticate with. ConfigError names a missing or conflicting
+    setting; TlsError (of `resolve`) an invalid reference."""
     options = _jaas_options(settings, resolve)
     if settings.mechanism == oauthbearer.MECHANISM:
         return _token_source(settings, options, resolve)

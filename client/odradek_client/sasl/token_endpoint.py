@@ -1,6 +1,6 @@
-"""A token from its endpoint, by the client credentials grant (RFC 6749, KIP-768), or from a file.
+"""Tokens from an endpoint, by the client credentials grant (RFC 6749, KIP-768), or from a file.
 
-Blocking: to be called in a thread.
+The functions block, so they are called in a thread.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from odradek_protocol.tls.settings import TlsError
 
 _ANSWER_BYTES_MAX = 1_048_576
 _SAID_MAX = 200
-#: Answers that may be another one soon.
+#: The HTTP statuses that may change soon.
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _PORTS = {"https": 443, "http": 80}
 
 
 class EndpointBusy(Exception):
-    """No token now, perhaps soon."""
+    """The endpoint has no token at present, and may have one soon."""
 
 
 def ask(
     endpoint: TokenEndpoint, connect_timeout_ms: int, read_timeout_ms: int
 ) -> tuple[str, float | None]:
-    """A token, and for how many seconds it holds if that is said.
+    """A token, and its lifetime in seconds if the endpoint states it.
 
-    AuthenticationFailed names what is wrong; EndpointBusy for what may be over soon.
+    AuthenticationFailed with the problem; EndpointBusy for a problem that may pass soon.
     """
     parts = urlsplit(endpoint.url)
     if parts.scheme == "file":

@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER: how long one holds, and when to get the next one. No I/O."""
+"""Tokens of OAUTHBEARER: their lifetime, and the time to replace them. Without I/O."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 
 from odradek_client.errors import AuthenticationFailed
 
-#: No token is larger: it has to fit a request, and a header of HTTP.
+#: The longest token: it has to fit into a request, and into a header of HTTP.
 TOKEN_CHARACTERS_MAX = 262_144
 _JWT_PARTS = 3
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token. Times are milliseconds since the epoch; None: nobody has said."""
+    """A token. Times are milliseconds since the epoch; None: unknown."""
 
     value: str = field(repr=False)
     expires_ms: float | None = None
@@ -27,7 +27,8 @@ class Token:
 
 @dataclass(frozen=True)
 class RefreshWindow:
-    """When a token is replaced, as by Kafka's `sasl.login.refresh` settings (KIP-255)."""
+    """The time at which a token is replaced, as in Kafka's `sasl.login.refresh` settings
+    (KIP-255)."""
 
     factor: float = 0.8
     jitter: float = 0.05
@@ -35,10 +36,10 @@ class RefreshWindow:
     buffer_ms: float = 300_000
 
     def refresh_ms(self, token: Token, now_ms: float, random: float) -> float:
-        """When to get the next one, for a token that came now. `random`: from 0 to 1.
+        """The time at which a new token is replaced. `random`: from 0 to 1.
 
-        After `factor` of its time, but not within `buffer_ms` of its end, and not sooner than
-        `min_period_ms`; the last two do not count where the token does not hold so long.
+        That is after `factor` of its lifetime, but not within `buffer_ms` of its end, and not
+        sooner than `min_period_ms`; the last two are ignored for a token with a shorter lifetime.
         """
         if token.expires_ms is None:
             return now_ms
@@ -53,8 +54,8 @@ class RefreshWindow:
 def token_of(
     value: str, expires_ms: float | None = None, extensions: Mapping[str, str] | None = None
 ) -> Token:
-    """A token from its text; one that is a JWT says itself how long it holds. AuthenticationFailed
-    for a text that is none."""
+    """A token from its text; a JWT contains its own lifetime. AuthenticationFailed for an invalid
+    text."""
     value = value.strip()
     if not value:
         raise AuthenticationFailed("the token is empty")
@@ -67,7 +68,7 @@ def token_of(
 
 
 def _claims(value: str) -> Mapping[str, object]:
-    """Of a JWT, which is the broker's to check; none for any other token."""
+    """The claims of a JWT, which only the broker checks; none for any other token."""
     parts = value.split(".")
     if len(parts) != _JWT_PARTS:
         return {}
