@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import budget
 from many_cases import looped
 from odradek_protocol import codec
-from odradek_protocol.codec import encoders
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.message import ArrayOf, Message, Struct, layout, message
 from odradek_protocol.message import array as array_of
@@ -431,8 +430,3 @@ def test_defaults_are_new_for_every_message() -> None:
     assert second.node_endpoints == []
     assert ProduceResponse().node_endpoints == []
     assert ProduceResponse.api_key == ApiKey.PRODUCE
-
-
-def test_the_table_of_small_varints_is_what_the_encoder_gives() -> None:
-    table = encoders._SMALL_VARINTS
-    assert table == [encode_uvarint(value) for value in range(128 * 128)]

@@ -19,11 +19,17 @@ from .source import Buffer, Encoder, Source
 
 _INT16 = Packer(">h")
 _INT32 = Packer(">i")
-#: The varint of each number below 16,384, as `encode_uvarint` has it.
-_SMALL_VARINTS = [
-    *(bytes((value,)) for value in range(128)),
-    *(bytes((value & 127 | 128, value >> 7)) for value in range(128, 16384)),
-]
+
+
+class _SmallVarints(dict[int, bytes]):
+    """The varint of each number below 16,384, made when it is first needed."""
+
+    def __missing__(self, value: int) -> bytes:
+        encoded = self[value] = encode_uvarint(value)
+        return encoded
+
+
+_SMALL_VARINTS = _SmallVarints()
 
 
 def _dropped(cls: str, name: str, version: int) -> EncodeError:

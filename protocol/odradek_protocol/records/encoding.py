@@ -8,6 +8,7 @@ offset delta), so each such head is made once and looked up afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import repeat
 from typing import Any
 
@@ -77,7 +78,7 @@ _NULL_KEYS = _NullKeys()
 # Offset deltas of 0..63 take one byte, up to 8191 two, up to 1048575 three; then four and five.
 _WIDTH_ENDS = (64, 8192, 1 << 20, 1 << 27, 1 << 31)
 _HEADS = tuple(_Heads(width) for width in range(1, 6))
-_OFFSETS = tuple(zigzag_encode(delta) for delta in range(8192))
+_KEPT_OFFSETS = 8192
 
 
 def encode_headers(headers: HeaderItems) -> bytes:
@@ -196,9 +197,15 @@ def _heads(shapes: Iterable[tuple[int, int, int]], count: int) -> list[bytes]:
 
 
 def _offsets(count: int) -> Sequence[bytes]:
-    if count <= len(_OFFSETS):
-        return _OFFSETS[:count]
-    return [*_OFFSETS, *map(zigzag_encode, range(len(_OFFSETS), count))]
+    if count <= _KEPT_OFFSETS:
+        return _kept_offsets()[:count]
+    return [*_kept_offsets(), *map(zigzag_encode, range(_KEPT_OFFSETS, count))]
+
+
+@cache
+def _kept_offsets() -> tuple[bytes, ...]:
+    """The varints of the offset deltas of nearly all batches."""
+    return tuple(zigzag_encode(delta) for delta in range(_KEPT_OFFSETS))
 
 
 def encode_columns(

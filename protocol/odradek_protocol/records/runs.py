@@ -10,6 +10,7 @@ guess: each byte that the general loop would have read has been compared.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import repeat
 from struct import iter_unpack
 from typing import NamedTuple, Protocol
@@ -24,14 +25,21 @@ _MAX_WINDOW_RECORDS = 8192
 
 _ONE_BYTE_OFFSETS = 64
 _TWO_BYTE_OFFSETS = 8192
-# The zigzag varint of every offset delta that takes one byte, and of two, low and high byte apart.
+#: The zigzag varint of every offset delta that takes one byte.
 _OFFSET_BYTE = bytes(2 * delta for delta in range(_ONE_BYTE_OFFSETS))
-_OFFSET_LOW = bytes(2 * delta & 0x7F | 0x80 for delta in range(_TWO_BYTE_OFFSETS))
-_OFFSET_HIGH = bytes(2 * delta >> 7 for delta in range(_TWO_BYTE_OFFSETS))
 
 _LAST_BYTES = bytes(range(0x80))
 _MORE_BYTES = bytes(range(0x80, 0x100))
 _SIGNED = tuple(~(raw >> 1) if raw & 1 else raw >> 1 for raw in range(0x80))
+
+
+@cache
+def _offsets_of_two_bytes() -> tuple[bytes, bytes]:
+    """The low and the high bytes of the zigzag varints of all offset deltas that take two."""
+    deltas = range(_TWO_BYTE_OFFSETS)
+    return bytes(2 * delta & 0x7F | 0x80 for delta in deltas), bytes(
+        2 * delta >> 7 for delta in deltas
+    )
 
 
 class Shape(NamedTuple):
@@ -109,9 +117,9 @@ def _take(data: bytes, shape: Shape, start: int, index: int, room: int, columns:
     if offset_width == 1:
         fitting = min(fitting, _agreement(column, _OFFSET_BYTE[index : index + room]))
     else:
-        fitting = min(fitting, _agreement(column, _OFFSET_LOW[index : index + room]))
+        fitting = min(fitting, _agreement(column, _offsets_of_two_bytes()[0][index : index + room]))
         column = data[offset_at + 1 + shift : stop : stride]
-        fitting = min(fitting, _agreement(column, _OFFSET_HIGH[index : index + room]))
+        fitting = min(fitting, _agreement(column, _offsets_of_two_bytes()[1][index : index + room]))
     if not fitting:
         return 0
     deltas = _timestamp_deltas(data, timestamp_at + shift, offset_at + shift, stride, fitting)
