@@ -15,8 +15,9 @@ and escapes of characters.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
+
+from odradek_protocol.lazy_dataclass import dataclass
 
 CharacterTest = Callable[[str], bool]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 
 from odradek_broker.deferred import Deferred
@@ -21,6 +21,7 @@ from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.producers.watch import ProducerWatch
 from odradek_broker.storage.startup import StartReport
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.stored.cluster_metadata import (
     MetadataRecord,
     PartitionRecord,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from odradek_broker.deferred import Deferred
 from odradek_protocol.codec import Buffer
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Message
 
 #: The user of a connection without authentication. The name is Kafka's.

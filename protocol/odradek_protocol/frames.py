@@ -6,7 +6,6 @@ stream into frames); on the way out it is part of what is returned.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct as Packer
 from typing import Any, cast
 
@@ -14,6 +13,7 @@ from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import API_OF_REQUEST, Api
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError, EncodeError, decode_uvarint
 

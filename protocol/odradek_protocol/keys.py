@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 from importlib import import_module
 
 from odradek_protocol import schemas
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Message, Versions
 
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 import construct as c
 
+from odradek_protocol.lazy_dataclass import compile_init_later
 from odradek_protocol.primitives import (
     UVARINT,
     NullableStruct,
@@ -201,42 +202,7 @@ def _declare(cls: Any) -> Any:
     made: Any = dataclasses.dataclass(
         slots=True, kw_only=True, init=False, eq=False, repr=False, match_args=False
     )(cls)
-    made.__init__ = _init_later(made)
-    return made
-
-
-def _init_later(cls: Any) -> Callable[..., None]:
-    """An `__init__` that gives way to the real one when it is first called.
-
-    To compile one for each class takes as long as all the rest of declaring them, and most programs
-    use few of them.
-    """
-
-    def __init__(self: Any, **values: Any) -> None:
-        cls.__init__ = _init_of(cls)
-        cls.__init__(self, **values)
-
-    return __init__
-
-
-def _init_of(cls: Any) -> Callable[..., None]:
-    """An `__init__` like a dataclass's: a parameter by name for each field."""
-    scope: dict[str, Any] = {"_UNSET": _UNSET}
-    parameters, body = [], []
-    for each in dataclasses.fields(cls):
-        name = each.name
-        if each.default_factory is dataclasses.MISSING:
-            scope[f"_default_{name}"] = each.default
-            parameters.append(f"{name}=_default_{name}")
-            body.append(f"self.{name} = {name}")
-        else:
-            scope[f"_make_{name}"] = each.default_factory
-            parameters.append(f"{name}=_UNSET")
-            body.append(f"self.{name} = _make_{name}() if {name} is _UNSET else {name}")
-    lines = [f"def __init__(self, *, {', '.join(parameters)}):", *(f"    {each}" for each in body)]
-    exec("\n".join(lines), scope)  # noqa: S102 - names and defaults of our own declarations
-    made: Callable[..., None] = scope["__init__"]
-    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    compile_init_later(made)
     return made
 
 

@@ -8,10 +8,11 @@ meaning from them, and a test holds the two equal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import construct as c
+
+from odradek_protocol.lazy_dataclass import dataclass
 
 #: No array, of whatever element, may be longer (D11).
 MAX_ARRAY_ELEMENTS = 1_000_000

@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, Self, TypeVar
+
+from odradek_protocol.lazy_dataclass import dataclass
 
 Kind = TypeVar("Kind")
 Value = TypeVar("Value")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odradek_broker.config.types import Kind, setting
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import Check, read_list
 
 #: The one authorizer that there is; also called so by Kafka.

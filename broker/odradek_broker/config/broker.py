@@ -7,7 +7,7 @@ here opens a file: the shell reads it and hands over its text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from odradek_broker.config.broker_settings import SETTING_OF_KEY, SETTINGS, BrokerSettings
@@ -42,6 +42,7 @@ from odradek_broker.config.unsupported import (
     UNSUPPORTED_KEYS,
 )
 from odradek_broker.storage.log_config import LogConfig
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import did_you_mean
 from odradek_protocol.tls.settings import TlsSettings, tls_settings
 

@@ -9,13 +9,12 @@ Defaults are Kafka's, except where a row says why not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odradek_broker.config.addresses import COUNTS_BY_ADDRESS
 from odradek_broker.config.authorizer_settings import AuthorizerSettings
 from odradek_broker.config.listener_settings import ListenerSettings
 from odradek_broker.config.sasl_settings import SaslSettings
 from odradek_broker.config.types import Kind, Setting, Synonym, setting
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import INT32_MAX, INT64_MAX, any_of, at_least, between, one_of
 
 _MINUTES = 60_000

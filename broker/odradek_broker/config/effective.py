@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from odradek_broker.config.types import (
 )
 from odradek_broker.config.unsupported import DYNAMIC_ONLY, NO_EFFECT_SETTINGS, WITHOUT_DEFAULT
 from odradek_broker.storage.log_config import LogConfig
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import nearest
 
 

@@ -6,13 +6,13 @@ not served, and what is set for them is kept and shown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.types import ConfigRow, Kind, Setting, Value
 from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
 from odradek_broker.re2 import PatternError, compile_pattern
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import ANYTHING, Check, at_least, between, one_of
 
 

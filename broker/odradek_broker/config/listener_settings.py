@@ -6,7 +6,7 @@ Some of them may be given for one listener alone, behind `listener.name.` and it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from odradek_broker.config.sasl_settings import (
     is_of_listeners,
 )
 from odradek_broker.config.types import Kind, Setting, setting
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import INT32_MAX, Check, any_of, at_least, between, one_of
 from odradek_protocol.tls.settings import PROTOCOLS, STORE_TYPES
 

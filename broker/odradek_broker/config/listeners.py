@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from odradek_broker.config.listener_settings import ListenerSettings
 from odradek_broker.config.types import ConfigError, write_value
+from odradek_protocol.lazy_dataclass import dataclass
 
 _PORT_MAX = 65_535
 _MAP = "listener.security.protocol.map"

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from odradek_protocol.lazy_dataclass import dataclass
 
 _DEFAULT = "DEFAULT"
 _PART = r"((?:\\.|[^\\/])*)"

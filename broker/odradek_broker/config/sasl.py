@@ -6,13 +6,14 @@ Nothing is opened here. A reference (`${env:NAME}`) is looked up by the user of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from odradek_broker.config.listener_settings import listener_key
 from odradek_broker.config.listeners import Listener, SecurityProtocol
 from odradek_broker.config.sasl_settings import MECHANISMS, UNSECURED_VALIDATOR
 from odradek_broker.config.types import ConfigError, Value, write_value
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.sasl.jaas import LOGIN_MODULES, JaasError, LoginModule, parse_jaas
 from odradek_protocol.tls.settings import TlsError
 

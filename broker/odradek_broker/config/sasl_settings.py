@@ -6,10 +6,10 @@ Most may be given for one listener (`listener.name.NAME.KEY`), some for one mech
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from odradek_broker.config.types import Kind, setting
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.sasl.jaas import LOGIN_MODULES
 from odradek_protocol.settings import INT32_MAX, INT64_MAX, Check, any_of, at_least, between, one_of
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.types import ConfigRow, Kind, Setting, Value
 from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
 from odradek_broker.storage.log_config import LogConfig
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import ANYTHING, Check
 
 

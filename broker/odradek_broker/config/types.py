@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import IntEnum
 from typing import Any
 
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import (
     ANYTHING,
     INT16_MAX,

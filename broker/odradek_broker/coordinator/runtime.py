@@ -19,7 +19,7 @@ same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -27,6 +27,7 @@ from odradek_broker.coordinator.timers import Timers
 from odradek_broker.deferred import Deferred
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek_broker.explain.sentences import EventKind, Value
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 
 EVENTS_MAX = 5_000
 SUBJECT_EVENTS_MAX = 500

@@ -6,13 +6,14 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, NamedTuple
 
 from odradek_broker.platform.seams import Buffer, Clock, File
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
+from odradek_protocol.lazy_dataclass import dataclass
 
 #: Rules at a time; those that have run out make room for new ones.
 RULES_MAX = 100

@@ -24,7 +24,7 @@ partitions of its session alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from odradek_broker.partition import Partition
@@ -32,6 +32,7 @@ from odradek_broker.platform.seams import Clock, Randomness
 from odradek_protocol.constants import INITIAL_SESSION_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.fetch_frames import OneFetch
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.fetch import (
     DIVERGENCE_SINCE,

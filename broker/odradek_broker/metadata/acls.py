@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from odradek_protocol.acls import (
     PatternType,
 )
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas.create_acls import AclCreation
 from odradek_protocol.stored.cluster_metadata import (
     AccessControlEntryRecord,

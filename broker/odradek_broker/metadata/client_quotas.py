@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from ipaddress import ip_address
 from math import isnan
@@ -22,6 +22,7 @@ from odradek_broker.quotas.client_quotas import (
     QuotaKey,
 )
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import INT32_MAX, INT64_MAX
 from odradek_protocol.stored.cluster_metadata import (
     ClientQuotaRecord,

@@ -9,7 +9,7 @@ records.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek_broker.config.broker import (
     CONSUMER_GROUPS_OFF,
@@ -27,6 +27,7 @@ from odradek_broker.security.acls import Acl, AclIndex
 from odradek_broker.storage.log_config import LogConfig
 from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.sasl.scram import ScramCredential, ScramMechanism

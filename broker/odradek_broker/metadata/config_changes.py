@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from odradek_broker.config.types import ConfigError, Kind, UnknownSettingError, read_value
@@ -13,6 +12,7 @@ from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.config_resources import ResourceKind, check_name_limit, resource_kind
 from odradek_broker.metadata.errors import AdminError
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.stored.cluster_metadata import ConfigRecord, MetadataRecord
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek_broker.config.types import ConfigError
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS, METADATA_TOPIC, ClusterMetadata, Topic
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.quotas.managers import TakeQuota, unlimited
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.stored.cluster_metadata import MetadataRecord, RemoveTopicRecord
 

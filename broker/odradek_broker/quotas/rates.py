@@ -6,8 +6,9 @@ All functions are pure: quota and time are arguments of each call.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from math import floor, inf
+
+from odradek_protocol.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from odradek_protocol.acls import (
     AclResourceType,
     PatternType,
 )
+from odradek_protocol.lazy_dataclass import dataclass
 
 
 class Acl(NamedTuple):

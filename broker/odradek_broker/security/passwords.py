@@ -10,7 +10,9 @@ import binascii
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from odradek_protocol.lazy_dataclass import dataclass
 
 _SCHEME = "scrypt"
 #: Each hash takes 16 MiB and about 50 ms.

@@ -3,10 +3,11 @@ refusal."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from odradek_broker.deferred import Deferred
+from odradek_protocol.lazy_dataclass import dataclass
 
 #: Kafka's error message if a client requests another user than the authenticated one.
 OTHER_USER = (

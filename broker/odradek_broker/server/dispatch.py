@@ -7,7 +7,6 @@ N-07, N-08).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -34,6 +33,7 @@ from odradek_protocol import codec, frames
 from odradek_protocol.codec import Buffer
 from odradek_protocol.fetch_frames import read_one_fetch
 from odradek_protocol.keys import APIS, Api, ApiKey
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.produce_frames import read_one_batch

@@ -18,7 +18,6 @@ import errno
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from odradek_broker.platform.seams import BlockFile, File, Files, Randomness
@@ -38,6 +37,7 @@ from odradek_broker.storage.journal_format import (
     encode_header,
 )
 from odradek_broker.storage.journal_replay import JournalReplay
+from odradek_protocol.lazy_dataclass import dataclass
 
 #: Its ending where it makes no sense.
 DAMAGED = ".damaged"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from odradek_broker.storage.cleaner.swap import finish_swaps
 from odradek_broker.storage.epochs import LeaderEpochs
@@ -46,6 +45,7 @@ from odradek_broker.storage.validation import (
     prepare,
 )
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchHeader, stamp
 
 PLENTY_BYTES = 2**31 - 1

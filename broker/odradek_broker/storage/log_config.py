@@ -7,8 +7,8 @@ Where they come from (broker defaults, topic overrides) is not storage's busines
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import INT64_MAX
 
 

@@ -4,7 +4,7 @@ checkpoints, and whether its disk works (L-30, L-35, L-41 to L-43)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.log_options import LogOptions, LogStart
 from odradek_broker.storage.meta_properties import MetaProperties, read_meta_properties
 from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 
 #: Behind the names of what is to be removed, and of what belongs to nobody and is kept.

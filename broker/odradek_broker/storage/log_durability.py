@@ -15,7 +15,6 @@ offset; with `page-cache` it is the log end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from odradek_broker.platform.seams import File, Files
@@ -25,6 +24,7 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.log_files import LogFiles
 from odradek_broker.storage.log_options import LogOptions, LogStart
 from odradek_broker.storage.segment import Segment
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 
 #: A start after a crash reads at most this much of the flushed bytes of a log in use.

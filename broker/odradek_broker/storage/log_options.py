@@ -4,7 +4,7 @@ left."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from odradek_broker.platform.seams import Files, Randomness
@@ -13,6 +13,7 @@ from odradek_broker.storage.disk_watch import DiskWatch
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.journal import CommitJournal
 from odradek_broker.storage.producers.state import ProducerTally
+from odradek_protocol.lazy_dataclass import dataclass
 
 
 class UnopenedLog(Protocol):

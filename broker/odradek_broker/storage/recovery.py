@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from odradek_broker.storage.segment import Segment, segment_name
 from odradek_broker.storage.segment_scanner import BatchAt, SegmentCorrupt, read_batches
 from odradek_broker.storage.segments import RETENTION_DELETED, SEGMENT_SUFFIXES
 from odradek_broker.storage.transaction_index import CorruptTransactionIndex, TransactionIndex
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchError, verify_crc
 
 _NAME_DIGITS = 20

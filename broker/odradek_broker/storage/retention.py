@@ -4,7 +4,6 @@ DeleteRecords names (L-10..L-12)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.errors import DeleteRecordsRejected
@@ -13,6 +12,7 @@ from odradek_broker.storage.reading import with_rebuild
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segments import SegmentList
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 
 HIGH_WATERMARK = -1
 """DeleteRecords' name for "up to the high watermark" (L-11)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from odradek_broker.platform.seams import Clock, Files, Randomness
@@ -31,6 +31,7 @@ from odradek_broker.storage.log_options import LogStart
 from odradek_broker.storage.recovery import RecoveryReport
 from odradek_broker.storage.segment import segment_name
 from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 
 _FIRST_SEGMENT = f"{segment_name(0)}.log"

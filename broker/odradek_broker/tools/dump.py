@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -40,6 +39,7 @@ from odradek_broker.tools.file_names import FileKind, FileName
 from odradek_broker.tools.record_decoders import decode_record
 from odradek_broker.tools.segment_file import Damaged, SegmentFile, StoredBatch, no_wait
 from odradek_protocol.constants import NO_OFFSET
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchError, BatchHeader
 from odradek_protocol.records.record import Record, read_records
 from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker, decode_type

@@ -7,12 +7,12 @@ A broker checks, stamps and serves batches by this header alone (D6); records ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from struct import Struct as PackedStruct
 
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.compression import Codec
 from odradek_protocol.constants import NO_SEQUENCE
+from odradek_protocol.lazy_dataclass import dataclass
 
 from .layout import (
     ATTRIBUTES_AT,

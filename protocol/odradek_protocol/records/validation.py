@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from odradek_protocol.compression import (
@@ -12,6 +12,7 @@ from odradek_protocol.compression import (
     check_portable,
 )
 from odradek_protocol.constants import NO_TIMESTAMP
+from odradek_protocol.lazy_dataclass import dataclass
 
 from .batch import BatchHeader, BodyNotDecompressed, Buffer
 from .layout import HEADER_BYTES

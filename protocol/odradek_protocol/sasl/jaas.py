@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from odradek_protocol.lazy_dataclass import dataclass
 
 #: The mechanisms, and the login module of Java that each has, without its package.
 LOGIN_MODULES: Mapping[str, str] = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.sasl.errors import SaslMessageError
 
 MECHANISM = "OAUTHBEARER"

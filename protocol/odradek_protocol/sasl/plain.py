@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.sasl.errors import SaslMessageError
 
 MECHANISM = "PLAIN"

@@ -18,9 +18,10 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.sasl.errors import SaslMessageError
 
 #: Kafka's bounds of iterations (KIP-554).

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
+
+from odradek_protocol.lazy_dataclass import dataclass
 
 #: The versions of TLS that are spoken.
 PROTOCOLS = ("TLSv1.2", "TLSv1.3")

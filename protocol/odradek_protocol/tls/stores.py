@@ -6,8 +6,9 @@ JKS, which nothing but Java reads, is an error that says how to convert it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.tls.settings import StoreSettings, TlsError
 
 _JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")

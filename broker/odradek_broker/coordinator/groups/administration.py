@@ -6,7 +6,6 @@ The functions change nothing: they return answers and records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState, Member
 from odradek_broker.coordinator.groups.consumer.group import (
@@ -28,6 +27,7 @@ from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, To
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas.consumer_group_describe import (
     DescribedAssignment,
     DescribedConsumerGroup,

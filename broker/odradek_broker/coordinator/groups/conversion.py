@@ -10,7 +10,7 @@ first. Records and answers are returned, and the caller adds them to its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from odradek_broker.coordinator.groups.classic.group import (
@@ -47,6 +47,7 @@ from odradek_broker.coordinator.groups.events import (
 from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, GroupSettings, Topics
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored import group_metadata
 from odradek_protocol.stored.assignment import (

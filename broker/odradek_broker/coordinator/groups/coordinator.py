@@ -8,7 +8,6 @@ writes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 import structlog
@@ -56,6 +55,7 @@ from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.platform.seams import Clock, Randomness, Scheduler
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas.consumer_group_describe import DescribedConsumerGroup
 from odradek_protocol.schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

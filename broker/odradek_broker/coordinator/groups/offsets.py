@@ -7,7 +7,6 @@ change it. Decisions are returned as records.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
@@ -23,6 +22,7 @@ from odradek_protocol.constants import (
     NO_PRODUCER_ID,
 )
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas.offset_commit import CONSUMER_GROUPS_SINCE
 from odradek_protocol.stored.offset_commit import OffsetCommitValue, encode_key, encode_value
 

@@ -14,7 +14,7 @@ again when there is one, on the state that is stored then.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from odradek_broker.coordinator.transactions.transaction import (
@@ -32,6 +32,7 @@ from odradek_broker.coordinator.transactions.transaction import (
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 
 _E = ErrorCode
 _S = TransactionState

@@ -8,7 +8,6 @@ transaction coordinator of this broker and WriteTxnMarkers from the network both
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -21,6 +20,7 @@ from odradek_broker.platform.fault_points import FaultPoint, FaultPoints
 from odradek_broker.platform.seams import Clock
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 
 PartitionCodes = Mapping[TopicPartition, ErrorCode]
 """An error code for each partition."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from odradek_broker.deferred import Deferred
@@ -25,6 +24,7 @@ from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.producers.state import ProducerStateManager
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 
 
 class TransactionVerifier(Protocol):

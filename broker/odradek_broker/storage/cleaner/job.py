@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from itertools import islice
 from typing import Any, NamedTuple
+
+from odradek_protocol.lazy_dataclass import dataclass
 
 _PRODUCERS = "last_records"
 _PRODUCER_LINES = "producer_lines"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 
 from odradek_broker.platform.seams import Clock
@@ -34,6 +33,7 @@ from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.producers.entry import ProducerEntry
 from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.lazy_dataclass import dataclass
 
 _LOGS_AT_ONCE = 10
 _PRODUCERS_AT_ONCE = 1_000

@@ -7,12 +7,12 @@ Nothing here opens a file but to learn a segment's timestamps, and only where a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.reading import with_rebuild
 from odradek_broker.storage.segment import Segment
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import INT64_MAX
 
 

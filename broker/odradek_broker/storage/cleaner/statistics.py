@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from odradek_broker.storage.cleaner.job import CleaningFinished
 from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ A check never changes state, so a failed write needs nothing undone (P-18).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 from odradek_broker.storage.errors import AppendRejected
@@ -24,6 +23,7 @@ from odradek_broker.storage.producers.snapshot import decode_snapshot, encode_sn
 from odradek_broker.storage.transaction_index import AbortedTransaction
 from odradek_protocol.constants import NO_PRODUCER_ID
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchHeader, next_sequence
 from odradek_protocol.records.layout import CONTROL_BIT
 

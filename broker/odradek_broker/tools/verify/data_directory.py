@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import (
@@ -28,6 +27,7 @@ from odradek_broker.tools.verify.metadata import METADATA_DIRECTORY, StoredMetad
 from odradek_broker.tools.verify.partition import Expected, PartitionCheck, Summary
 from odradek_broker.tools.verify.partition_files import note_leftover
 from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.lazy_dataclass import dataclass
 
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 #: Of the process, and of no interest to a start.

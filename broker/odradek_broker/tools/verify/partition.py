@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import (
@@ -31,6 +30,7 @@ from odradek_broker.tools.verify.partition_files import (
 )
 from odradek_broker.tools.verify.segment import Place, SegmentCheck
 from odradek_protocol.constants import NO_COORDINATOR_EPOCH, NO_OFFSET
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchError, BatchHeader
 
 #: More than one partition may have: a broker forgets them much earlier.

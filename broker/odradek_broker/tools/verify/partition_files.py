@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.storage.checkpoints import CorruptCheckpoint, decode_sources, read_small_file
 from odradek_broker.storage.segment import segment_name
 from odradek_broker.tools.file_names import FileKind, parse_file
 from odradek_broker.tools.verify.findings import Findings
+from odradek_protocol.lazy_dataclass import dataclass
 
 _INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
 _LEFTOVERS = {

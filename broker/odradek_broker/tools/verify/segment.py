@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from odradek_broker.platform.seams import File, Files
 from odradek_broker.storage.transaction_index import AbortedTransaction
@@ -13,6 +12,7 @@ from odradek_broker.tools.segment_file import Damaged, SegmentFile, StoredBatch
 from odradek_broker.tools.verify.findings import Findings
 from odradek_broker.tools.verify.indexes import OffsetIndexCheck, TimeIndexCheck
 from odradek_broker.tools.verify.partition_files import PartitionFiles
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchError
 from odradek_protocol.records.record import read_columns
 

@@ -23,13 +23,14 @@ known only after the checks that precede the state: is the member known, is its 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from odradek_broker.coordinator.groups.settings import GroupSettings, Visible, every_topic
 from odradek_broker.coordinator.runtime import Instant
 from odradek_broker.deferred import Deferred
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from odradek_protocol.schemas.sync_group import SyncGroupResponse
 from odradek_protocol.stored.group_metadata import GroupMetadataValue, StoredMember

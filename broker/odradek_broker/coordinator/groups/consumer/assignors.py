@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek_broker.coordinator.groups.consumer.group import (
     NO_PARTITIONS,
@@ -17,6 +17,7 @@ from odradek_broker.coordinator.groups.consumer.group import (
     each_partition,
     partitions_of,
 )
+from odradek_protocol.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,11 @@ without partitions, so that equal sets compare equal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum, IntEnum
 
 from odradek_broker.coordinator.groups.settings import Topics
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentValue,

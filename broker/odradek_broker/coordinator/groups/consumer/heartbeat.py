@@ -4,7 +4,7 @@ G-133, KIP-848)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from uuid import UUID
 
 from odradek_broker.coordinator.groups.consumer import records as make
@@ -52,6 +52,7 @@ from odradek_broker.platform.seams import Randomness
 from odradek_broker.re2 import PatternError, compile_pattern
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.schemas.consumer_group_heartbeat import (
     OWN_MEMBER_ID_SINCE,
     AssignedTopicPartitions,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from odradek_broker.coordinator.groups.consumer import records as make
 from odradek_broker.coordinator.groups.consumer.assignors import ASSIGNORS, Subscriber
@@ -48,6 +48,7 @@ from odradek_broker.coordinator.runtime import Instant, Record
 from odradek_broker.re2 import PatternError, compile_pattern
 from odradek_protocol.constants import LEAVE_STATIC_EPOCH
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
