@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-#: The name of the resource for everything; and of the principal's, the host's.
+#: The name of a resource for every resource of its type; also of every user and host.
 WILDCARD = "*"
-#: The one name that a resource of the type CLUSTER has.
+#: The only name of a resource of the type CLUSTER.
 CLUSTER_NAME = "kafka-cluster"
-#: The type of all users: "User:alice". "User:*" is everybody.
+#: The type of all users: "User:alice". "User:*" is every user.
 USER_PREFIX = "User:"
 EVERYBODY = "User:*"
 
@@ -30,7 +30,7 @@ class AclResourceType(IntEnum):
 class PatternType(IntEnum):
     """The meaning of a resource's name in an ACL (KIP-290). UNKNOWN, ANY and MATCH are for filters.
 
-    MATCH finds ACLs of every type that apply to the name.
+    MATCH selects ACLs of every pattern type that apply to the name.
     """
 
     UNKNOWN = 0

@@ -1,6 +1,6 @@
-"""CRC-32C (Castagnoli), the checksum of record batches, in one place.
+"""CRC-32C (Castagnoli), the checksum of record batches.
 
-Any buffer is read where it lies, without a copy; hardware instructions are used where they exist.
+Any buffer is read in place, without a copy, with hardware instructions if they exist.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ Buffer = bytes | bytearray | memoryview
 
 
 def _implementation() -> Callable[[Buffer, int], int]:
-    """`crc32c.crc32c`, from the extension module alone.
+    """`crc32c.crc32c`, imported from the extension module only.
 
-    Importing the package looks up its version among all that is installed and defines a command
-    line, for which it imports email, zipfile and argparse: 20 ms of every start. Where the
-    extension is not a file beside it, the package is imported.
+    Importing the package looks up its version among all installed packages and defines a command
+    line, for which it imports email, zipfile and argparse: 20 ms of every start. If the extension
+    is not a file of the package, the package is imported.
     """
     package = PathFinder.find_spec("crc32c")
     places = None if package is None else package.submodule_search_locations
@@ -38,7 +38,7 @@ _crc32c = _implementation()
 def crc32c(buffer: Buffer, crc: int = 0) -> int:
     """The CRC-32C of `buffer` as an unsigned 32-bit integer.
 
-    `crc` is the value of what came before, so that pieces can be summed one after another:
+    `crc` is the value of the preceding bytes, so that a checksum can be computed in parts:
     `crc32c(b, crc32c(a)) == crc32c(a + b)`.
     """
     return _crc32c(buffer, crc)

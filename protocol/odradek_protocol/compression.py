@@ -1,10 +1,10 @@
-"""The four codecs of record batches, with a limit on what decompression may produce.
+"""The four codecs of record batches, with a limit on the decompressed size.
 
-Compressed bytes come from outside, and one megabyte of them can claim gigabytes (R-12). So nothing
-here is decompressed into a buffer that grows by itself. The frame's structure is walked first,
-which is cheap because a frame is a few headers that each say where the next one is; the walk gives
-an upper bound of the output; a buffer of at most `max_bytes` is filled, and what does not fit is an
-error.
+Compressed bytes come from peers, and one megabyte of them can expand to gigabytes (R-12). So
+nothing is decompressed into a buffer that grows. First the structure of the frame is read, which is
+cheap because a frame consists of few headers with the position of the next one; this gives an upper
+bound of the output. Then a buffer of at most `max_bytes` is filled, and it is an error if the
+output does not fit.
 
 | codec  | written                                    | read                                |
 |--------|--------------------------------------------|-------------------------------------|
@@ -35,11 +35,11 @@ ZSTD_LEVEL = 3
 
 
 class CompressionError(ValueError):
-    """The compressed bytes are damaged, cut short, or of a kind that is not understood."""
+    """The compressed bytes are damaged, incomplete, or of an unknown kind."""
 
 
 class DecompressionLimitExceeded(CompressionError):
-    """The output would be larger than the caller allowed; nothing that large was allocated."""
+    """The output would exceed the caller's limit; no such buffer was allocated."""
 
     def __init__(self, codec: Codec, max_bytes: int) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class DecompressionLimitExceeded(CompressionError):
 
 
 class BytesBehind(CompressionError):
-    """Sound compressed data, and then something that does not belong to it."""
+    """Valid compressed data is followed by bytes that do not belong to it."""
 
 
 class Codec(IntEnum):
@@ -75,15 +75,15 @@ class Codec(IntEnum):
 
 
 def compress(codec: Codec, data: Buffer) -> bytes:
-    """`data` as the body of a batch of this codec; NONE gives the bytes unchanged."""
+    """`data` compressed as the body of a batch; unchanged with NONE."""
     return _COMPRESSORS[codec](data)
 
 
 def check_portable(codec: Codec, data: Buffer) -> None:
-    """Refuse what is read here and not by every client: Java reads one lz4 frame, of independent
-    blocks.
+    """Refuse data that is readable here but not by every client: Java reads one lz4 frame, of
+    independent blocks.
 
-    Raises CompressionError, BytesBehind if there is more than the one frame.
+    Raises CompressionError, BytesBehind if there is more than one frame.
     """
     if codec is not Codec.LZ4:
         return
@@ -103,11 +103,11 @@ def check_portable(codec: Codec, data: Buffer) -> None:
 def decompress(
     codec: Codec, data: Buffer, max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 ) -> bytes:
-    """The original bytes, at most `max_bytes` of them. Nothing at all is an empty zstd stream.
+    """The original bytes, at most `max_bytes`. Empty input is an empty zstd stream.
 
-    Allocates at most about twice `max_bytes`, whatever the input claims, and never more than some
-    hundred times the input. Raises DecompressionLimitExceeded when there is more, CompressionError
-    when the input is damaged, cut short or followed by something that does not belong to it.
+    Allocates at most about twice `max_bytes`, whatever the input contains, and never more than some
+    hundred times the input. Raises DecompressionLimitExceeded if there is more output,
+    CompressionError if the input is damaged, incomplete or followed by other bytes.
     """
     try:
         return _DECOMPRESSORS[codec](data, max_bytes)
@@ -130,7 +130,7 @@ def _keep_within(data: Buffer, max_bytes: int) -> bytes:
 
 # --- gzip -------------------------------------------------------------------------------------
 
-_GZIP_WINDOW_BITS = 31  # 15 bits of window, and 16 says that there is a gzip header
+_GZIP_WINDOW_BITS = 31  # 15 bits of window, plus 16 for a gzip header
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_STEP_BYTES = 64 * 1024
 _GZIP_MAX_MEMBERS = 1024
@@ -143,8 +143,8 @@ def _gzip_compress(data: Buffer) -> bytes:
 def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes:
     """Members one after another (R-11); zero padding behind the last one is accepted, as gzip does.
 
-    A decompressor copies the input that it left over. So the input goes in by steps, and the number
-    of members is limited, lest thousands of tiny ones cost quadratic time.
+    A decompressor copies the rest of its input. So the input is passed in steps, and the number of
+    members is limited, because thousands of tiny ones would take quadratic time.
     """
     view = memoryview(data)
     size = len(view)
@@ -168,7 +168,8 @@ def _gzip_decompress(data: Buffer, max_bytes: int) -> bytes:
                     raise CompressionError("gzip data ends within a member")
                 pending = view[position : position + _GZIP_STEP_BYTES]
                 position += len(pending)
-            # One byte more than allowed is asked for, to tell "exactly full" from "too much".
+            # One byte more than allowed is requested, to distinguish "exactly full" from "too
+            # much".
             part = member.decompress(pending, max_bytes - total + 1)
             total += len(part)
             if total > max_bytes:
@@ -189,7 +190,7 @@ _XERIAL_HEADER_BYTES = 16
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_LENGTH = Struct(">i")
 _XERIAL_MAGIC_AS_LENGTH = int.from_bytes(_XERIAL_MAGIC[:4], "big", signed=True)
-# The densest element of snappy is a copy: three bytes that stand for 64.
+# The densest element of snappy is a copy: three bytes for 64.
 _SNAPPY_MAX_RATIO = 22
 
 
@@ -215,7 +216,7 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     while position < size:
         (length,) = _BLOCK_LENGTH.unpack_from(view, position)
-        if length == _XERIAL_MAGIC_AS_LENGTH:  # streams joined together: another header
+        if length == _XERIAL_MAGIC_AS_LENGTH:  # concatenated streams: another header
             if view[position : position + 8] != _XERIAL_MAGIC:
                 raise CompressionError(f"damaged xerial header at byte {position}")
             position += _XERIAL_HEADER_BYTES
@@ -256,11 +257,11 @@ _LZ4_END = b"\x00\x00\x00\x00"
 _LZ4_STORED = 0x8000_0000
 _LZ4_INDEPENDENT = 0x20
 _LZ4_MAX_BLOCK_BYTES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
-# A long match grows by 255 for each further length byte, and nothing in the format is denser.
+# A long match grows by 255 for each further length byte; no other element is denser.
 _LZ4_MAX_RATIO = 255
 _UINT32 = Struct("<I")
 _UINT64 = Struct("<Q")
-# Frames of this magic (and the 15 after it) are to be skipped, in lz4 and zstd alike.
+# Frames with this magic number (and the 15 after it) are skipped, in lz4 and zstd alike.
 _SKIPPABLE_MAGIC = 0x184D2A50
 
 
@@ -325,8 +326,8 @@ def _lz4_frame(view: memoryview, position: int) -> tuple[int, int]:
 
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_MAX_BLOCK_BYTES = 128 * 1024
-# A decoder keeps a window of this size apart from the output. Every decoder should take 8 MiB
-# (RFC 8878, 3.1.1.1.2), which is also what the highest ordinary level asks for.
+# A decoder keeps a window of this size besides the output. Every decoder should accept 8 MiB (RFC
+# 8878, 3.1.1.1.2), which is also the window of the highest ordinary level.
 _ZSTD_MAX_WINDOW_BYTES = 8 << 20
 _ZSTD_RAW, _ZSTD_RLE, _ZSTD_COMPRESSED = 0, 1, 2
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
@@ -352,8 +353,8 @@ def _zstd_frame(
 ) -> tuple[int, int]:
     """(position behind the frame, upper bound of its content) of the frame that starts here.
 
-    Layout: RFC 8878, section 3.1.1. Raw and run-length blocks say their size; a compressed one
-    holds at most 128 KiB, or the window if that is smaller.
+    Layout: RFC 8878, section 3.1.1. Raw and run-length blocks have their size; a compressed one
+    contains at most 128 KiB, or the window if that is smaller.
     """
     descriptor = view[position + 4]
     position += 5
@@ -400,13 +401,13 @@ def _zstd_frame(
     return position, bound_bytes if content_bytes is None else min(bound_bytes, content_bytes)
 
 
-# --- both -------------------------------------------------------------------------------------
+# --- lz4 and zstd ---------------------------------------------------------------------------------
 
 
 def _walk_frames(
     data: Buffer, magic: int, frame: Callable[[memoryview, int], tuple[int, int]]
 ) -> int:
-    """An upper bound of what the frames hold together; every byte must belong to one."""
+    """An upper bound of the content of all frames; every byte must belong to a frame."""
     view = memoryview(data)
     size = len(view)
     position = 0
@@ -437,7 +438,7 @@ def _fill(
     try:
         used = decompress_into(data, output)
     except cramjam.DecompressionError as error:
-        # Only an output that is smaller than the bound can be full while the input is sound.
+        # If the input is valid, only an output that is smaller than the bound can be full.
         if bound_bytes > max_bytes and "whole buffer" in str(error):
             raise DecompressionLimitExceeded(codec, max_bytes) from error
         raise

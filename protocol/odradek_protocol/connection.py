@@ -1,13 +1,14 @@
-"""A byte stream cut into frames, without I/O.
+"""A byte stream divided into frames, without I/O.
 
-Made for `asyncio.BufferedProtocol`: the transport writes straight into memory that this object
-hands out, so that a large frame is received in place and a small one is copied once.
+Made for `asyncio.BufferedProtocol`: the transport writes into memory of this object, so that a
+large frame is received in place and a small one is copied once.
 
     receiver.get_buffer()     a writable view to receive into
     receiver.received(n)      n bytes are in it; the frames that are whole now
 
-Between the two calls nothing else may happen on the thread, which is so on the loops of asyncio and
-uvloop: then the connections of a loop can share one scratch buffer, and an idle one holds nothing.
+Between the two calls nothing else runs on the thread, which is true on the loops of asyncio and
+uvloop: so the connections of a loop share one scratch buffer, and an idle connection uses no
+memory.
 """
 
 from __future__ import annotations
@@ -19,30 +20,30 @@ from odradek_protocol.primitives import DecodeError
 _SIZE = Packer(">i")
 _SIZE_BYTES = _SIZE.size
 SCRATCH_BYTES = 128 * 1024
-#: What an unfinished frame gets, or `_AHEAD` times as much as has arrived of it, and the same again
-#: whenever that is full and more is to come: what a peer claims costs nothing until it is sent.
+#: The memory of an unfinished frame grows in steps of this size, or of `_AHEAD` times the bytes
+#: that have arrived, whenever it is full: a length that a peer only states takes no memory.
 FIRST_STEP_BYTES = 4 * 1024
 _AHEAD = 8
 
 
 class FrameTooLarge(DecodeError):
-    """The length in front of a frame is negative or above the limit (rule N-01)."""
+    """The length of a frame is negative or above the limit (rule N-01)."""
 
 
 class TlsBytes(FrameTooLarge):
-    """The bytes of the length are the beginning of a TLS record: the peer speaks TLS."""
+    """The bytes of the length are the beginning of a TLS record: the peer uses TLS."""
 
 
-#: The kinds of TLS records, and the first byte of their version.
+#: The types of TLS records, and the first byte of their version.
 _TLS_RECORDS = range(0x14, 0x18)
 _TLS_VERSION = 0x03
 
 
 class FrameReceiver:
-    """Splits what arrives into frames without their length prefix.
+    """Divides received bytes into frames without their length prefix.
 
-    `max_frame_bytes`: the largest frame taken. Memory held is at most eight times what has arrived
-    of one frame, and `scratch` (SCRATCH_BYTES of it), which may be shared. A frame is a memoryview
+    `max_frame_bytes`: the largest accepted frame. The memory is at most eight times the received
+    bytes of one frame, and `scratch` (SCRATCH_BYTES), which may be shared. A frame is a memoryview
     of its own bytearray: it stays valid, and may be written to.
     """
 
@@ -58,14 +59,14 @@ class FrameReceiver:
     def __init__(self, max_frame_bytes: int, scratch: memoryview | None = None) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._scratch = memoryview(bytearray(SCRATCH_BYTES)) if scratch is None else scratch
-        # The bytes of a length that is not whole.
+        # The bytes of an incomplete length.
         self._length = b""
         self._frame: memoryview | None = None
         self._frame_bytes = 0
         self._frame_filled = 0
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """The buffer for the next bytes; never empty."""
         if self._frame is not None:
             if self._frame_filled == len(self._frame):
                 self._grow(self._frame)
@@ -75,7 +76,7 @@ class FrameReceiver:
         return self._scratch
 
     def received(self, size_bytes: int) -> list[memoryview]:
-        """Frames completed by the bytes just written. FrameTooLarge ends the connection."""
+        """The frames that the received bytes complete. FrameTooLarge ends the connection."""
         if self._frame is not None:
             self._frame_filled += size_bytes
             if self._frame_filled < self._frame_bytes:
@@ -90,12 +91,12 @@ class FrameReceiver:
 
     @property
     def idle(self) -> bool:
-        """Nothing of an unfinished frame is held."""
+        """True if there is no unfinished frame."""
         return self._frame is None and not self._length
 
     @property
     def unfinished(self) -> tuple[int, int]:
-        """Bytes that an unfinished frame holds, and those it will have; (0, 0) without one."""
+        """The received bytes of an unfinished frame, and its size; (0, 0) without one."""
         return (0, 0) if self._frame is None else (len(self._frame), self._frame_bytes)
 
     def _split(self, filled: int) -> list[memoryview]:
@@ -120,14 +121,14 @@ class FrameReceiver:
         return frames
 
     def _begin(self, size: int, arrived: memoryview) -> None:
-        """Keep the first bytes of a frame, and take no memory for the others before somebody asks
-        where they go."""
+        """Keep the first bytes of a frame; memory for the others is taken when `get_buffer` is
+        called."""
         self._frame = memoryview(bytearray(arrived))
         self._frame_bytes = size
         self._frame_filled = len(arrived)
 
     def _grow(self, frame: memoryview) -> None:
-        """Give an unfinished frame whose buffer is full a larger one."""
+        """Replace the full buffer of an unfinished frame by a larger one."""
         step = max(FIRST_STEP_BYTES, _AHEAD * len(frame))
         self._frame = memoryview(bytearray(min(self._frame_bytes, step)))
         self._frame[: len(frame)] = frame

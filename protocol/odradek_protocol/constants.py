@@ -1,38 +1,38 @@
-"""Numbers in messages and logs that are no quantities: what -1 and its like stand for.
+"""Special numbers in messages and logs, such as -1 for none.
 
-A field that may hold one of them has it as a default, or its API says so; the names are Kafka's
-where Kafka has one.
+The fields that may have them have them as default, or their API mentions them; the names are
+Kafka's, if Kafka has one.
 """
 
 from __future__ import annotations
 
-# --- Nothing there --------------------------------------------------------------------------------
+# --- None -----------------------------------------------------------------------------------------
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
-#: Of a broker: there is no leader, or no coordinator, that could be named.
+#: For a broker: there is no leader, or no coordinator.
 NO_NODE_ID = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_COORDINATOR_EPOCH = -1
-#: Of a classic group: who commits or leaves is in no generation.
+#: For a classic group: the sender is not a member of a generation.
 NO_GENERATION = -1
-#: Of a committed offset: the broker's retention counts.
+#: For a committed offset: the broker's retention applies.
 NO_EXPIRY = -1
 
 # --- Epochs of a consumer group's member (ConsumerGroupHeartbeat, KIP-848) ------------------------
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-#: A static member leaves and will be back.
+#: A static member leaves and will return.
 LEAVE_STATIC_EPOCH = -2
 
 # --- Fetch sessions (KIP-227) ---------------------------------------------------------------------
 
 NO_FETCH_SESSION = 0
-#: Asks for a new session; the first fetch in it has epoch 1.
+#: Requests a new session; its first fetch has epoch 1.
 INITIAL_SESSION_EPOCH = 0
 
 # --- Types of coordinators (FindCoordinator) ------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Kafka's error codes: one enum for both sides of the wire.
+"""Kafka's error codes, for broker and client.
 
-A code says what a peer did or could not do. It is never an exception by itself: the client maps
-codes to its exception tree in one place, the broker answers them.
+A code is never an exception by itself: the client maps codes to its exceptions in one place, the
+broker answers them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Self
 class ErrorCode(IntEnum):
     """A two-byte code in a response.
 
-    `retriable`: the same request may succeed later.
-    `refreshes_metadata`: before that retry, ask for metadata again.
+    `retriable`: the same request may succeed later. `refreshes_metadata`: the metadata is requested
+    again before the retry.
     """
 
     retriable: bool
@@ -29,7 +29,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """The member for a code; one we do not know counts as UNKNOWN_SERVER_ERROR."""
+        """The member for a code; UNKNOWN_SERVER_ERROR for an unknown code."""
         try:
             return cls(code)
         except ValueError:

@@ -1,7 +1,7 @@
 """Frames: a length, a header, a body (rules N-01, N-02).
 
-The length prefix is the caller's business on the way in (`odradek_protocol.connection` splits a
-stream into frames); on the way out it is part of what is returned.
+Received frames have no length prefix (`odradek_protocol.connection` divides a stream into frames);
+encoded frames begin with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INT32_MAX = 2**31 - 1
 _SIZE = Packer(">i")
 _REQUEST = Packer(">hhih")
 _CORRELATION = Packer(">i")
-#: Header tags a peer may send; none are defined (KIP-482).
+#: The most tags of a header; none are defined (KIP-482).
 _HEADER_TAGS_MAX = 64
 
 
@@ -38,8 +38,7 @@ class RequestHeader:
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """(header without the tags of version 2, position behind it). DecodeError if it is too short.
 
-    The tags of a flexible header are read by `skip_tags`: whether there are any depends on the
-    key and version that are read here.
+    The tags of a flexible header are read by `skip_tags`: only some keys and versions have them.
     """
     if len(frame) < _REQUEST.size:
         raise DecodeError(f"a request of {len(frame)} bytes has no header")
@@ -66,7 +65,7 @@ def request_header_bytes(client_id: str | None, flexible: bool) -> int:
 
 
 def skip_tags(frame: Buffer, position: int) -> int:
-    """The position behind a header's tagged fields. DecodeError if they run over the frame."""
+    """The position behind a header's tagged fields. DecodeError if they exceed the frame."""
     try:
         count, position = decode_uvarint(frame, position)
         if count > _HEADER_TAGS_MAX:
@@ -85,7 +84,7 @@ def skip_tags(frame: Buffer, position: int) -> int:
 def encode_request(
     request: Message, version: int, correlation_id: int, client_id: str | None
 ) -> list[Buffer]:
-    """A whole request frame as buffers, length in front."""
+    """A request frame with its length, as buffers."""
     api = API_OF_REQUEST[type(request)]
     name = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(name)
@@ -96,7 +95,7 @@ def encode_request(
 
 
 class ResponseTooLarge(EncodeError):
-    """A response would take more bytes than its sender allows."""
+    """A response would exceed its sender's limit."""
 
     def __init__(self, name: str, size_bytes: int) -> None:
         super().__init__(f"{name} of {size_bytes} bytes")
@@ -106,8 +105,8 @@ class ResponseTooLarge(EncodeError):
 def encode_response(
     api: Api, version: int, correlation_id: int, response: Message, bytes_max: int = INT32_MAX
 ) -> list[Buffer]:
-    """A whole response frame as buffers, length in front. ResponseTooLarge above `bytes_max`,
-    before its parts are put together."""
+    """A response frame with its length, as buffers. ResponseTooLarge above `bytes_max`, before the
+    buffers are joined."""
     header = _CORRELATION.pack(correlation_id)
     if api.response_header_version(version) == 1:
         header += b"\0"
@@ -128,7 +127,7 @@ def _framed(
 
 
 def decode_correlation_id(frame: Buffer) -> int:
-    """The correlation id of a response frame. DecodeError if it is too short to have one."""
+    """The correlation id of a response frame. DecodeError if it is too short."""
     if len(frame) < 4:
         raise DecodeError(f"a response of {len(frame)} bytes has no header")
     correlation_id: int = _CORRELATION.unpack_from(frame)[0]
@@ -145,7 +144,7 @@ def is_unsupported_version(frame: Buffer) -> bool:
 
 
 def decode_response(api: Api, version: int, frame: Buffer) -> Message:
-    """The body of a response frame. DecodeError if it is none."""
+    """The body of a response frame. DecodeError for invalid bytes."""
     position = 4
     if api.response_header_version(version) == 1:
         position = skip_tags(frame, position)

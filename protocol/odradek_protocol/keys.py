@@ -1,7 +1,7 @@
 """The table of APIs: key, name, messages and versions, in key order.
 
-Its rows are the modules of `schemas/`, one for each API: a file that is put there is served, if
-`odradek_broker/handlers/` has one of the same name. Which versions are offered is said there too.
+Its rows are the modules of `schemas/`, one for each API, with the served versions. An API is served
+if `odradek_broker/handlers/` has a module of the same name.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from odradek_protocol.message import Message, Versions
 
 
 class ApiKey(IntEnum):
-    """Request types by the number on the wire: all those of Kafka 4.2, served or not, and our
-    own."""
+    """The types of requests by their number in the protocol: all of Kafka 4.2, served or not, and
+    Odradek's own."""
 
     PRODUCE = 0
     FETCH = 1
@@ -109,8 +109,8 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
-    #: Ours, not Kafka's, in numbers that Kafka is far from. It is advertised like all others:
-    #: clients pass over keys that they do not know (docs/compatibility.md).
+    #: Odradek's own, with a number that is far from Kafka's. It is advertised like all others:
+    #: clients ignore unknown keys (docs/compatibility.md).
     DESCRIBE_HISTORY = 10_000
 
 
@@ -121,7 +121,7 @@ PRIVATE_KEYS = frozenset(key for key in ApiKey if key >= 10_000)
 class Api:
     """The messages of an API key, and the versions served and advertised.
 
-    `advertised` differs from `versions` for Produce only: librdkafka takes a minimum above 0 for a
+    `advertised` differs from `versions` for Produce only: for librdkafka a minimum above 0 means a
     broker without compression (KAFKA-18659), so 0 is advertised and 0-2 close the connection.
     """
 
@@ -136,14 +136,15 @@ class Api:
         return 2 if version in self.request.flexible else 1
 
     def response_header_version(self, version: int) -> int:
-        """0 for every ApiVersions answer: its reader does not know the broker yet."""
+        """The version of the response header; 0 for every answer to ApiVersions, whose reader does
+        not know the broker yet."""
         if self.key is ApiKey.API_VERSIONS:
             return 0
         return 1 if version in self.request.flexible else 0
 
 
 def _row(name: str) -> Api:
-    """The API of one schema module. KeyError or AttributeError where its names do not match."""
+    """The API of one schema module. KeyError or AttributeError if its names do not match."""
     module = import_module(f"{schemas.__name__}.{name}")
     key = ApiKey[name.upper()]
     api_name = "".join(word.capitalize() for word in name.split("_"))
@@ -159,5 +160,5 @@ def _rows() -> Iterator[Api]:
 
 APIS: dict[ApiKey, Api] = {api.key: api for api in sorted(_rows(), key=lambda api: api.key)}
 
-#: The row of a request class.
+#: The API of a request class.
 API_OF_REQUEST: dict[type[Message], Api] = {api.request: api for api in APIS.values()}

@@ -4,12 +4,12 @@
     class ApiVersionsRequest(Message):
         client_software_name: str = field(STRING, "3+", ignorable=True)
 
-A field gives its wire type, the versions that carry it and, where it applies, the versions in which
-it may be null and its tag. Every field has a default: Kafka's, if the declaration names none. From
-the declaration come the class (a slotted dataclass), the construct of every version (`layout`) and
-the straight-line codecs (`odradek_protocol.codec`).
+A field has a wire type, its versions and, optionally, the versions in which it may be null, and its
+tag. Every field has a default: Kafka's, if the declaration has none. The declaration defines the
+class (a slotted dataclass), the construct of every version (`layout`) and the generated codecs
+(`odradek_protocol.codec`).
 
-Tagged fields that a declaration does not know survive a round trip in `unknown_tags`.
+Tagged fields without a declaration are kept in `unknown_tags`, also in a round trip.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from odradek_protocol.primitives import (
     WireType,
 )
 
-#: What is shown in the place of a secret.
+#: The text that is shown instead of a secret.
 HIDDEN = "[hidden]"
 _LATEST = 32767
 _UNSET: Any = object()
@@ -43,9 +43,10 @@ class Versions:
     last: int
 
     @classmethod
-    @cache  # some fifty texts stand in the declarations, a few thousand times
+    @cache  # cached, because the declarations use some fifty texts a few thousand times
     def parse(cls, text: str) -> Versions:
-        """From "3", "3-13", "9+" or "none". ValueError for anything else."""
+        """The range of a text such as "3", "3-13", "9+" or "none". ValueError for any other
+        text."""
         if text == "none":
             return cls(1, 0)
         if text.endswith("+"):
@@ -72,8 +73,8 @@ FieldType = WireType | ArrayOf | type["Struct"]
 
 @dataclasses.dataclass(frozen=True)
 class FieldSpec:
-    """A field of a declaration. `name` is Kafka's, in snake case. The value of a `secret` field is
-    never shown."""
+    """A field of a declaration. `name` is Kafka's, in snake case. The values of a `secret` field
+    are never shown."""
 
     name: str
     type: FieldType
@@ -86,7 +87,7 @@ class FieldSpec:
     secret: bool = False
 
     def fresh_default(self) -> Any:
-        """The default value, a new one where it is mutable."""
+        """The default value; a new object if it is mutable."""
         if isinstance(self.default, type):
             return self.default()
         return [] if isinstance(self.default, list) else self.default
@@ -117,8 +118,8 @@ def field(
 ) -> Any:
     """Declare one field.
 
-    `ignorable`: a value other than the default is dropped silently in versions without the field;
-    otherwise encoding it there is an error. `secret`: no `repr` and no tool shows the value.
+    `ignorable`: in versions without the field, a value other than the default is dropped silently;
+    otherwise encoding it is an error. `secret`: no `repr` and no tool shows the value.
     """
     if default is _UNSET:
         if isinstance(type_, WireType):
@@ -135,13 +136,13 @@ def array(element: WireType | type[Struct]) -> ArrayOf:
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Struct:
-    """A part of a message. `unknown_tags`: tag to bytes, as they came."""
+    """A part of a message. `unknown_tags`: the undeclared tags with their bytes."""
 
     fields: ClassVar[tuple[FieldSpec, ...]] = ()
     unknown_tags: dict[int, bytes] | None = None
 
-    # Here rather than made by dataclass for each of some hundred classes: that takes a fifth of the
-    # time in which a broker starts.
+    # Defined here instead of by dataclass for each of some hundred classes, which would take a
+    # fifth of the start of a broker.
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -163,7 +164,7 @@ class Struct:
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Message(Struct):
-    """A request, a response, or a value that is stored with a version in front."""
+    """A request, a response, or a stored value with its version in front."""
 
     api_key: ClassVar[int] = -1
     versions: ClassVar[Versions] = Versions(0, 0)
@@ -197,7 +198,7 @@ def _declare(cls: Any) -> Any:
         else:
             setattr(cls, name, dataclasses.field(default=spec.default))
     cls.fields = tuple(specs)
-    # dataclass writes the signature there if it finds nothing, which costs more than the class.
+    # Set because dataclass would write the signature otherwise, which takes longer than the class.
     cls.__doc__ = cls.__doc__ or cls.__name__
     made: Any = dataclasses.dataclass(
         slots=True, kw_only=True, init=False, eq=False, repr=False, match_args=False
@@ -217,9 +218,9 @@ def struct(cls: T) -> T:
 def message(
     *, versions: str, flexible: str = "none", key: int = -1, advertised: str = ""
 ) -> Callable[[T], T]:
-    """Declare a message: the versions it has, and from which on it is flexible (KIP-482).
+    """Declare a message: its versions, and the ones in which it is flexible (KIP-482).
 
-    `advertised`: the versions that ApiVersions tells, if they are others.
+    `advertised`: the versions in ApiVersions, if they differ.
     """
 
     def decorate(cls: T) -> T:
@@ -273,7 +274,7 @@ class _Tags(c.Construct):  # type: ignore[misc]
 
 
 class _StructLayout(c.Adapter):  # type: ignore[misc]
-    """Between an instance of the declared class and what construct holds of it."""
+    """Converts between an instance of the declared class and construct's container."""
 
     def __init__(self, cls: type[Struct], version: int, flexible: bool) -> None:
         self.cls = cls

@@ -1,4 +1,4 @@
-"""Kafka's hash of keys, which tells the partition of a record (C-18)."""
+"""Kafka's hash of keys, which determines the partition of a record (C-18)."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def murmur2(data: bytes) -> int:
 
 
 def positive_murmur2(data: bytes) -> int:
-    """Without the sign bit, as Java's client takes it modulo the number of partitions."""
+    """The hash without the sign bit, whose remainder is the partition, as in Java's client."""
     return murmur2(data) & _POSITIVE

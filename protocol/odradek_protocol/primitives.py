@@ -1,9 +1,9 @@
 """Kafka's primitive wire types, declared with construct.
 
-Each `WireType` knows its construct for every encoding it may take: plain or nullable, classic or
-flexible (KIP-482: compact lengths as unsigned varints of length + 1, 0 for null). These
-declarations are the reference; `odradek_protocol.codec` derives straight-line code with the same
-meaning from them, and a test holds the two equal.
+Each `WireType` has a construct for each of its encodings: plain or nullable, classic or flexible
+(KIP-482: compact lengths as unsigned varints of length + 1, 0 for null). These declarations are the
+reference; `odradek_protocol.codec` derives straight-line code with the same meaning from them, and
+a test checks that both are equal.
 """
 
 from __future__ import annotations
@@ -14,30 +14,31 @@ import construct as c
 
 from odradek_protocol.lazy_dataclass import dataclass
 
-#: No array, of whatever element, may be longer (D11).
+#: The most elements of an array (D11).
 MAX_ARRAY_ELEMENTS = 1_000_000
-#: Nor may all arrays of a message together have more elements, unless its reader says otherwise:
-#: one element of six bytes becomes an object of some hundred.
+#: The most elements of all arrays of a message together, unless its reader has another limit: one
+#: element of six bytes becomes an object of some hundred bytes.
 MAX_MESSAGE_ELEMENTS = 4_000_000
-#: Nor may a string; compact lengths could say more, and Kafka takes no more of them either.
+#: The longest string; compact lengths could be larger, but Kafka's limit is the same.
 MAX_STRING_BYTES = 32767
 ZERO_UUID = bytes(16)
 
 
 class WireError(ValueError):
-    """Bytes that are no well-formed message, or a message that cannot be bytes."""
+    """Bytes that are not a valid message, or a message that cannot be encoded."""
 
 
 class DecodeError(WireError):
-    """The bytes are truncated, or say something impossible (rule N-06)."""
+    """The bytes are incomplete, or contain an impossible value (rule N-06)."""
 
 
 class EncodeError(WireError):
-    """The message holds a value that this version cannot carry."""
+    """The message has a value that this version cannot represent."""
 
 
 def encode_uvarint(value: int) -> bytes:
-    """Base-128, little end first, at most 32 bits. EncodeError outside [0, 2^32)."""
+    """The varint of a number: base 128, least significant byte first, at most 32 bits. EncodeError
+    outside of [0, 2^32)."""
     if not 0 <= value < 1 << 32:
         raise EncodeError(f"{value} does not fit an unsigned varint of 32 bits")
     out = bytearray()
@@ -65,7 +66,7 @@ def decode_uvarint(buffer: Any, position: int) -> tuple[int, int]:
 
 
 class UnsignedVarint(c.Construct):  # type: ignore[misc]
-    """The length and tag encoding of flexible versions."""
+    """The encoding of lengths and tags in flexible versions."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         value = shift = 0
@@ -85,7 +86,8 @@ class UnsignedVarint(c.Construct):  # type: ignore[misc]
 
 
 class _Sized(c.Construct):  # type: ignore[misc]
-    """A length, in the encoding of the version, and what it counts; None where null is allowed."""
+    """A length, in the encoding of the version, and the bytes or elements; None if null is
+    allowed."""
 
     def __init__(self, length: Any, compact: bool, nullable: bool) -> None:
         super().__init__()
@@ -137,7 +139,7 @@ class SizedBytes(_Sized):
 
 
 class SizedArray(_Sized):
-    """A count and so many elements."""
+    """A count and its elements."""
 
     def __init__(self, length: Any, compact: bool, nullable: bool, element: Any) -> None:
         super().__init__(length, compact, nullable)
@@ -159,7 +161,7 @@ class SizedArray(_Sized):
 
 
 class NullableStruct(c.Construct):  # type: ignore[misc]
-    """A byte that is -1 for null, or 1 and a struct."""
+    """A struct that may be null: a byte -1 for null, or 1 and the struct."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
@@ -200,7 +202,7 @@ class WireType:
         return SizedBytes(length, flexible, nullable, text)
 
     def min_bytes(self, flexible: bool) -> int:
-        """The fewest bytes a value can take: what a claimed count is checked against."""
+        """The fewest bytes of a value, against which a count is checked."""
         if self.size_bytes:
             return self.size_bytes
         if flexible:
@@ -219,5 +221,5 @@ FLOAT64 = WireType("float64", 0.0, "d", 8, c.Float64b)
 UUID = WireType("uuid", ZERO_UUID, "16s", 16, Uuid)
 STRING = WireType("string", "")
 BYTES = WireType("bytes", b"")
-#: Record batches, one behind the other. Decoded as a memoryview of the frame: nothing is copied.
+#: Record batches, one after the other. Decoded as a memoryview of the frame, without a copy.
 RECORDS = WireType("records", None)

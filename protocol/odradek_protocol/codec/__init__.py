@@ -1,12 +1,12 @@
 """Fast codecs: straight-line Python, generated from the declarations, one pair per version.
 
-The construct of a declaration (`message.layout`) says what the bytes mean; the code made here does
-the same without interpreting it, and a test holds the two equal for every message and version.
-Codecs are made when a version is first used, by `decoders.py` and `encoders.py`.
+The construct of a declaration (`message.layout`) defines the meaning of the bytes; the generated
+code does the same without interpreting it, and a test checks that both are equal for every message
+and version. Codecs are made when a version is first used, by `decoders.py` and `encoders.py`.
 
-Decoding checks every length against the bytes that are there before it allocates (rule N-06), and
-hands out record sets as memoryviews. Encoding gives a list of buffers, so that record sets are
-never copied either.
+Decoding checks every length against the available bytes before it allocates (rule N-06), and
+returns record sets as memoryviews. Encoding returns a list of buffers, so that record sets are not
+copied either.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from .encoders import struct_encoder
 from .source import Buffer as Buffer
 from .source import Decoder, Encoder
 
-# Classes are typed Any where they are cache keys: mypy takes the missing hash of an instance for
-# that of its class.
+# Classes are typed Any if they are cache keys: mypy takes the missing hash of an instance for that
+# of its class.
 M = TypeVar("M", bound=Message)
-#: Buffers up to this size are joined with their neighbours; a copy is cheaper than one more iovec.
+#: Buffers up to this size are joined with their neighbours, because a copy is cheaper than another
+#: buffer in the write.
 _JOIN_BYTES = 4096
 
 
@@ -45,9 +46,9 @@ def decode_at(
     position: int = 0,
     elements_max: int = MAX_MESSAGE_ELEMENTS,
 ) -> tuple[M, int]:
-    """(message, position behind it). DecodeError for bytes that are no such message.
+    """(message, position behind it). DecodeError for bytes that are not a valid message.
 
-    `elements_max`: how many array elements it may have, all arrays taken together.
+    `elements_max`: the most array elements in all of its arrays together.
     """
     try:
         found: tuple[M, int] = decoder(cast(Any, cls), version)(
@@ -67,12 +68,13 @@ def decode(
     position: int = 0,
     elements_max: int = MAX_MESSAGE_ELEMENTS,
 ) -> M:
-    """The message at `position`; bytes behind it are ignored (rule N-08)."""
+    """The message at `position`; further bytes behind it are ignored (rule N-08)."""
     return decode_at(cls, version, buffer, position, elements_max)[0]
 
 
 def encode(instance: Message, version: int) -> list[Buffer]:
-    """Buffers that follow one another. EncodeError for a value that this version cannot carry."""
+    """The message as buffers, one after the other. EncodeError for a value that this version cannot
+    represent."""
     parts: list[Buffer] = []
     try:
         encoder(cast(Any, type(instance)), version)(instance, parts.append)
@@ -82,12 +84,13 @@ def encode(instance: Message, version: int) -> list[Buffer]:
 
 
 def encode_bytes(instance: Message, version: int) -> bytes:
-    """`encode`, joined."""
+    """The message as one bytes object."""
     return b"".join(encode(instance, version))
 
 
 def gather(parts: Sequence[Buffer]) -> list[Buffer]:
-    """The same bytes in few buffers: small ones joined, large ones (record sets) left alone."""
+    """The same bytes in few buffers: small ones are joined, large ones (record sets) stay as they
+    are."""
     out: list[Buffer] = []
     start = 0
     for index, size in enumerate(map(len, parts)):
@@ -103,7 +106,7 @@ def gather(parts: Sequence[Buffer]) -> list[Buffer]:
 
 @lru_cache(maxsize=4096)
 def decoder(cls: Any, version: int) -> Decoder:
-    """The generated reader: (buffer, position, end, [elements left]) -> (message, position)."""
+    """The generated decoder: (buffer, position, end, [elements left]) -> (message, position)."""
     if version not in cls.versions:
         raise DecodeError(f"{cls.__name__} has no version {version}")
     return struct_decoder(cls, version, version in cls.flexible)
@@ -111,7 +114,7 @@ def decoder(cls: Any, version: int) -> Decoder:
 
 @lru_cache(maxsize=4096)
 def encoder(cls: Any, version: int) -> Encoder:
-    """The generated writer: (message, take a buffer) -> None."""
+    """The generated encoder: (message, take a buffer) -> None."""
     if version not in cls.versions:
         raise EncodeError(f"{cls.__name__} has no version {version}")
     return struct_encoder(cls, version, version in cls.flexible)
@@ -119,7 +122,7 @@ def encoder(cls: Any, version: int) -> Encoder:
 
 @lru_cache(maxsize=512)
 def carries_records(cls: Any) -> bool:
-    """True if a message of this type may hold record sets, which are worth not copying."""
+    """True if a message of this type may have record sets, which should not be copied."""
     return any(
         spec.type is RECORDS
         or (isinstance(spec.type, ArrayOf) and _holds_records(spec.type.element))

@@ -33,7 +33,7 @@ def _crowded(cls: str, name: str, length: int) -> DecodeError:
 
 
 def _min_bytes(type_: FieldType, version: int, flexible: bool) -> int:
-    """The fewest bytes an element can take; at least 1, so that a count is always bounded."""
+    """The fewest bytes of an element; at least 1, so that a count is always bounded."""
     if isinstance(type_, WireType):
         return type_.min_bytes(flexible)
     if isinstance(type_, ArrayOf):
@@ -85,9 +85,9 @@ def struct_decoder(cls: Any, version: int, flexible: bool) -> Decoder:
 
 def struct_maker(cls: type[S], **shared: Any) -> Callable[[], S]:
     """A function that makes structs or messages with the defaults of their fields, in a third of
-    the time that keyword arguments take.
+    the time of a call with keyword arguments.
 
-    `shared`: values of fields that all of them share, and that nobody may change.
+    `shared`: values of fields that all instances share, so they must not be changed.
     """
     source = Source(cls, 0, False)
     source.scope.update(cls=cls, new=object.__new__)
@@ -113,7 +113,7 @@ def _assign_default(source: Source, spec: FieldSpec) -> None:
 
 
 def _decode_run(source: Source, run: list[FieldSpec]) -> None:
-    """Neighbouring fields of fixed size are unpacked together."""
+    """Lines that unpack neighbouring fields of fixed size together."""
     if not run:
         return
     types = [spec.type for spec in run if isinstance(spec.type, WireType)]
@@ -124,7 +124,7 @@ def _decode_run(source: Source, run: list[FieldSpec]) -> None:
 
 
 def _decode_length(source: Source, prefix_bytes: int) -> None:
-    """Lines that leave the length in the variable `n`, -1 for null."""
+    """Lines that set the variable `n` to the length, -1 for null."""
     if source.flexible:
         source.line("n = b[p] - 1")
         source.line("p += 1")
@@ -168,7 +168,7 @@ def _decode_sized(source: Source, type_: WireType, target: str, nullable: bool, 
     }[type_.name]
     where = f"{source.cls.__name__!r}, {name!r}, n"
     source.line("q = p + n")
-    # The length of a classic string has 16 bits; a compact one says more than Kafka would take.
+    # The length of a classic string has 16 bits; a compact length could exceed Kafka's limit.
     too_long = f" or n > {MAX_STRING_BYTES}" if text and source.flexible else ""
     source.line(f"if n < 0 or q > end{too_long}:")
     if nullable:

@@ -91,9 +91,8 @@ def struct_encoder(cls: Any, version: int, flexible: bool) -> Encoder:
 
 
 def _differs(source: Source, spec: FieldSpec, target: str) -> str:
-    """An expression: has `target` another value than the field's default? Structs are compared
-    field by field here, because most answers carry some at their default.
-    """
+    """An expression that is true if `target` has another value than the field's default. Structs
+    are compared field by field, because most answers have some with their default."""
     if isinstance(spec.default, list):
         return f"({target} or {target} is None)"
     if not isinstance(spec.default, type):

@@ -1,4 +1,4 @@
-"""Functions made of source lines: what generated decoders and encoders have in common."""
+"""Functions made of source lines: the common part of generated decoders and encoders."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Encoder = Callable[[Any, Callable[[Buffer], None]], None]
 
 
 class Source:
-    """The source of one generated function, line by line, and the objects that its names stand
-    for."""
+    """The source of a generated function, line by line, with the objects that its names refer
+    to."""
 
     def __init__(self, cls: type[Struct], version: int, flexible: bool) -> None:
         self.cls, self.version, self.flexible = cls, version, flexible
@@ -28,13 +28,13 @@ class Source:
         self.lines.append("    " * self.indent + text)
 
     def name(self, value: Any, prefix: str = "k") -> str:
-        """A name in the function's scope for an object."""
+        """A name for an object in the function's scope."""
         name = f"{prefix}{len(self.scope)}"
         self.scope[name] = value
         return name
 
     def function(self, signature: str) -> Any:
-        """The function that the lines so far define."""
+        """The function that the lines define."""
         source = f"def {signature}:\n" + "\n".join(self.lines) + "\n"
         where = f"<odradek {self.cls.__name__} v{self.version}>"
         exec(compile(source, where, "exec"), self.scope)  # noqa: S102  generated from declarations

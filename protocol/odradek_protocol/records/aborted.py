@@ -1,4 +1,4 @@
-"""Which batches a reader with read_committed must not see (F-09, F-10)."""
+"""The batches that a reader with read_committed must not see (F-09, F-10)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from odradek_protocol.stored.control_marker import ControlType, decode_type
 
 
 class AbortedBatches:
-    """The aborted transactions of one fetched partition. It is told of the batches one by one, in
-    offset order."""
+    """The aborted transactions of one fetched partition. Its batches have to be passed in offset
+    order."""
 
     __slots__ = ("_producers", "_waiting")
 
     def __init__(self, aborted: Sequence[AbortedTransaction] | None) -> None:
-        # Sorted by first offset, which a broker need not do (F-09); last first, to pop from.
+        # Sorted by first offset, which brokers need not do (F-09); in reverse, to pop from the end.
         self._waiting = sorted(aborted or (), key=attrgetter("first_offset"), reverse=True)
         self._producers: set[int] = set()
 
     def hides(self, data: Buffer, position: int, header: BatchHeader) -> bool:
-        """Rule F-10: whether the batch at `position` is data of an aborted transaction, or a
-        marker.
+        """True if the batch at `position` is data of an aborted transaction, or a marker (F-10).
 
-        May be asked again for a batch of data. Raises CorruptBatch or ControlMarkerError.
+        May be called again for a batch of data. Raises CorruptBatch or ControlMarkerError.
         """
         while self._waiting and self._waiting[-1].first_offset <= header.last_offset:
             self._producers.add(self._waiting.pop().producer_id)

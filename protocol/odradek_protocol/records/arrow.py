@@ -1,8 +1,8 @@
 """Record batches to Arrow: the rows of Spark's `kafka` format, without a Python object per record.
 
-Rows are gathered batch by batch as the 15 buffers that Arrow wants, by the compiled twin (`Rows` in
-`_native.c`) or by `PureRows`, which gives the same bytes; here they become columns without a copy.
-pyarrow is imported when rows are first wanted.
+Rows are collected batch by batch in the 15 buffers of Arrow, by the compiled twin (`Rows` in
+`_native.c`) or by `PureRows` with the same result; this module makes columns of them without a
+copy. pyarrow is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ _MIN_MICROSECONDS = -(2**63)
 
 
 class TimestampBeyondMicroseconds(CorruptBatch):
-    """A record's time in ms, times 1,000, is no int64: Arrow's (and Spark's) microseconds cannot
-    hold it."""
+    """A record's time in microseconds is no int64, the type of Arrow (and Spark)."""
 
 
 class PyarrowMissing(ImportError):
@@ -50,7 +49,7 @@ class PyarrowMissing(ImportError):
 
 
 def pyarrow() -> Any:
-    """The module. Raises PyarrowMissing, which says how to get it."""
+    """The module pyarrow. PyarrowMissing, with the way to install it, if it is missing."""
     try:
         import pyarrow as pa
     except ImportError as error:
@@ -61,9 +60,10 @@ def pyarrow() -> Any:
 
 
 def chosen_columns(columns: Collection[str] | None, include_headers: bool) -> tuple[str, ...]:
-    """The names of `columns` in the row's order; of None all, headers only if they are included.
+    """The names of `columns` in the order of a row; for None all, headers only if they are
+    included.
 
-    Raises ValueError for a name that there is not, and for none at all.
+    ValueError for an unknown name, and for an empty list.
     """
     if columns is None:
         return COLUMNS if include_headers else COLUMNS[:-1]
@@ -79,7 +79,8 @@ def chosen_columns(columns: Collection[str] | None, include_headers: bool) -> tu
 
 @cache
 def arrow_schema(columns: tuple[str, ...]) -> Any:
-    """Spark takes these very types and no wider ones. Raises PyarrowMissing."""
+    """The schema of the columns, with exactly the types that Spark accepts. Raises
+    PyarrowMissing."""
     pa = pyarrow()
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     types = {
@@ -96,24 +97,24 @@ def arrow_schema(columns: tuple[str, ...]) -> Any:
 
 
 class ArrowRows:
-    """Gathers records of any partitions, in the order they are added."""
+    """Collects records of any partitions, in the order in which they are added."""
 
     __slots__ = ("_columns", "_native", "_rows", "_runs", "_schema", "max_bytes")
 
     def __init__(self, columns: tuple[str, ...], max_bytes: int = MAX_BYTES) -> None:
-        """`columns` as `chosen_columns` gives them. Raises PyarrowMissing."""
+        """Begin without rows. `columns`: from `chosen_columns`. Raises PyarrowMissing."""
         self._schema = arrow_schema(columns)
         self._columns = columns
         wanted = sum(flag for name, flag in _FLAGS.items() if name in columns)
         self._native = native.CODEC is not None
         self._rows = native.CODEC.Rows(wanted) if self._native else PureRows(wanted)
-        # Which partition and timestamp type so many rows have, in the order of the rows.
+        # The partition and timestamp type of runs of rows, in the order of the rows.
         self._runs: list[tuple[str, int, int, int]] = []
         self.max_bytes = max_bytes
 
     @property
     def count(self) -> int:
-        """Rows so far."""
+        """The number of rows."""
         return int(self._rows.count)
 
     @property
@@ -132,10 +133,11 @@ class ArrowRows:
         end: int = _MAX_OFFSET,
         limit: int = _MAX_OFFSET,
     ) -> int:
-        """The records of a batch with first <= offset < end, up to `limit` of them.
+        """Add the records of a batch with first <= offset < end, up to `limit` of them.
 
-        `body` is what `read_body` gave. Returns the offset of the first such record that was left,
-        -1 if none was. Raises CorruptBatch, and takes nothing of a batch that is damaged anywhere.
+        `body` is the result of `read_body`. Returns the offset of the first of these records that
+        was not added, -1 if all were. Raises CorruptBatch, without adding a record, for a batch
+        that is damaged anywhere.
         """
         before = self.count
         append_time = header.max_timestamp if header.is_log_append_time else None
@@ -160,7 +162,7 @@ class ArrowRows:
         return left
 
     def take(self) -> Any:
-        """The rows as one pyarrow.RecordBatch; begins anew."""
+        """Return the rows as one pyarrow.RecordBatch, and begin without rows."""
         pa = pyarrow()
         count, header_count, buffers = self._rows.take()
         runs, self._runs = self._runs, []
@@ -175,7 +177,7 @@ class ArrowRows:
 
 
 def _refuse(body: bytes, header: BatchHeader) -> None:
-    """Raise what the compiled twin found wrong."""
+    """Raise the error that the compiled twin found."""
     _microseconds(body_columns(body, header).timestamps)
 
 
@@ -189,7 +191,7 @@ def _binary(pa: Any, kind: Any, count: int, parts: Sequence[Any]) -> Any:
 
 
 def _repeated(pa: Any, runs: Iterable[tuple[Any, int]], kind: Any) -> Any:
-    """Equal values behind each other; in most answers all are equal."""
+    """A column of runs of equal values; in most answers all values are equal."""
     merged: list[list[Any]] = []
     for value, count in runs:
         if merged and merged[-1][0] == value:
@@ -201,7 +203,7 @@ def _repeated(pa: Any, runs: Iterable[tuple[Any, int]], kind: Any) -> Any:
 
 
 def _header_lists(pa: Any, count: int, header_count: int, parts: list[Any]) -> Any:
-    """Null for a record without headers, as Spark's own format has it."""
+    """A column of headers; null for a record without headers, as in Spark's own format."""
     kind = arrow_schema(("headers",)).field(0).type
     if not header_count:
         return pa.nulls(count, kind)
@@ -240,7 +242,7 @@ _COLUMNS: dict[str, _Column] = {
 
 
 class PureRows:
-    """`Rows` of `_native.c`, in Python: the same calls, the same bytes. Errors are raised here."""
+    """`Rows` of `_native.c` in Python: the same methods and results. Errors are raised here."""
 
     __slots__ = ("_headers", "_keys", "_offsets", "_timestamps", "_values", "size_bytes", "wanted")
 
@@ -258,7 +260,7 @@ class PureRows:
 
     @property
     def count(self) -> int:
-        """Rows so far."""
+        """The number of rows."""
         return len(self._offsets)
 
     def add(
@@ -299,7 +301,7 @@ class PureRows:
                 [columns.values[index] for index in chosen],
                 [columns.headers[index] for index in chosen],
             )
-        # array() is fast with a list, and with nothing else.
+        # array() is fast only with a list.
         self._offsets += array("q", list(offsets))
         self._timestamps += array("q", timestamps)
         if self.wanted & _KEY:
@@ -320,7 +322,8 @@ class PureRows:
         return tuple(pairs)
 
     def take(self) -> tuple[int, int, tuple[bytes, ...]]:
-        """The gathered columns, and begin anew: rows, headers of all of them, 15 buffers."""
+        """Return the columns, and begin without rows: number of rows, number of headers, 15
+        buffers."""
         count = self.count
         names, contents = _BinaryColumn(), _BinaryColumn()
         pairs = [pair for headers in self._headers for pair in headers]
@@ -341,7 +344,7 @@ class PureRows:
 
 
 class _BinaryColumn:
-    """A growing column and its three buffers, all empty for no entries."""
+    """A growing column and its three buffers, which are all empty without entries."""
 
     __slots__ = ("_ends", "_nulls", "_octets")
 
@@ -351,12 +354,12 @@ class _BinaryColumn:
         self._ends = array("i")
 
     def add(self, column: Sequence[bytes | None]) -> int:
-        """Append a column; the size of its values in bytes."""
+        """Append a column; returns the size of its values in bytes."""
         count = len(self._octets)
         try:
             lengths = list(map(len, cast("Sequence[bytes]", column)))
             self._octets += cast("Sequence[bytes]", column)
-        except TypeError:  # a null somewhere
+        except TypeError:  # some values are null
             if column.count(None) == len(column):
                 self._nulls += range(count, count + len(column))
                 self._octets += [b""] * len(column)
@@ -378,12 +381,12 @@ class _BinaryColumn:
 
 
 def _ends(lengths: Iterable[int], start: int = 0) -> array[int]:
-    """Arrow's offsets: where each entry ends, behind the end of what was before."""
+    """Arrow's offsets: the end of each entry, after the end of the previous entries."""
     return array("i", list(accumulate(lengths, initial=start)))
 
 
 def _bits(count: int, nulls: list[int]) -> bytes:
-    """Arrow's validity: one bit each, lowest first; none for `nulls`."""
+    """Arrow's validity: one bit for each entry, lowest first; 0 for `nulls`."""
     if len(nulls) == count:
         return bytes((count + 7) // 8)
     digits = bytearray(b"1") * count
@@ -394,7 +397,7 @@ def _bits(count: int, nulls: list[int]) -> bytes:
 
 
 def _text(name: bytes) -> bytes:
-    """Arrow takes no text that is not UTF-8: what is not becomes U+FFFD."""
+    """Text in UTF-8, which Arrow requires: invalid bytes become U+FFFD."""
     return name.decode("utf-8", "replace").encode()
 
 

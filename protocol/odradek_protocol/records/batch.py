@@ -1,7 +1,7 @@
 """The record batch, format version 2: reading, checking and stamping its 61-byte header.
 
-A broker checks, stamps and serves batches by this header alone (D6); records are opened in
-`record.py`, and `layout.py` has the header's fields.
+A broker checks, stamps and serves batches by this header only (D6); `record.py` reads records, and
+`layout.py` has the fields of the header.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _INT64 = PackedStruct(">q")
 
 _CODECS = tuple(Codec)
 _MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
-# The shortest message that Kafka ever had (magic 0): less is not old, it is damage.
+# The shortest message of any old format (magic 0): fewer bytes are damaged, not old.
 _MIN_LEGACY_LENGTH = 14
 
 
 class BatchError(ValueError):
-    """These bytes are not a batch that can be used.
+    """The bytes are not a valid batch.
 
     ::
 
@@ -66,7 +66,7 @@ class BatchError(ValueError):
 
 
 class TruncatedBatch(BatchError):
-    """The buffer ends before the batch does. `needed_bytes`: how much the whole of it takes."""
+    """The buffer ends before the batch does. `needed_bytes`: the size of the whole batch."""
 
     def __init__(self, needed_bytes: int, present_bytes: int) -> None:
         super().__init__(f"batch needs {needed_bytes} bytes, only {present_bytes} are there")
@@ -75,11 +75,11 @@ class TruncatedBatch(BatchError):
 
 
 class CorruptBatch(BatchError):
-    """A length, checksum, count or record that cannot be."""
+    """An impossible length, checksum, count or record."""
 
 
 class BodyNotDecompressed(CorruptBatch):
-    """The compressed records do not decompress; the cause is a CompressionError."""
+    """The compressed records cannot be decompressed; the cause is a CompressionError."""
 
 
 class UnsupportedMagic(BatchError):
@@ -94,7 +94,8 @@ class UnsupportedMagic(BatchError):
 
 @dataclass(slots=True)
 class BatchHeader:
-    """The fields of one batch's header. `size_bytes` is the whole batch, all 61 and the records."""
+    """The fields of one batch's header. `size_bytes`: the size of the whole batch, all 61 bytes and
+    the records."""
 
     base_offset: int
     size_bytes: int
@@ -112,7 +113,7 @@ class BatchHeader:
 
     @property
     def codec(self) -> Codec:
-        """Raises CorruptBatch for a number that no codec has."""
+        """The codec. CorruptBatch for an unknown number."""
         number = self.attributes & CODEC_MASK
         if number >= len(_CODECS):
             raise CorruptBatch(f"unknown compression codec {number}")
@@ -136,7 +137,8 @@ class BatchHeader:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on tombstones and markers in this batch may go; None when not yet decided."""
+        """The time after which tombstones and markers in this batch may be removed; None if it is
+        not set yet."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
     @property
@@ -145,19 +147,19 @@ class BatchHeader:
 
     @property
     def next_offset(self) -> int:
-        """Where the log goes on: from the offset delta, never from the record count (R-02,
+        """The offset behind the batch: from the offset delta, never from the record count (R-02,
         R-19)."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last offset, wrapped (P-20); -1 when there are no sequences."""
+        """The sequence of the last offset, wrapped (P-20); -1 without sequences."""
         if self.base_sequence < 0:
             return NO_SEQUENCE
         return next_sequence(self.base_sequence, self.last_offset_delta)
 
     def pack(self) -> bytes:
-        """The 61 bytes, `crc` as it stands."""
+        """The 61 bytes, with `crc` unchanged."""
         return _pack_header(
             self.base_offset,
             self.size_bytes - LOG_OVERHEAD_BYTES,
@@ -176,10 +178,10 @@ class BatchHeader:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch at `position`, the whole of which must be in the buffer.
+    """The header of the batch at `position`, all of which must be in the buffer.
 
-    Neither checksum nor records are looked at. Raises TruncatedBatch, CorruptBatch (a length that
-    cannot be) or UnsupportedMagic.
+    Neither checksum nor records are checked. Raises TruncatedBatch, CorruptBatch (an impossible
+    length) or UnsupportedMagic.
     """
     header = read_header_alone(buffer, position)
     present_bytes = len(buffer) - position
@@ -189,7 +191,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def read_header_alone(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Like `read_header`, when only the first 61 bytes of the batch have been read."""
+    """The header of a batch of which only the first 61 bytes were read; else like `read_header`."""
     present_bytes = len(buffer) - position
     if present_bytes < HEADER_BYTES:
         _refuse_short(buffer, position, present_bytes)
@@ -201,8 +203,8 @@ def read_header_alone(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def _refuse_short(buffer: Buffer, position: int, present_bytes: int) -> None:
-    """A whole message of an old format can be shorter than our header: say which of the two it
-    is."""
+    """Raise the error for too few bytes: a message of an old format may be shorter than this
+    header."""
     if present_bytes > MAGIC_AT:
         length, _, magic = PACKED_LENGTH_TO_MAGIC.unpack_from(buffer, position + LENGTH_AT)
         if magic != MAGIC or length < _MIN_BATCH_LENGTH:
@@ -221,9 +223,9 @@ def _refuse(length: int, magic: int) -> None:
 
 
 def peek(buffer: Buffer) -> tuple[int, int, int, int] | None:
-    """(magic, attributes, producer id, producer epoch) of bytes that are not checked yet.
+    """(magic, attributes, producer id, producer epoch) of unchecked bytes.
 
-    None if they are fewer than a header has. Only magic 2 gives the other three a meaning.
+    None if they are fewer than a header. The other three have a meaning only with magic 2.
     """
     if len(buffer) < HEADER_BYTES:
         return None
@@ -231,8 +233,7 @@ def peek(buffer: Buffer) -> tuple[int, int, int, int] | None:
 
 
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Raises CorruptBatch unless the stored checksum is that of the bytes (from the attributes
-    on)."""
+    """CorruptBatch unless the stored checksum is that of the bytes (from the attributes on)."""
     computed = checksum(buffer, position, header.size_bytes)
     if computed != header.crc:
         raise CorruptBatch(
@@ -241,7 +242,7 @@ def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def checksum(buffer: Buffer, position: int, size_bytes: int) -> int:
-    """CRC-32C of what a batch's checksum covers."""
+    """The CRC-32C of the bytes that a batch's checksum covers."""
     with memoryview(buffer) as view:
         return crc32c(view[position + CRC_START : position + size_bytes])
 
@@ -251,8 +252,8 @@ def iter_batches(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each batch between `position` and `end`.
 
-    Stops silently at a trailing partial batch (R-14). Raises CorruptBatch or UnsupportedMagic at
-    the batch that deserves it, after those before it were given.
+    Stops silently at a trailing partial batch (R-14). Raises CorruptBatch or UnsupportedMagic at an
+    invalid batch, after the batches before it were yielded.
     """
     stop = len(buffer) if end is None else min(end, len(buffer))
     with memoryview(buffer) as view:
@@ -269,8 +270,8 @@ def iter_batches(
 
 
 def stamp(buffer: WritableBuffer, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Give a batch its place in the log, in place. The checksum does not cover these fields
-    (R-01)."""
+    """Write offset and leader epoch into a batch, in place. The checksum does not cover these
+    fields (R-01)."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LEADER_EPOCH_AT, leader_epoch)
 
@@ -278,13 +279,13 @@ def stamp(buffer: WritableBuffer, position: int, base_offset: int, leader_epoch:
 def set_log_append_time(buffer: WritableBuffer, position: int, now_ms: int) -> None:
     """Make `now_ms` the timestamp of every record, in place (R-03): type bit, maximum, checksum.
 
-    Base timestamp and deltas stay; readers take the maximum for all.
+    Base timestamp and deltas stay; readers use the maximum for all records.
     """
     _set_timestamp(buffer, position, now_ms, log_append_time=True)
 
 
 def set_create_time(buffer: WritableBuffer, position: int, max_timestamp_ms: int) -> None:
-    """Correct a batch whose header tells another maximum or type than its records, in place
+    """Correct a batch whose header has another maximum or timestamp type than its records, in place
     (R-04)."""
     _set_timestamp(buffer, position, max_timestamp_ms, log_append_time=False)
 
@@ -302,7 +303,7 @@ def _set_timestamp(
 
 
 def update_crc(buffer: WritableBuffer, position: int) -> None:
-    """Recompute and store the checksum of a batch whose header says its true length."""
+    """Recompute and store the checksum of a batch whose header has its true length."""
     (length,) = _INT32.unpack_from(buffer, position + LENGTH_AT)
     computed = checksum(buffer, position, length + LOG_OVERHEAD_BYTES)
     _UINT32.pack_into(buffer, position + CRC_AT, computed)
@@ -321,6 +322,6 @@ def next_sequence(sequence: int, count: int) -> int:
 
 
 def previous_sequence(sequence: int, count: int) -> int:
-    """The sequence `count` records before `sequence`, wrapped likewise (P-02, P-20)."""
+    """The sequence `count` records before `sequence`, wrapped (P-02, P-20)."""
     preceding = sequence - count
     return preceding + _SEQUENCE_RANGE if preceding < 0 else preceding

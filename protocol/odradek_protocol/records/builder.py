@@ -1,5 +1,5 @@
-"""Building batches: collect records, encode and compress them once, stamp the header as often as
-needed."""
+"""Building batches: collect records, encode and compress them once, and write the header as often
+as needed."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ from .writer import NARROW_PAYLOAD_BYTES, UNUSUAL, WIDEST_OVERHEAD_BYTES, batch_
 _pack_front = PACKED_FRONT.pack
 _pack_covered = PACKED_COVERED.pack
 
-# What a record takes wherever it stands, besides key, value and header block, if those are short.
+# The bytes of a record besides key, value and headers, if those are short.
 _ANYWHERE_OVERHEAD_BYTES = 22
-# One less than int64 holds, so that the distance from -1 still is an int64.
+# One less than the largest int64, so that the distance from -1 is an int64.
 _MAX_TIMESTAMP_MS = 2**63 - 2
 _NO_LIMIT = 2**63 - 1
 
@@ -61,9 +61,9 @@ class BuilderSealed(RuntimeError):
 class BatchBuilder:
     """Collects the records of one batch.
 
-    `build` encodes and compresses them once and seals the builder; each call then gives a fresh
-    copy of the bytes under another header, so that a retry with another producer id, epoch or
-    sequence costs no more than a copy and a checksum.
+    `build` encodes and compresses them once and seals the builder; each call then returns a new
+    copy of the bytes with another header, so that a retry with another producer id, epoch or
+    sequence costs only a copy and a checksum.
     """
 
     __slots__ = ("_body", "_writer", "codec", "put")
@@ -71,8 +71,8 @@ class BatchBuilder:
     def __init__(self, codec: Codec = Codec.NONE) -> None:
         self.codec = codec
         self._writer = batch_writer()
-        #: `BatchWriter.append`, for those who append very many records: `append` without headers,
-        #: or -2 for a record that only `append` can take or refuse.
+        #: `BatchWriter.append`, for callers with very many records: like `append` without headers,
+        #: or -2 for a record that only `append` accepts or refuses.
         self.put = self._writer.append
         self._body: bytes | None = None
 
@@ -82,7 +82,7 @@ class BatchBuilder:
 
     @property
     def estimated_bytes(self) -> int:
-        """Upper bound of the batch's size before compression."""
+        """An upper bound of the batch's size before compression."""
         return self._writer.estimated_bytes
 
     @property
@@ -97,12 +97,12 @@ class BatchBuilder:
         headers: HeaderItems = (),
         limit_bytes: int = _NO_LIMIT,
     ) -> int:
-        """Add a record and return its index in the batch; -1, and nothing is added, if
+        """Add a record and return its index in the batch; -1, without adding it, if
         `estimated_bytes` would exceed `limit_bytes`.
 
-        Raises TypeError when something is of a wrong type, ValueError for a timestamp below -1, a
-        header key that UTF-8 cannot hold or a record that no batch can hold, BuilderSealed after
-        `build`; the batch stays as it was.
+        Raises TypeError for a wrong type, ValueError for a timestamp below -1, a header key that is
+        no valid UTF-8 or a record that is too large for any batch, BuilderSealed after `build`; the
+        batch is unchanged then.
         """
         block = encode_headers(headers) if headers else None
         index = self.put(timestamp_ms, key, value, block, limit_bytes)  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ class BatchBuilder:
         return index
 
     def timestamps(self) -> Sequence[int]:
-        """Of the appended records, in ms."""
+        """The timestamps of the appended records, in ms."""
         return array("q", self._writer.timestamps())
 
     def records(self) -> list[Row]:
@@ -164,9 +164,9 @@ class BatchBuilder:
         control: bool = False,
         log_append_time_ms: int | None = None,
     ) -> bytearray:
-        """The whole batch. `log_append_time_ms` sets the timestamp type and the maximum (R-03).
+        """The batch. `log_append_time_ms` sets the timestamp type and the maximum (R-03).
 
-        Raises ValueError when there are no records.
+        ValueError without records.
         """
         writer = self._writer
         count = writer.count
@@ -198,15 +198,16 @@ class BatchBuilder:
     def record_upper_bound(
         key: Bytes | None, value: Bytes | None, headers: HeaderItems = ()
     ) -> int:
-        """See the function of this name."""
+        """An upper bound of a record's size; see the function of this name."""
         return record_upper_bound(key, value, headers)
 
 
 class EncodedRecords:
-    """Records that came encoded, as Arrow's columns do: what `BatchBuilder` is once it is built.
+    """Records that are encoded already, from Arrow's columns: the counterpart of a built
+    `BatchBuilder`.
 
-    `body`: the records as they are without compression; it is done here. `base_timestamp` is the
-    first record's.
+    `body`: the records without compression, which is done here. `base_timestamp`: that of the first
+    record.
     """
 
     __slots__ = (
@@ -229,7 +230,7 @@ class EncodedRecords:
     ) -> None:
         self.codec = codec
         self.record_count = record_count
-        #: The batch's size before compression, which is known here.
+        #: The exact size of the batch before compression.
         self.estimated_bytes = HEADER_BYTES + len(body)
         self.is_sealed = True
         self._base_timestamp = base_timestamp
@@ -238,7 +239,7 @@ class EncodedRecords:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the batch, header and compressed records."""
+        """The bytes of the batch: header and compressed records."""
         return HEADER_BYTES + len(self._body)
 
     def append(
@@ -249,15 +250,15 @@ class EncodedRecords:
         headers: HeaderItems = (),
         limit_bytes: int = _NO_LIMIT,
     ) -> int:
-        """Raises BuilderSealed."""
+        """Raise BuilderSealed."""
         raise BuilderSealed("these records came as a whole; none can be added")
 
     def put(self, *_: object) -> int:
-        """Refuse a record with UNUSUAL, as a built `BatchBuilder` does; `append` then raises."""
+        """Return UNUSUAL, like a built `BatchBuilder`; `append` then raises."""
         return UNUSUAL
 
     def records(self) -> list[Row]:
-        """The records, as `BatchBuilder.records` gives them."""
+        """The records, in the form of `BatchBuilder.records`."""
         body = decompress(self.codec, self._body, self.estimated_bytes)
         parsed = parse_records(body, self.record_count)
         timestamps = [self._base_timestamp + delta for delta in parsed.timestamp_deltas]
@@ -265,7 +266,7 @@ class EncodedRecords:
         return list(zip(*columns, strict=True))
 
     def timestamps(self) -> list[int]:
-        """None: who gave columns has them, and objects would have to be made."""
+        """None: the caller has the columns, and objects would have to be made."""
         return []
 
     def build(
@@ -276,7 +277,7 @@ class EncodedRecords:
         base_sequence: int = NO_SEQUENCE,
         transactional: bool = False,
     ) -> bytearray:
-        """The whole batch, a fresh copy with every call."""
+        """The batch, a new copy with every call."""
         return _assemble(
             self.codec,
             self.record_count,
@@ -306,7 +307,7 @@ def _assemble(
     control: bool = False,
     log_append_time_ms: int | None = None,
 ) -> bytearray:
-    """A batch of records that are encoded and compressed."""
+    """A batch of encoded and compressed records."""
     attributes = int(codec)
     if transactional:
         attributes |= TRANSACTIONAL_BIT
@@ -329,7 +330,7 @@ def _assemble(
 
 
 def record_upper_bound(key: Bytes | None, value: Bytes | None, headers: HeaderItems = ()) -> int:
-    """The most bytes that a record of this content takes, wherever in a batch it stands."""
+    """The most bytes of a record with this content, at any position in a batch."""
     size = 1
     if key is not None:
         size += len(key)
@@ -349,7 +350,7 @@ def _octets(what: str, value: object) -> bytes:
 
 
 def seal(header: BatchHeader, body: bytes) -> bytearray:
-    """Header and body as one buffer, with the size and checksum that they have together."""
+    """Header and body as one buffer, with the size and checksum of both."""
     covered = header.pack()[CRC_START:]
     return _join(header.base_offset, header.leader_epoch, covered, body)
 
@@ -373,7 +374,7 @@ def simple_batch(
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
 ) -> bytearray:
-    """A batch of (key, value) pairs that share one timestamp, as the internal topics have them."""
+    """A batch of (key, value) pairs with one timestamp, for internal topics."""
     builder = BatchBuilder(codec)
     for key, value in pairs:
         builder.append(timestamp_ms, key, value)
@@ -399,7 +400,7 @@ def control_batch(
 ) -> bytearray:
     """The marker that ends a producer's transaction in a partition (R-30, R-31).
 
-    Raises ValueError for a kind other than ABORT and COMMIT.
+    ValueError for a type other than ABORT and COMMIT.
     """
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         raise ValueError(f"{kind.name} does not end a transaction")
@@ -426,7 +427,7 @@ def snapshot_control_batch(
     """The batch that begins or ends a snapshot of the metadata log (KIP-630). `last_contained_ms`,
     for its header: the time of the last log record that it covers.
 
-    Raises ValueError for a kind other than SNAPSHOT_HEADER and SNAPSHOT_FOOTER.
+    ValueError for a type other than SNAPSHOT_HEADER and SNAPSHOT_FOOTER.
     """
     if kind is ControlType.SNAPSHOT_HEADER:
         value = encode_snapshot_header(last_contained_ms)
@@ -446,7 +447,7 @@ def rewrite_batch(
     codec: Codec | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """`rewrite_columns` of records."""
+    """The batch with only these of its records; see `rewrite_columns`."""
     columns = RecordColumns(
         [record.offset for record in records],
         [record.timestamp for record in records],
@@ -464,13 +465,13 @@ def rewrite_columns(
     codec: Codec | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """The batch of `header` with only these of its records left, as compaction leaves it (R-19).
+    """The batch of `header` with only these of its records, the result of compaction (R-19).
 
     Base offset, last offset delta, producer id, epoch, sequence and flags stay; offsets have gaps
-    where records went. Timestamps count from the first that is left or, where there is one, from
-    the delete horizon: a given `delete_horizon_ms` is set, otherwise one that was there stays. With
-    no records left, the bare header remembers the producer's sequence. `codec` defaults to the
-    batch's own.
+    for removed records. Timestamps are relative to the first remaining record or, if there is one,
+    to the delete horizon: a given `delete_horizon_ms` is set, otherwise an existing one stays.
+    Without records, the header alone keeps the producer's sequence. `codec` defaults to that of the
+    batch.
     """
     if not columns.keys:
         return _bare(header)
@@ -503,7 +504,8 @@ def rewrite_columns(
 
 
 def _bare(header: BatchHeader) -> bytearray:
-    """Without records there is no first timestamp, nothing compressed and nothing to expire."""
+    """The header of a batch without records: no first timestamp, no compression, no delete
+    horizon."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
     bare = replace(header, attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
     return seal(bare, b"")
@@ -512,13 +514,13 @@ def _bare(header: BatchHeader) -> bytearray:
 def recompress(
     header: BatchHeader, body: Buffer, codec: Codec, log_append_time_ms: int | None = None
 ) -> bytearray:
-    """The batch of these records (`body`, decompressed) under another codec, as Kafka makes it
+    """The batch of these records (`body`, decompressed) with another codec, equal to Kafka's
     (R-08).
 
-    All is made anew: offset deltas are 0, 1, 2, ..., timestamps count from the first record's,
-    whatever the header said, and no attribute stays that is not defined. A type bit of the header's
-    is gone, unless `log_append_time_ms` sets it (R-03). Raises CorruptBatch when the records are
-    not sound, ValueError for a timestamp below -1.
+    All fields are new: offset deltas are 0, 1, 2, ..., timestamps are relative to the first record,
+    whatever the header had, and undefined attributes are removed. The bit of the timestamp type is
+    cleared, unless `log_append_time_ms` sets it (R-03). Raises CorruptBatch for invalid records,
+    ValueError for a timestamp below -1.
     """
     parsed = parse_records(bytes(body), header.record_count)
     if header.is_log_append_time:

@@ -1,8 +1,8 @@
-"""Writing records: columns in, the bytes of a batch's body out.
+"""Encoding of records: from columns to the bytes of a batch's body.
 
-The work is arranged so that almost all of it happens inside `map`, `zip` and `join`: what precedes
-a value depends only on few small numbers (timestamp delta, key length, value length, width of the
-offset delta), so each such head is made once and looked up afterwards.
+The work is arranged so that almost all of it happens inside `map`, `zip` and `join`: the bytes
+before a value depend only on few small numbers (timestamp delta, key length, value length, width of
+the offset delta), so each such head is made once and then looked up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CACHE_ENTRIES = 16 * 1024
 
 
 class _Varints(dict[int, bytes]):
-    """number -> its zigzag varint, made when first asked for."""
+    """number -> its zigzag varint, made when it is first needed."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ class _Varints(dict[int, bytes]):
 
 
 class _NullKeys(dict[int, bytes]):
-    """value length -> a null key and that length: what stands between offset delta and value."""
+    """value length -> a null key and that length: the bytes between offset delta and value."""
 
     __slots__ = ()
 
@@ -84,7 +84,7 @@ _KEPT_OFFSETS = 8192
 def encode_headers(headers: HeaderItems) -> bytes:
     """Count and items of one record's headers.
 
-    Raises TypeError or ValueError naming the header when a key is not text or a value not bytes.
+    TypeError or ValueError with the header's name if a key is not text or a value not bytes.
     """
     parts = [_VARINTS[len(headers)]]
     for name, value in headers:
@@ -103,7 +103,7 @@ def encode_headers(headers: HeaderItems) -> bytes:
 
 
 def _header_name(name: str) -> bytes:
-    """Length and UTF-8 of a header's name, kept for the next record if it is short."""
+    """The length and UTF-8 of a header's name, cached if it is short."""
     if not isinstance(name, str):
         raise TypeError(f"header key {name!r} is {type(name).__name__}, not str")
     try:
@@ -116,7 +116,7 @@ def _header_name(name: str) -> bytes:
     return encoded
 
 
-# Header names are few and come again in every record.
+# Few header names occur again and again.
 _NAMES: dict[str, bytes] = {}
 _MAX_NAMES = 1024
 
@@ -126,7 +126,7 @@ def encode_rows(
 ) -> bytes:
     """The body of a batch with offset deltas 0, 1, 2, ...
 
-    `header_blocks`: index -> `encode_headers` of the rows that have some; the rows' own are not
+    `header_blocks`: index -> `encode_headers` of the rows with headers; those of `rows` are not
     read.
     """
     count = len(rows)
@@ -140,7 +140,7 @@ def encode_rows(
         return encode_columns(range(count), deltas, keys, values, blocks)
     try:
         value_lengths = list(map(len, values))
-    except TypeError:  # a null value somewhere
+    except TypeError:  # some values are null
         return encode_columns(range(count), deltas, keys, values, [NO_HEADERS] * count)
     if keys.count(None) == count:
         return _encode_values(deltas, value_lengths, values)
@@ -182,7 +182,7 @@ def _encode_pairs(
 
 
 def _heads(shapes: Iterable[tuple[int, int, int]], count: int) -> list[bytes]:
-    """The head of each record, by the table for the width that its offset delta has."""
+    """The head of each record, from the table for the width of its offset delta."""
     if count <= _WIDTH_ENDS[0]:
         return list(map(_HEADS[0].__getitem__, shapes))
     everything = list(shapes)

@@ -1,8 +1,8 @@
 """Arrow to record batches: the rows of a RecordBatch, encoded without a Python object per record.
 
-The columns' buffers are read where they lie, by the compiled twin (`Columns` in `_native.c`) or by
-`PureColumns`, which gives the same bytes. Every offset in them is checked against the buffers: a
-damaged array is an error, never a read beyond its end.
+The columns' buffers are read in place, by the compiled twin (`Columns` in `_native.c`) or by
+`PureColumns` with the same result. Every offset in them is checked against the buffers: a damaged
+array is an error, never a read beyond its end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Cells = tuple[bool, int, Buffer | None, Buffer | None, Buffer | None]
 
 _MAX_CELL_BYTES = (2**31 - 1) // 4
 _MAX_TIMESTAMP_MS = 2**63 - 2
-# As in `_native.c`.
+# The same as in `_native.c`.
 _FINE = 0
 (
     _DAMAGED_KEY,
@@ -63,7 +63,7 @@ _WRONG = {
 
 
 class UnwritableRow(ValueError):
-    """A row that can be no record. `row` counts from 0; `column` is a name."""
+    """A row that cannot be a record. `row` counts from 0; `column`: its name."""
 
     def __init__(self, row: int, column: str, why: str) -> None:
         super().__init__(f"row {row}, column {column}: {why}")
@@ -72,11 +72,11 @@ class UnwritableRow(ValueError):
 
 
 class UnwritablePartition(UnwritableRow):
-    """There is no such partition."""
+    """The partition does not exist."""
 
 
 class RowTooLarge(ValueError):
-    """A row that takes `size_bytes` as a batch of its own, more than is allowed."""
+    """A row whose batch takes `size_bytes`, more than is allowed."""
 
     def __init__(self, row: int, size_bytes: int, max_bytes: int) -> None:
         super().__init__(f"row {row} takes {size_bytes} bytes as a record, {max_bytes} are allowed")
@@ -85,12 +85,11 @@ class RowTooLarge(ValueError):
 
 
 class UnwritableColumn(TypeError):
-    """A column is missing, unknown, or of a type that no record can be made of."""
+    """A column is missing, unknown, or of an unsupported type."""
 
 
 class Group(NamedTuple):
-    """Rows of one partition, None for rows that may go anywhere: places `start` to `end` of the
-    order."""
+    """Rows of one partition, None for any partition: positions `start` to `end` of the order."""
 
     partition: int | None
     start: int
@@ -98,12 +97,12 @@ class Group(NamedTuple):
 
 
 class ArrowRecords:
-    """The rows of a `pyarrow.RecordBatch`, about to be records."""
+    """The rows of a `pyarrow.RecordBatch` that are to become records."""
 
     __slots__ = ("_columns", "_order", "count")
 
     def __init__(self, batch: Any) -> None:
-        """Columns are looked up by name (`COLUMNS`). Raises TypeError for what is no RecordBatch,
+        """Look up the columns by name (`COLUMNS`). TypeError for anything but a RecordBatch,
         UnwritableColumn, PyarrowMissing."""
         pa = pyarrow()
         if not isinstance(batch, pa.RecordBatch):
@@ -125,8 +124,8 @@ class ArrowRecords:
         self._order: bytes | None = None
 
     def check(self, max_bytes: int, partitions: int) -> None:
-        """Raises UnwritableRow or RowTooLarge for the first row that cannot be written to a topic
-        of so many partitions, or takes more than `max_bytes`."""
+        """Check all rows. UnwritableRow or RowTooLarge for the first row that cannot be written to
+        a topic with this number of partitions, or takes more than `max_bytes`."""
         wrong = self._columns.check(max_bytes, partitions)
         if wrong is None:
             return
@@ -138,9 +137,9 @@ class ArrowRecords:
         raise kind(row, column, why.format(number=number, last_partition=partitions - 1))
 
     def place(self, partitions: int) -> list[Group]:
-        """Which rows go where: by the column `partition`, or else by murmur2 of the key (C-18).
+        """The rows by partition: from the column `partition`, or else by murmur2 of the key (C-18).
 
-        Within a group rows stay in their order. The rows must have been checked.
+        Within a group rows keep their order. The rows must have been checked.
         """
         placed = self._columns.place(partitions)
         if placed is None:
@@ -156,7 +155,7 @@ class ArrowRecords:
         return groups
 
     def rows(self, start: int, end: int) -> Sequence[int]:
-        """The numbers of the rows at places `start` to `end` of the order."""
+        """The numbers of the rows at positions `start` to `end` of the order."""
         if self._order is None:
             return range(start, end)
         return memoryview(self._order).cast("i")[start:end]
@@ -164,7 +163,7 @@ class ArrowRecords:
     def encode(
         self, start: int, end: int, limit_bytes: int, now_ms: int, codec: Codec
     ) -> EncodedRecords:
-        """Encode a batch of the rows from place `start` on, before `end`: as many as fit into
+        """Encode a batch of the rows from position `start` on, before `end`: as many as fit into
         `limit_bytes` before compression, at least one. Rows without a timestamp get `now_ms`."""
         encoded = self._columns.encode(self._order, start, end, limit_bytes, now_ms)
         if encoded is None:
@@ -177,7 +176,7 @@ def _changed() -> NoReturn:
     raise ValueError("the arrays were changed while they were read")
 
 
-# --- columns of pyarrow, as buffers ---------------------------------------------------------------
+# --- columns of pyarrow as buffers ----------------------------------------------------------------
 
 
 def _by_name(batch: Any) -> dict[str, Any]:
@@ -197,13 +196,13 @@ def _by_name(batch: Any) -> dict[str, Any]:
 
 
 def _plain(pa: Any, column: Any) -> Any:
-    """Without dictionary or runs, and without the name of an extension type."""
+    """The column without dictionary or runs, and without an extension type."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_dictionary(column.type):
         values, types = column.dictionary, pa.types
         if types.is_string_view(values.type) or types.is_binary_view(values.type):
-            # Arrow cannot take from views.
+            # Arrow does not support `take` for views.
             plain = values.cast(pa.large_binary())
             column = pa.DictionaryArray.from_arrays(column.indices, plain)
         column = column.dictionary_decode()
@@ -215,7 +214,7 @@ def _plain(pa: Any, column: Any) -> Any:
 
 
 def _binary(pa: Any, name: str, column: Any) -> Cells | None:
-    """A column of octets; None for one of nulls."""
+    """A column of bytes; None for a column of nulls."""
     if column is None:
         return None
     column = _plain(pa, column)
@@ -255,7 +254,7 @@ def _headers(pa: Any, column: Any) -> tuple[int, Cells, Cells, Cells, Cells] | N
         _refuse_headers(kind)
     of_names = _binary(pa, "headers", names)
     of_contents = _binary(pa, "headers", contents)
-    absent: Cells = (False, 0, bytes((count + 7) // 8), None, None)  # all null
+    absent: Cells = (False, 0, bytes((count + 7) // 8), None, None)  # all are null
     return (
         count,
         (wide, column.offset, *column.buffers()[:2], None),
@@ -273,7 +272,7 @@ def _refuse_headers(kind: Any) -> NoReturn:
 
 
 def _timestamps(pa: Any, column: Any) -> Cells | None:
-    """Int64 in ms."""
+    """A column of int64 in ms."""
     if column is None:
         return None
     column = _plain(pa, column)
@@ -281,7 +280,7 @@ def _timestamps(pa: Any, column: Any) -> Cells | None:
     if types.is_null(kind):
         column = pa.nulls(len(column), pa.int64())
     elif types.is_timestamp(kind):
-        # Whole milliseconds: what is finer is cut off.
+        # Whole milliseconds: smaller parts are dropped.
         column = _cast(pa, "timestamp", column, pa.timestamp("ms", tz=kind.tz), truncates=True)
     elif not types.is_int64(kind):
         raise UnwritableColumn(
@@ -292,7 +291,7 @@ def _timestamps(pa: Any, column: Any) -> Cells | None:
 
 
 def _partitions(pa: Any, column: Any) -> Cells | None:
-    """Int32; null where the key decides."""
+    """A column of int32; null means that the key determines the partition."""
     if column is None:
         return None
     column = _plain(pa, column)
@@ -306,8 +305,8 @@ def _partitions(pa: Any, column: Any) -> Cells | None:
 
 
 def _cast(pa: Any, name: str, column: Any, kind: Any, *, truncates: bool = False) -> Any:
-    """`truncates`: times may lose what is finer. UnwritableColumn for a number that does not
-    fit."""
+    """The column with another type. `truncates`: times may lose smaller parts. UnwritableColumn for
+    a number out of range."""
     if column.type == kind:
         return column
     from pyarrow.compute import CastOptions
@@ -348,7 +347,7 @@ class _Entries:
         return bool(self._valid[at >> 3] >> (at & 7) & 1)
 
     def ends(self, row: int, size: int) -> tuple[int, int]:
-        """Where it begins and ends. Raises _Damaged."""
+        """The positions at which an entry begins and ends. Raises _Damaged."""
         at = self._offset + row
         if at > len(self._ends) - 2:
             raise _Damaged
@@ -358,7 +357,7 @@ class _Entries:
         return start, end
 
     def octets(self, row: int) -> bytes | None:
-        """None for null. Raises _Damaged."""
+        """The bytes of an entry; None for null. Raises _Damaged."""
         if not self.is_valid(row):
             return None
         start, end = self.ends(row, len(self._data))
@@ -367,7 +366,7 @@ class _Entries:
         return bytes(self._data[start:end])
 
     def column(self, count: int) -> list[bytes | None]:
-        """The first `count` of them at once. Raises _Damaged if one is."""
+        """The first `count` entries at once. Raises _Damaged if one is damaged."""
         first = self._offset
         ends = self._ends[first : first + count + 1].tolist()
         data = bytes(self._data)
@@ -384,7 +383,7 @@ class _Entries:
         ]
 
     def number(self, row: int) -> int | None:
-        """None for null. Raises _Damaged."""
+        """The number of an entry; None for null. Raises _Damaged."""
         if not self.is_valid(row):
             return None
         at = self._offset + row
@@ -411,7 +410,7 @@ _Row = tuple[int, bytes | None, bytes | None, bytes]
 
 
 class PureColumns:
-    """`Columns` of `_native.c`, in Python: the same calls, the same bytes."""
+    """`Columns` of `_native.c` in Python: the same methods and results."""
 
     __slots__ = (
         "_contents",
@@ -445,7 +444,7 @@ class PureColumns:
             self._lists, self._items, self._names, self._contents = map(_Entries, headers[1:])
         self._timestamps = None if timestamps is None else _Entries(timestamps, numbers=True)
         self._partitions = None if partitions is None else _Entries(partitions, numbers=True)
-        #: Keys and values, if all of them are sound: they are read once.
+        #: Keys and values, if all of them are valid: they are read once.
         self._sound: tuple[list[bytes | None], list[bytes | None]] | None = None
         nothing: list[bytes | None] = [None] * count
         with suppress(_Damaged):
@@ -577,7 +576,7 @@ class PureColumns:
 
 
 def _record_bytes(index: int, timestamp_delta: int, row: _Row) -> int:
-    """The bytes of an encoded record, with the length in front."""
+    """The bytes of an encoded record, with its length."""
     _, key, value, block = row
     key_bytes = -1 if key is None else len(key)
     value_bytes = -1 if value is None else len(value)

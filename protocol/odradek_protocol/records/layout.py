@@ -1,7 +1,7 @@
 """The layout of a record batch's header, format version 2: fields, offsets, bits (rule R-01).
 
-Whoever reads or writes single fields of a header takes offsets and packers from here. Kafka's
-`DefaultRecordBatch`.
+Code that reads or writes single fields of a header uses the offsets and packers of this module. In
+Kafka: `DefaultRecordBatch`.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ CRC_START = ATTRIBUTES_AT
 """The checksum covers everything from the attributes on; offset and leader epoch stay free
 (R-01)."""
 
-# The same header for the hot paths; tests hold them to the declaration. Whoever calls a method of
-# one for each batch binds it to a name first: the call of an imported object's method takes 25 ns
-# more.
+# The same header for the hot paths; tests compare it with the declaration. Code that calls a
+# packer's method for each batch binds the method to a name first: a call of an imported object's
+# method takes 25 ns more.
 PACKED_HEADER = PackedStruct(">qiibIhiqqqhii")
 PACKED_FRONT = PackedStruct(">qiibI")
 """The fields outside of the checksum, and the checksum."""

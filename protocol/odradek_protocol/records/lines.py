@@ -1,6 +1,6 @@
-"""Lines of text to records and back: values without keys, without a Python object per record.
+"""From lines of text to records and back: values without keys, without a Python object per record.
 
-What is gathered and split is done in C (`_native.c`) or by a pure twin, which gives the same bytes.
+Lines are collected and split in C (`_native.c`) or by a pure twin with the same result.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .record import body_columns
 MAX_DATA_BYTES = 2**31 - 1
 """Of the data that is split at once: ends are int32."""
 
-_VALUES = 2  # as `PureRows` numbers columns
+_VALUES = 2  # the numbers of columns in `PureRows`
 _MAX_OFFSET = 2**63 - 1
 _FULL_BYTES = 1024 * 1024
 
 
 def split_lines(data: bytes, delimiter: bytes) -> tuple[bytes, bytes, int]:
-    """Split at each delimiter. Returns the lines, joined; as int32s the place where each begins and
-    where the last ends; the number of bytes consumed, with delimiters. ValueError for more than
+    """Split at each delimiter. Returns the joined lines; as int32s the position of each and the end
+    of the last; and the number of consumed bytes, with delimiters. ValueError for more than
     MAX_DATA_BYTES."""
     if len(data) > MAX_DATA_BYTES:
         raise ValueError(f"{len(data)} bytes are too many to be split at once")
@@ -43,8 +43,8 @@ def split_lines(data: bytes, delimiter: bytes) -> tuple[bytes, bytes, int]:
 
 
 def join_lines(values: bytes | bytearray, ends: bytes | bytearray, delimiter: bytes) -> bytes:
-    """Each value with the delimiter behind it; `ends` as `split_lines` gives them. ValueError for
-    other ends."""
+    """Each value followed by the delimiter; `ends` in the form of `split_lines`. ValueError for
+    invalid ends."""
     if native.CODEC is not None:
         lines: bytes | None = native.CODEC.join_lines(values, ends, delimiter)
         if lines is None:
@@ -58,13 +58,13 @@ def join_lines(values: bytes | bytearray, ends: bytes | bytearray, delimiter: by
 
 
 class LineRecords:
-    """Lines, about to be records with these values."""
+    """Lines that are to become records with these values."""
 
     __slots__ = ("_columns", "_ends", "_values", "count", "used_bytes")
 
     def __init__(self, data: bytes, delimiter: bytes) -> None:
-        """`data`: lines, each with a delimiter behind it; what comes behind the last one is left:
-        `used_bytes` ends before it. ValueError as `split_lines`."""
+        """Split the lines. `data`: lines, each followed by a delimiter; bytes behind the last
+        delimiter are not used: `used_bytes` ends before them. ValueError as in `split_lines`."""
         self._values, self._ends, self.used_bytes = split_lines(data, delimiter)
         self.count = len(self._ends) // 4 - 1
         kind = PureColumns if native.CODEC is None else native.CODEC.Columns
@@ -77,8 +77,7 @@ class LineRecords:
         return self._values[start:end]
 
     def check(self, max_bytes: int) -> None:
-        """Raises RowTooLarge for the first line that takes more than `max_bytes` as a batch of its
-        own."""
+        """RowTooLarge for the first line whose batch takes more than `max_bytes`."""
         wrong = self._columns.check(max_bytes, 1)
         if wrong is not None:
             row, _, size_bytes = wrong
@@ -100,11 +99,11 @@ class LineRecords:
 
 
 class ValueLines:
-    """Gathers the values of records as lines. Null is an empty line.
+    """Collects the values of records as lines. Null is an empty line.
 
-    `ends`: (topic, partition) -> the offset before which to stop, of partitions that have such a
-    one. `firsts`: the offset from which on those of a partition were gathered since the last
-    `take`; `positions`: behind them.
+    `ends`: (topic, partition) -> the offset before which to stop, for partitions with such an end.
+    `firsts`: the first offset of each partition that was collected since the last `take`;
+    `positions`: the offset behind the last one.
     """
 
     __slots__ = ("_delimiter", "_ends", "_rows", "firsts", "positions")
@@ -118,7 +117,7 @@ class ValueLines:
 
     @property
     def count(self) -> int:
-        """Lines so far."""
+        """The number of lines."""
         return int(self._rows.count)
 
     @property
@@ -136,11 +135,11 @@ class ValueLines:
         first: int = 0,
         limit: int = _MAX_OFFSET,
     ) -> int:
-        """The records of a batch from the offset `first` on, up to `limit` of them. `body` is what
-        `read_body` gave.
+        """Add the records of a batch from the offset `first` on, up to `limit` of them. `body` is
+        the result of `read_body`.
 
-        Returns the offset of the first one that was left, -1 if none was. CorruptBatch, and takes
-        nothing, of a batch that is damaged anywhere.
+        Returns the offset of the first record that was not added, -1 if all were. CorruptBatch,
+        without adding a record, for a batch that is damaged anywhere.
         """
         where = (topic, partition)
         end = self._ends.get(where, _MAX_OFFSET)
@@ -151,7 +150,7 @@ class ValueLines:
             header.base_offset,
             header.last_offset_delta,
             header.base_timestamp,
-            0,  # times are not wanted, and need not fit into Arrow's
+            0,  # timestamps are not used, and need not fit into Arrow's type
             first,
             end,
             limit,
@@ -165,7 +164,7 @@ class ValueLines:
         return left
 
     def take(self) -> bytes:
-        """The lines, and begin anew."""
+        """Return the lines, and begin without lines."""
         _, _, buffers = self._rows.take()
         self.firsts, self.positions = {}, {}
         return join_lines(buffers[5], buffers[4], self._delimiter) if buffers[4] else b""

@@ -1,7 +1,7 @@
-"""Which twin of the record codec is in use: the compiled one (`_native.c`) or pure Python.
+"""The twin of the record codec in use: the compiled one (`_native.c`) or pure Python.
 
-They behave alike; the compiled one is faster. It is there when a C compiler was at hand at the
-installation, and left alone where it could be another one than this source expects:
+Both behave equally; the compiled one is faster. It exists if there was a C compiler at the
+installation, and is not used if it may differ from this source:
 
 - it does not load: the folder has the library of another machine;
 - its `ABI` is not ours: the folder has the library of another version;
@@ -47,8 +47,8 @@ def _load() -> tuple[ModuleType | None, str]:
 
 
 def unfit(found: ModuleType, source: str) -> str | None:
-    """Why a compiled module must not be used, None if it may. `source`: the path of its C file,
-    which only a checkout has."""
+    """The reason why a compiled module must not be used, else None. `source`: the path of its C
+    file, which only a checkout has."""
     abi = getattr(found, "ABI", None)
     if abi != EXPECTED_ABI:
         return f"it has ABI {abi}, and this version needs {EXPECTED_ABI}"
@@ -75,5 +75,5 @@ IN_USE = CODEC is not None
 
 
 def describe() -> str:
-    """For people: "compiled", or "pure Python (why)"."""
+    """The twin in use, for people: "compiled", or "pure Python (reason)"."""
     return "compiled" if IN_USE else f"pure Python ({REASON})"

@@ -1,4 +1,4 @@
-"""A place in what somebody has: two words, of which a program may keep millions."""
+"""An object and a number, in two words of memory, of which a program may keep millions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from . import native
 
 
 class PurePlace:
-    """`owner`, and the number of something that it has. The compiled twin is untracked until
-    `track` is called."""
+    """`owner`, and the number of one of its items. The compiled twin is untracked by the garbage
+    collector until `track` is called."""
 
     __slots__ = ("index", "owner")
 
@@ -19,12 +19,12 @@ class PurePlace:
 
     @classmethod
     def at(cls, owner: Any, index: int) -> Self:
-        """Make an instance as the class does; the compiled twin is faster at it."""
+        """Make an instance like the class itself; the compiled twin is faster."""
         return cls(owner, index)
 
     def track(self) -> None:
-        """Have the garbage collector look at it. Called before `owner` refers to what may hold this
-        place: it would never be freed otherwise."""
+        """Let the garbage collector track it. Called before `owner` refers to an object that may
+        refer to this one: the cycle would never be freed otherwise."""
 
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ The record, all numbers zigzag varints::
            | key length (-1 null) | key | value length (-1 null) | value
            | header count | per header: key length, key, value length (-1 null), value
 
-Lengths below -1 are read as null too, as Kafka's readers do; nobody writes them.
+Lengths below -1 are read as null too, as in Kafka's readers; no client writes them.
 
-Reading has three gears. `_parse` takes ordinary records, whose numbers have one or two bytes. What
-is not of that kind it leaves to `_read_one`, which is slow and takes everything. And where two
-records in a row have the same length, `runs.read_run` looks how many more have exactly their shape,
-and takes those in bulk. All that is the pure twin; where the compiled one is in use (`native`), it
-reads what is sound, and errors come from here.
+There are three ways to read a record. `_parse` reads ordinary records, whose numbers have one or
+two bytes. For other records it calls `_read_one`, which is slow and reads every record. If two
+consecutive records have the same length, `runs.read_run` reads all following records of exactly the
+same shape in bulk. All this is the pure twin; if the compiled one is in use (`native`), it reads
+valid records, and errors come from here.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ MIN_RECORD_BYTES = 7
 
 
 class TimestampType(IntEnum):
-    """Bit 3 of a batch's attributes: who set the timestamps."""
+    """Bit 3 of a batch's attributes: the origin of the timestamps."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class Record(NamedTuple):
-    """A record with its absolute offset and its timestamp in ms (-1: none) as R-03 defines it.
+    """A record with its absolute offset and its timestamp in ms (-1: none) by R-03.
 
-    Header keys that are not UTF-8 are kept with surrogate escapes, so that writing gives the same
-    bytes.
+    Header keys that are no valid UTF-8 are kept with surrogate escapes, so that encoding gives the
+    same bytes.
     """
 
     offset: int
@@ -65,7 +65,7 @@ class Record(NamedTuple):
 
 
 class RecordColumns(NamedTuple):
-    """The records of one batch as columns of equal length, for readers that want no object per
+    """The records of one batch as columns of equal length, for readers without an object per
     record."""
 
     offsets: Sequence[int]
@@ -81,10 +81,10 @@ def read_records(
     header: BatchHeader,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> list[Record]:
-    """The records of the batch at `position`, whose checksum is taken as verified.
+    """The records of the batch at `position`, whose checksum must have been verified.
 
-    Raises CorruptBatch when the body does not decompress (within the limit) or does not hold
-    exactly the records that the header promises.
+    CorruptBatch if the body cannot be decompressed (within the limit) or does not contain exactly
+    the number of records in the header.
     """
     columns = read_columns(buffer, position, header, max_decompressed_bytes)
     kind = _TIMESTAMP_TYPES[header.is_log_append_time]
@@ -100,7 +100,8 @@ def read_columns(
     header: BatchHeader,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> RecordColumns:
-    """Read the records of a batch as `read_records` does, in columns. `offsets` may be a range."""
+    """Read the records of a batch in columns, else like `read_records`. `offsets` may be a
+    range."""
     return body_columns(read_body(buffer, position, header, max_decompressed_bytes), header)
 
 
@@ -124,8 +125,8 @@ def placed_columns(
     base_timestamp: int,
     append_time: int | None,
 ) -> RecordColumns:
-    """Read the records of a body in columns, placed by the fields of a header. `append_time`: the
-    timestamp of all records, None for their own."""
+    """Read the records of a body in columns, with the offsets and timestamps of a header.
+    `append_time`: the timestamp of all records, None for their own."""
     parsed = parse_records(data, record_count)
     deltas = parsed.offset_deltas
     count = len(deltas)
@@ -153,8 +154,7 @@ def read_body(
     header: BatchHeader,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> bytes:
-    """The records' bytes, decompressed. Raises CorruptBatch, with the codec's error as its
-    cause."""
+    """The records' bytes, decompressed. CorruptBatch, with the codec's error as its cause."""
     body = buffer[position + HEADER_BYTES : position + header.size_bytes]
     if header.codec is Codec.NONE:
         return bytes(body)
@@ -166,7 +166,7 @@ def decompress_body(
     header: BatchHeader,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> bytes:
-    """The content of a compressed body. Raises BodyNotDecompressed, with the codec's error as its
+    """The content of a compressed body. BodyNotDecompressed, with the codec's error as its
     cause."""
     try:
         return decompress(header.codec, body, max_decompressed_bytes)
@@ -192,7 +192,7 @@ class ParsedRecords:
         self.offset_deltas: list[int] = []
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
-        self.headers: dict[int, Headers] = {}  # only of records that have some
+        self.headers: dict[int, Headers] = {}  # only of records that have headers
 
     @classmethod
     def of_native(
@@ -203,7 +203,7 @@ class ParsedRecords:
         values: list[bytes | None],
         headers: dict[int, Headers],
     ) -> ParsedRecords:
-        """From what the compiled twin returns."""
+        """The columns from the result of the compiled twin."""
         parsed = cls()
         parsed._known_in_order = offset_deltas is None
         parsed.timestamp_deltas, parsed.keys, parsed.values = timestamp_deltas, keys, values
@@ -224,8 +224,7 @@ class ParsedRecords:
 
 
 def parse_records(data: bytes, count: int) -> ParsedRecords:
-    """Exactly `count` records that fill `data` to its end; raises CorruptBatch for anything
-    else."""
+    """Read exactly `count` records that fill `data` to its end; CorruptBatch for anything else."""
     if not 0 <= count * MIN_RECORD_BYTES <= len(data):
         raise CorruptBatch(f"{count} records cannot be in {len(data)} bytes")
     codec = native.CODEC
@@ -243,13 +242,13 @@ def parse_records(data: bytes, count: int) -> ParsedRecords:
     return parsed
 
 
-#: Of damaged records the compiled twin does not say which one it is; among more, nobody looks for
-#: it.
+#: The compiled twin does not say which record is damaged; with more records than this, it is not
+#: determined.
 MAX_RECORDS_READ_AGAIN = 100_000
 
 
 class RecordsScanned(NamedTuple):
-    """The bounds of offsets, timestamps and keys over the records of a batch."""
+    """The bounds of offsets, timestamps and keys of a batch's records."""
 
     lowest_offset_delta: int
     highest_offset_delta: int
@@ -262,11 +261,10 @@ class RecordsScanned(NamedTuple):
 
 
 def scan_records(data: Buffer, count: int) -> RecordsScanned:
-    """Exactly `count` records, at least one, that fill `data`; raises CorruptBatch for anything
-    else.
+    """Scan exactly `count` records, at least one, that fill `data`; CorruptBatch for anything else.
 
-    The compiled twin makes no object of a record. What it refuses the pure one reads again, to tell
-    which record is at fault, unless that would take long.
+    The compiled twin makes no object of a record. If it refuses the records, the pure twin reads
+    them again to find the invalid one, unless that would take long.
     """
     if not MIN_RECORD_BYTES <= count * MIN_RECORD_BYTES <= len(data):
         raise CorruptBatch(f"{count} records cannot be in {len(data)} bytes")
@@ -289,13 +287,12 @@ def scan_records(data: Buffer, count: int) -> RecordsScanned:
 
 
 def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
-    """The hot loop: takes records whose lengths have one or two bytes, leaves others to
-    `_read_one`.
+    """The hot loop: reads records whose lengths have one or two bytes, and calls `_read_one` for
+    others.
 
-    Six bytes are looked at together: timestamp and offset delta, key length, value length, of one
-    or two bytes each. `end` becomes -1 when a number turns out to be longer. Nothing is believed
-    until the fields have met the record's end; where they do not, the record is read again with
-    care.
+    Six bytes are read together: timestamp and offset delta, key length, value length, of one or two
+    bytes each. `end` becomes -1 if a number is longer. The fields are valid only if they end at the
+    record's end; otherwise the record is read again by `_read_one`.
     """
     add_timestamp = parsed.timestamp_deltas.append
     add_offset = parsed.offset_deltas.append
@@ -307,7 +304,7 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
     position = 0
     index = 0
     previous_length = -1
-    next_run = 0  # runs are not tried before this record
+    next_run = 0  # no run is tried before this record
     patience = MIN_RUN_RECORDS
     last_run = count - MIN_RUN_RECORDS
     key: bytes | None = None
@@ -316,11 +313,11 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
         start = position
         end = -1
         if start <= last_start:
-            # Of two bytes the first has bit 7 set, so low + (high - 1) * 128 is the number.
+            # Of two bytes the first has bit 7 set, so the number is low + (high - 1) * 128.
             length = data[start]
             if length < 0x80:
                 end = start + 1 + (length >> 1)
-                at = start + 2  # of the timestamp delta, behind length and attributes
+                at = start + 2  # of the timestamp delta, after length and attributes
             else:
                 high = data[start + 1]
                 length += (high - 1) << 7
@@ -332,7 +329,7 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
                     timestamp += (offset - 1) << 7
                     at += 1
                 elif end > 0:
-                    # Times of events may be far apart: the one number that is often long.
+                    # Times of events may differ much, so this is the one number that is often long.
                     timestamp, at = read_raw(data, at, MAX_VARLONG_BYTES)
                     at -= 1
                 _, offset, key_length, value_length, following, last = look(data, at)
@@ -366,7 +363,7 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
             if value_end + 1 == end and not data[value_end] and not (offset | length) & 1:
                 position = end
                 if value_length & 1:
-                    if value_length != 1:  # null as well, and then the record ends elsewhere
+                    if value_length != 1:  # null as well, so the record ends elsewhere
                         position = _read_one(data, start, index, parsed)
                         index += 1
                         continue
@@ -404,14 +401,14 @@ def _parse(data: bytes, count: int, parsed: ParsedRecords) -> int:
 
 
 _SIX_BYTES = Struct("6B")
-# Length of two bytes, attributes, timestamp of ten bytes, and six bytes from the last of those.
+# A length of two bytes, attributes, a timestamp of ten bytes, and six bytes from the last of those.
 _LOOKAHEAD_BYTES = 2 + 1 + 9 + 6
 
 
 def _read_one(data: bytes, position: int, index: int, parsed: ParsedRecords) -> int:
     """Read a record of any kind into `parsed`, with every check. Returns the position behind it.
 
-    A field that lies about its length misses the record's end, or runs into an IndexError.
+    A field with a wrong length does not end at the record's end, or causes an IndexError.
     """
     raw, position = read_raw(data, position, MAX_VARINT_BYTES)
     end = position + zigzag(raw)
@@ -438,7 +435,7 @@ def _read_one(data: bytes, position: int, index: int, parsed: ParsedRecords) -> 
 
 
 def _read_octets(data: bytes, position: int) -> tuple[bytes | None, int]:
-    """Bytes behind their length; with any negative one, as in Kafka, null."""
+    """The bytes behind their length; null for any negative length, as in Kafka."""
     raw, position = read_raw(data, position, MAX_VARINT_BYTES)
     if raw & 1:
         return None, position
@@ -447,8 +444,8 @@ def _read_octets(data: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def _read_headers(data: bytes, start: int, index: int) -> tuple[Headers, int]:
-    """The headers of one record, when all their numbers have one byte; others go the careful
-    way."""
+    """The headers of one record, if all their numbers have one byte; else they are read like any
+    other number."""
     raw = data[start]
     if raw & 0x81:
         return _read_long_headers(data, start, index)
@@ -480,7 +477,7 @@ def _read_headers(data: bytes, start: int, index: int) -> tuple[Headers, int]:
     return tuple(headers), position
 
 
-# Header names are few and come again in every record. Names in here have at most 63 bytes.
+# Few header names occur again and again. Cached names have at most 63 bytes.
 _NAMES: dict[bytes, str] = {}
 _MAX_NAMES = 1024
 
@@ -501,8 +498,8 @@ def _read_long_headers(data: bytes, position: int, index: int) -> tuple[Headers,
 
 
 def _absolute(deltas: list[int], base: int) -> list[int]:
-    """Timestamps from deltas. These repeat, as records of a batch share few milliseconds: each is
-    added once."""
+    """The timestamps from deltas. They repeat, since the records of a batch share few milliseconds,
+    so each is added once."""
     different = set(deltas)
     if len(different) == 1:
         timestamps = [base + deltas[0]] * len(deltas)

@@ -1,11 +1,11 @@
-"""Records of one shape in a row, read in bulk.
+"""Consecutive records of one shape, read in bulk.
 
-Most real batches hold stretches of records with keys and values of equal length. Their structural
-bytes (lengths, attributes, varint widths) then lie at a fixed stride and are the same in every
-record, but for the timestamp, which may vary within its width, and the offset, which counts up.
-`read_run` cuts each structural byte out as a column, checks the whole column against what it must
-be, and leaves to the general loop everything from the first record on that differs. So it is no
-guess: each byte that the general loop would have read has been compared.
+Most real batches have runs of records with keys and values of equal length. Their structural bytes
+(lengths, attributes, varint widths) are then at a fixed distance and equal in every record, except
+for the timestamp, which may vary within its width, and the offset, which counts up. `read_run`
+takes each structural byte as a column, compares the whole column with the expected one, and leaves
+the rest to the general loop from the first record on that differs. So each byte that the general
+loop would have read has been compared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _offsets_of_two_bytes() -> tuple[bytes, bytes]:
 
 
 class Shape(NamedTuple):
-    """Where in the data the numbers of a record are, and their widths."""
+    """The positions of a record's numbers in the data, and their widths."""
 
     start: int
     timestamp_at: int
@@ -57,7 +57,7 @@ class Shape(NamedTuple):
 
 
 class Columns(Protocol):
-    """The columns that a run of records is appended to."""
+    """The columns to which a run of records is appended."""
 
     timestamp_deltas: list[int]
     offset_deltas: list[int]
@@ -66,7 +66,7 @@ class Columns(Protocol):
 
 
 def read_run(data: bytes, first: int, end: int, index: int, count: int, columns: Columns) -> int:
-    """Take records of the same shape as the one at first..end, from `end` on. Returns their number.
+    """Read records of the same shape as the one at first..end, from `end` on. Returns their number.
 
     `index` is the number of the first record behind it, `count` that of all in the batch. The
     record at `first` has been read by the general loop and has no headers.
@@ -99,7 +99,7 @@ def _take(data: bytes, shape: Shape, start: int, index: int, room: int, columns:
         return 0
     room = min(room, limit - index)
     stop = start + room * stride
-    shift = start - first  # from a byte of the first record to where its column begins
+    shift = start - first  # from a byte of the first record to the beginning of its column
 
     fitting = room
     key_start = value_at - max(key_length, 0)
@@ -147,7 +147,7 @@ def _take(data: bytes, shape: Shape, start: int, index: int, room: int, columns:
 def _timestamp_deltas(
     data: bytes, at: int, behind: int, stride: int, count: int
 ) -> list[int] | None:
-    """The column of timestamp deltas, up to the first of another width; None for wider than two
+    """The column of timestamp deltas, up to the first of another width; None for a width above two
     bytes."""
     lows = data[at : at + count * stride : stride][:count]
     if behind - at == 1:
@@ -173,7 +173,7 @@ def _cut(
     columns: Columns,
     count: int,
 ) -> None:
-    """The keys and values of a run of equally long records, taken out by one struct."""
+    """The keys and values of a run of equally long records, unpacked with one struct."""
     if key_length < 0:
         columns.keys += repeat(None, count)
         if value_length < 0:
@@ -193,7 +193,8 @@ def _cut(
 
 
 def _shape(data: bytes, start: int, end: int) -> Shape:
-    """Where the fields of a record without headers lie. It was read before, so it is sound."""
+    """The positions of the fields of a record without headers, which was read before, so it is
+    valid."""
     _, position = read_varint(data, start)
     timestamp_at = position + 1
     _, offset_at = read_varlong(data, timestamp_at)

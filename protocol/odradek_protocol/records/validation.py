@@ -1,4 +1,4 @@
-"""The deep check of a produced batch: its records, not only its header (R-04..R-08)."""
+"""The full check of a produced batch: its records, not only its header (R-04..R-08)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NO_KEY = "a compacted topic takes no record without a key"
 
 
 class RecordRules(NamedTuple):
-    """The settings of a topic that its records are checked against."""
+    """The settings of a topic for its records."""
 
     log_append_time: bool = False
     """message.timestamp.type=LogAppendTime."""
@@ -46,8 +46,8 @@ class RecordRules(NamedTuple):
 
 @dataclass(slots=True)
 class RecordsChecked:
-    """The result of a check. `accepted` unless a record broke a rule, which refuses the whole batch
-    (R-06)."""
+    """The result of a check. `accepted` unless a record violates a rule, because of which the whole
+    batch is refused (R-06)."""
 
     body: Buffer
     """The records, decompressed."""
@@ -77,12 +77,12 @@ def validate_records(
     now_ms: int,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> RecordsChecked:
-    """Open the records of a batch that a client sent and hold them to the topic's rules.
+    """Check the records of a batch that a client sent by the topic's rules.
 
     Checked: the body decompresses within the limit (otherwise BodyNotDecompressed is raised), in a
-    form that all clients read, and holds exactly the records promised, at least one (otherwise
-    CorruptBatch); timestamps (R-05); keys (R-07). Where bit 3 is set, all have the header's largest
-    timestamp, as Kafka has it.
+    form that all clients read, and contains exactly the stated number of records, at least one
+    (otherwise CorruptBatch); timestamps (R-05); keys (R-07). If bit 3 is set, all records have the
+    header's maximum timestamp, as in Kafka.
     """
     body: Buffer = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
     if (codec := header.codec) is not Codec.NONE:
@@ -119,7 +119,7 @@ def validate_records(
 def _name_troubles(
     body: Buffer, header: BatchHeader, rules: RecordRules, now_ms: int, checked: RecordsChecked
 ) -> None:
-    """Record by record. Of one without a key, the time is not looked at any more."""
+    """The problems by record. The timestamp of a record without a key is not checked."""
     parsed = parse_records(bytes(body), header.record_count)
     for index, (key, delta) in enumerate(zip(parsed.keys, parsed.timestamp_deltas, strict=True)):
         if rules.compacted and key is None:
@@ -137,8 +137,9 @@ def _name_troubles(
 def _all_in_window(
     header: BatchHeader, rules: RecordRules, lowest_ms: int, highest_ms: int, now_ms: int
 ) -> bool:
-    """The test passes for all if it passes for the ends. -1 is no timestamp, and passes: beside it
-    the lowest is not known, and not below 0. False: some do not pass, or perhaps in that case."""
+    """True if all timestamps are within the window. Checking the ends is enough, except that -1 is
+    no timestamp and valid, and beside it the lowest timestamp is unknown. False: some are not
+    within the window, or may not be in that case."""
     if rules.log_append_time:
         return not header.is_log_append_time
     if lowest_ms == NO_TIMESTAMP and not header.is_log_append_time:
@@ -152,7 +153,7 @@ def _all_in_window(
 def _timestamp_trouble(
     header: BatchHeader, rules: RecordRules, timestamp_ms: int, now_ms: int
 ) -> str | None:
-    """The fault in a timestamp (R-05); None if there is none."""
+    """The problem of a timestamp (R-05); None if there is none."""
     if rules.log_append_time or timestamp_ms == NO_TIMESTAMP:
         if header.is_log_append_time:
             return "a producer may not set the timestamp type LogAppendTime"

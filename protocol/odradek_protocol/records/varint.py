@@ -1,8 +1,8 @@
-"""Zigzag varints: small numbers of either sign in few bytes, as Protocol Buffers write them.
+"""Zigzag varints: small numbers of either sign in few bytes, as in Protocol Buffers.
 
-Every number inside a record is one, at most 5 bytes for an int32 and 10 for an int64. The loops
-that read and write whole batches have the one- and two-byte cases written out; what is longer comes
-here.
+Every number inside a record is such a varint, of at most 5 bytes for an int32 and 10 for an int64.
+The loops over whole batches handle one and two bytes themselves, and call these functions for
+longer numbers.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ def zigzag_size(number: int) -> int:
 
 
 def zigzag(raw: int) -> int:
-    """The signed number behind a raw (unsigned) varint."""
+    """The signed number of a raw (unsigned) varint."""
     return raw >> 1 if not raw & 1 else ~(raw >> 1)
 
 
 def read_raw(data: bytes, position: int, max_bytes: int) -> tuple[int, int]:
     """(raw unsigned number, position behind it).
 
-    Raises CorruptBatch when it is longer than `max_bytes` or does not fit the integer that so many
-    bytes are for, IndexError at the end of the data.
+    CorruptBatch if it is longer than `max_bytes` or exceeds the integer type of that length,
+    IndexError at the end of the data.
     """
     raw = 0
     for shift in range(0, 7 * max_bytes, 7):
@@ -56,12 +56,12 @@ def read_raw(data: bytes, position: int, max_bytes: int) -> tuple[int, int]:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """(int32, position behind it); errors as `read_raw`."""
+    """(int32, position behind it); errors as in `read_raw`."""
     raw, position = read_raw(data, position, MAX_VARINT_BYTES)
     return zigzag(raw), position
 
 
 def read_varlong(data: bytes, position: int) -> tuple[int, int]:
-    """(int64, position behind it); errors as `read_raw`."""
+    """(int64, position behind it); errors as in `read_raw`."""
     raw, position = read_raw(data, position, MAX_VARLONG_BYTES)
     return zigzag(raw), position

@@ -1,7 +1,6 @@
-"""The records of a batch as they are appended: compiled (`BatchWriter` of `_native.c`), or in pure
-Python.
+"""The writer of a batch's records: compiled (`BatchWriter` of `_native.c`), or in pure Python.
 
-Both count `estimated_bytes` alike, so that a batch is full after the same record.
+Both count `estimated_bytes` equally, so that a batch is full after the same record.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from . import native
 from .encoding import encode_rows
 from .layout import HEADER_BYTES
 
-# What a record takes besides key, value and header block. The widest: length 5, attributes 1,
-# timestamp 10, offset 5, key length 5, value length 5. While everything is below 8 KiB, 8192
-# records and 8 s, every number takes two bytes at most.
+# The bytes of a record besides key, value and headers. The most: length 5, attributes 1, timestamp
+# 10, offset 5, key length 5, value length 5. Below 8 KiB, 8192 records and 8 s every number takes
+# two bytes at most.
 WIDEST_OVERHEAD_BYTES = 31
 NARROW_PAYLOAD_BYTES = 8000
 _NARROW_OVERHEAD_BYTES = 11
@@ -37,15 +36,15 @@ class BatchWriter(Protocol):
     def count(self) -> int: ...
     @property
     def estimated_bytes(self) -> int:
-        """The most that the batch takes before compression, header and all."""
+        """The most bytes of the batch before compression, with its header."""
 
     @property
     def base_timestamp(self) -> int:
-        """Of the first record, in ms."""
+        """The timestamp of the first record, in ms."""
 
     @property
     def max_timestamp(self) -> int:
-        """Of all records, in ms."""
+        """The largest timestamp, in ms."""
 
     def append(
         self,
@@ -56,28 +55,28 @@ class BatchWriter(Protocol):
         limit_bytes: int,
         /,
     ) -> int:
-        """The index of the record; -1 if `estimated_bytes` would exceed `limit_bytes`; or
-        UNUSUAL."""
+        """Append a record; returns its index, -1 if `estimated_bytes` would exceed `limit_bytes`,
+        or UNUSUAL."""
 
     def body(self) -> bytes:
-        """The records, as they are written."""
+        """The encoded records."""
 
     def seal(self) -> bytes:
-        """`body`; no more records from here on."""
+        """The encoded records; no more can be appended."""
 
     def timestamps(self) -> bytes:
-        """Of the records, each as an int64 of this machine."""
+        """The timestamps of the records, each as an int64 of this machine."""
 
 
 def batch_writer() -> BatchWriter:
-    """An empty one, compiled if that is there."""
+    """A new writer, compiled if possible."""
     codec = native.CODEC
     made: BatchWriter = PureBatchWriter() if codec is None else codec.BatchWriter()
     return made
 
 
 class PureBatchWriter:
-    """`BatchWriter` in Python. Rows are kept as they come, and written together."""
+    """`BatchWriter` in Python. Rows are collected, and encoded together."""
 
     __slots__ = (
         "_blocks",
@@ -94,8 +93,8 @@ class PureBatchWriter:
         self._blocks: dict[int, bytes] = {}
         self.estimated_bytes = HEADER_BYTES
         self.base_timestamp = 0
-        # Timestamps in this range take two bytes and need no check; empty before the first record
-        # and once sealed.
+        # Timestamps in this range take two bytes and need no check; the range is empty before the
+        # first record and after sealing.
         self._narrow_from_ms = self._narrow_until_ms = 0
         self._sealed = False
 

@@ -1,2 +1,1 @@
-"""SASL, as clients and brokers of Kafka speak it: what both sides know of its mechanisms. Bytes in,
-bytes out."""
+"""SASL in Kafka's protocol: the common part of clients and brokers. Pure functions of bytes."""

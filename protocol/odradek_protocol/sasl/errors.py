@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class SaslMessageError(ValueError):
-    """A message that the mechanism does not know. The text holds nothing of its content."""
+    """A message that is not valid in the mechanism. The text contains nothing of it."""

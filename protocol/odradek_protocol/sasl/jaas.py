@@ -1,4 +1,4 @@
-"""The lines of `sasl.jaas.config`: login modules with options, as Java writes them (KIP-85).
+"""The lines of `sasl.jaas.config`: login modules with options, in Java's syntax (KIP-85).
 
 org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="...";
 """
@@ -11,7 +11,7 @@ from dataclasses import field
 
 from odradek_protocol.lazy_dataclass import dataclass
 
-#: The mechanisms, and the login module of Java that each has, without its package.
+#: The mechanisms, with the class name of Java's login module, without its package.
 LOGIN_MODULES: Mapping[str, str] = {
     "PLAIN": "PlainLoginModule",
     "SCRAM-SHA-256": "ScramLoginModule",
@@ -30,12 +30,12 @@ _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 
 class JaasError(ValueError):
-    """Text that is no list of login modules. What it says holds no value of an option."""
+    """Text that is not a list of login modules. The message contains no value of an option."""
 
 
 @dataclass(frozen=True)
 class LoginModule:
-    """A login module of a JAAS configuration. `name` is the whole name of its class; options may be
+    """A login module of a JAAS configuration. `name`: the full name of its class; options may be
     secret."""
 
     name: str
@@ -48,7 +48,7 @@ class LoginModule:
 
 
 def parse_jaas(text: str) -> list[LoginModule]:
-    """The modules, in order. JaasError says where the text is wrong."""
+    """The modules, in order. JaasError with the position of an error."""
     tokens = list(_tokens(text))
     modules = []
     at = 0

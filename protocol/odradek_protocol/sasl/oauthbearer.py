@@ -10,13 +10,13 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.sasl.errors import SaslMessageError
 
 MECHANISM = "OAUTHBEARER"
-#: What a client sends after an error, so that the server can end the exchange.
+#: The client's message after an error, with which the server ends the exchange.
 ABORT = b"\x01"
 #: The key of the token, which no extension may have.
 _AUTH = "auth"
 
 _NAME = r"(?:[^\0\x01=,]|=2C|=3D)+"
-#: RFC 6750: what a bearer token consists of.
+#: The syntax of a bearer token (RFC 6750).
 _TOKEN = r"[-_.~+/A-Za-z0-9]+=*"
 _PAIR_NAME = re.compile(r"[A-Za-z]+")
 _PAIR_VALUE = re.compile(r"[\x21-\x7e \t\r\n]*")
@@ -29,15 +29,14 @@ _BEARER = re.compile(rf"[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>{_TOKEN})")
 
 @dataclass(frozen=True)
 class OAuthBearerMessage:
-    """The client's first message. `extensions`: what else it says of itself (KIP-342)."""
+    """The client's first message. `extensions`: further attributes (KIP-342)."""
 
     token: str = field(repr=False)
     authorization_id: str = ""
     extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def encode(self) -> bytes:
-        """The bytes of the message. SaslMessageError for a token or an extension that it cannot
-        carry."""
+        """The bytes of the message. SaslMessageError for an invalid token or extension."""
         if not re.fullmatch(_TOKEN, self.token):
             raise SaslMessageError("the token has characters that no bearer token has")
         check_extensions(self.extensions)
@@ -50,7 +49,7 @@ class OAuthBearerMessage:
 
 
 def check_extensions(extensions: Mapping[str, str]) -> None:
-    """SaslMessageError names an extension that cannot be sent (KIP-342)."""
+    """SaslMessageError with the name of an invalid extension (KIP-342)."""
     for name, value in extensions.items():
         if name == _AUTH:
             raise SaslMessageError(f"no extension may have the name {_AUTH}")
@@ -61,7 +60,7 @@ def check_extensions(extensions: Mapping[str, str]) -> None:
 
 
 def parse_oauthbearer(data: bytes) -> OAuthBearerMessage:
-    """The message in a client's first token. SaslMessageError."""
+    """The message in a client's first token. Raises SaslMessageError."""
     problem = SaslMessageError("Invalid OAUTHBEARER client first message")
     try:
         found = _MESSAGE.fullmatch(data.decode())

@@ -13,7 +13,7 @@ _PARTS = 3
 
 @dataclass(frozen=True)
 class PlainMessage:
-    """The client's only message. `authorization_id`: who it wants to be; empty for the user
+    """The client's only message. `authorization_id`: the requested user; empty for the user
     itself."""
 
     username: str
@@ -21,7 +21,7 @@ class PlainMessage:
     authorization_id: str = ""
 
     def encode(self) -> bytes:
-        """The bytes of the token. SaslMessageError for names and passwords that it cannot carry."""
+        """The bytes of the token. SaslMessageError for invalid names and passwords."""
         parts = self.authorization_id, self.username, self.password
         if any("\0" in part for part in parts):
             raise SaslMessageError("user names and passwords of PLAIN cannot have a NUL character")
@@ -29,7 +29,7 @@ class PlainMessage:
 
 
 def parse_plain(token: bytes) -> PlainMessage:
-    """The message in a client's token. SaslMessageError, in Kafka's words."""
+    """The message in a client's token. SaslMessageError, with Kafka's message."""
     try:
         parts = token.decode().split("\0")
     except UnicodeDecodeError:

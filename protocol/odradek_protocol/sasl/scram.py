@@ -6,9 +6,9 @@
     prove            c=header,r=both nonces,p=proof   >  receive_final
     receive_final    v=signature, or e=error          <  signature
 
-As in Kafka, names and passwords are taken as they are, in UTF-8, and not prepared by SASLprep.
-Channel binding and mandatory extensions are refused, as both sides of Kafka do; `tokenauth=true`
-says that the name is that of a delegation token (KIP-48).
+As in Kafka, names and passwords are used unchanged, in UTF-8, without SASLprep. Channel binding and
+mandatory extensions are refused, as in Kafka; `tokenauth=true` means that the name is that of a
+delegation token (KIP-48).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from enum import Enum
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.sasl.errors import SaslMessageError
 
-#: Kafka's bounds of iterations (KIP-554).
+#: Kafka's limits of iterations (KIP-554).
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384
 
@@ -33,7 +33,7 @@ ITERATIONS_MAX = 16384
 
 
 class ScramMechanism(Enum):
-    """A SCRAM mechanism of Kafka: its name, its number in messages, its hash function."""
+    """A SCRAM mechanism of Kafka: its name, its number in requests, its hash function."""
 
     SHA_256 = ("SCRAM-SHA-256", 1, "sha256")
     SHA_512 = ("SCRAM-SHA-512", 2, "sha512")
@@ -57,7 +57,7 @@ class ScramMechanism(Enum):
 
 @dataclass(frozen=True)
 class ScramCredential:
-    """The values that a broker stores in place of a password. The server key is enough to
+    """The values that a broker stores instead of a password. With the server key one can
     impersonate the broker to the user."""
 
     salt: bytes = field(repr=False)
@@ -69,7 +69,7 @@ class ScramCredential:
 def salted_password(
     mechanism: ScramMechanism, password: str, salt: bytes, iterations: int
 ) -> bytes:
-    """Hi() of RFC 5802, which is PBKDF2. Takes milliseconds."""
+    """Hi() of RFC 5802, that is PBKDF2. Takes milliseconds."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
 
 
@@ -112,7 +112,7 @@ def client_proof(mechanism: ScramMechanism, salted: bytes, auth_message: bytes) 
 def proof_is_right(
     mechanism: ScramMechanism, credential: ScramCredential, auth_message: bytes, proof: bytes
 ) -> bool:
-    """True if a client's proof is of this credential; takes the same time for every proof."""
+    """True if a client's proof matches this credential; takes the same time for every proof."""
     if len(proof) != mechanism.key_bytes or len(credential.stored_key) != mechanism.key_bytes:
         return False
     signature = _hmac(mechanism, credential.stored_key, auth_message)
@@ -135,12 +135,12 @@ def server_signature_of_password(
 #: Kafka's extension of the first message.
 TOKEN_AUTHENTICATION = "tokenauth"
 
-#: c= of a client without channel binding and without an authorization id.
+#: The c= attribute of a client without channel binding and without an authorization id.
 _PLAIN_HEADER = "n,,"
 
 # --- messages -------------------------------------------------------------------------------------
 
-# The parts of RFC 5802's grammar. Names may have any character besides those that are escaped.
+# The parts of RFC 5802's grammar. Names may have any character; some are escaped.
 _NAME = r"(?:[^\0=,]|=2C|=3D)+"
 _NONCE = r"[\x21-\x2b\x2d-\x7e]+"
 _VALUE = r"[^\0,]+"
@@ -183,7 +183,7 @@ class ClientFirst:
     nonce: str
     authorization_id: str = ""
     extensions: Mapping[str, str] = field(default_factory=dict)
-    #: The message without its header, as it came; made where it is empty.
+    #: The received message without its header; built if empty.
     received_bare: str = ""
 
     @property
@@ -210,12 +210,12 @@ class ServerFirst:
     nonce: str
     salt: bytes
     iterations: int
-    #: The message as it came; made where it is empty.
+    #: The received message; built if empty.
     received: str = ""
 
     @property
     def text(self) -> str:
-        """The message, all of which is signed."""
+        """The message, which is signed as a whole."""
         return self.received or f"r={self.nonce},s={_base64(self.salt)},i={self.iterations}"
 
     def encode(self) -> bytes:
@@ -231,7 +231,7 @@ class ClientFinal:
     nonce: str
     proof: bytes = field(default=b"", repr=False)
     header: str = _PLAIN_HEADER
-    #: The message without its proof, as it came; made where it is empty.
+    #: The received message without its proof; built if empty.
     received_without_proof: str = ""
 
     @property
@@ -247,8 +247,8 @@ class ClientFinal:
 
 @dataclass(frozen=True)
 class ServerFinal:
-    """The server's final message: the `signature` that proves that it has the credential, or the
-    `error` that ends the exchange."""
+    """The server's final message: the `signature` that proves that the server has the credential,
+    or the `error` that ends the exchange."""
 
     signature: bytes = b""
     error: str = ""
@@ -267,7 +267,7 @@ def auth_message(first: ClientFirst, server: ServerFirst, final: ClientFinal) ->
 
 
 def parse_client_first(token: bytes) -> ClientFirst:
-    """Raises SaslMessageError."""
+    """The message in a client's first token. Raises SaslMessageError."""
     found = _match(_CLIENT_FIRST, token, "Invalid SCRAM client first message format")
     return ClientFirst(
         unescape_name(found["name"]),
@@ -279,14 +279,14 @@ def parse_client_first(token: bytes) -> ClientFirst:
 
 
 def parse_server_first(token: bytes) -> ServerFirst:
-    """Raises SaslMessageError."""
+    """The message in a server's first token. Raises SaslMessageError."""
     found = _match(_SERVER_FIRST, token, "Invalid SCRAM server first message format")
     salt = base64.b64decode(found["salt"])
     return ServerFirst(found["nonce"], salt, int(found["iterations"]), found[0])
 
 
 def parse_client_final(token: bytes) -> ClientFinal:
-    """Raises SaslMessageError."""
+    """The message in a client's final token. Raises SaslMessageError."""
     found = _match(_CLIENT_FINAL, token, "Invalid SCRAM client final message format")
     try:
         header = base64.b64decode(found["binding"]).decode()
@@ -297,7 +297,7 @@ def parse_client_final(token: bytes) -> ClientFinal:
 
 
 def parse_server_final(token: bytes) -> ServerFinal:
-    """Raises SaslMessageError."""
+    """The message in a server's final token. Raises SaslMessageError."""
     found = _match(_SERVER_FINAL, token, "Invalid SCRAM server final message format")
     if found["error"]:
         return ServerFinal(error=found["error"])
@@ -327,7 +327,7 @@ def _base64(data: bytes) -> str:
 
 
 class ScramState(Enum):
-    """The states of an exchange, the same at both sides; the messages are the peer's."""
+    """The states of an exchange, the same at both sides. The messages are those of the peer."""
 
     FIRST = "waits for the first message"
     FINAL = "waits for the final message"
@@ -338,7 +338,8 @@ _NEXT = {ScramState.FIRST: ScramState.FINAL, ScramState.FINAL: ScramState.ENDED}
 
 
 class _Side:
-    """An exchange at one side. Each message of the peer moves it on, also one that is refused."""
+    """An exchange at one side. Each message of the peer leads to the next state, also a refused
+    one."""
 
     def __init__(self, mechanism: ScramMechanism) -> None:
         self.mechanism = mechanism
@@ -352,7 +353,7 @@ class _Side:
         self.state = _NEXT[state]
 
     def end(self) -> None:
-        """Take no more messages."""
+        """Accept no more messages."""
         self.state = ScramState.ENDED
 
 
@@ -363,14 +364,14 @@ class ScramServer(_Side):
     _signed: bytes
 
     def receive_first(self, token: bytes) -> ClientFirst:
-        """Take the client's first message. SaslMessageError."""
+        """Take the client's first message. Raises SaslMessageError."""
         self._receive(ScramState.FIRST)
         self._first = parse_client_first(token)
         return self._first
 
     def challenge(self, credential: ScramCredential, nonce: str) -> bytes:
         """The answer to the first message. `nonce`: the server's half, printable, without commas,
-        another one each time."""
+        and new each time."""
         self._credential = credential
         self._server = ServerFirst(
             self._first.nonce + nonce, credential.salt, credential.iterations
@@ -378,7 +379,7 @@ class ScramServer(_Side):
         return self._server.encode()
 
     def receive_final(self, token: bytes) -> bool:
-        """Take the client's final message; True if its proof is of the credential.
+        """Take the client's final message; True if its proof matches the credential. Raises
         SaslMessageError."""
         self._receive(ScramState.FINAL)
         final = parse_client_final(token)
@@ -391,7 +392,7 @@ class ScramServer(_Side):
         return proof_is_right(self.mechanism, self._credential, self._signed, final.proof)
 
     def signature(self) -> bytes:
-        """The answer to a final message whose proof is right."""
+        """The answer to a final message with a valid proof."""
         key = self._credential.server_key
         return ServerFinal(server_signature(self.mechanism, key, self._signed)).encode()
 
@@ -406,7 +407,7 @@ class ScramClient(_Side):
         self._first = first
 
     def receive_first(self, token: bytes) -> ServerFirst:
-        """Take the server's first message. SaslMessageError."""
+        """Take the server's first message. Raises SaslMessageError."""
         self._receive(ScramState.FIRST)
         server = parse_server_first(token)
         if not server.nonce.startswith(self._first.nonce) or server.nonce == self._first.nonce:
@@ -424,8 +425,8 @@ class ScramClient(_Side):
         return ClientFinal(server.nonce, proof, header).encode()
 
     def receive_final(self, token: bytes) -> tuple[bool, str]:
-        """Take the server's final message. (True if it proves that the server has the credential,
-        the server's error or an empty text). SaslMessageError."""
+        """Take the server's final message. Returns (True if it proves that the server has the
+        credential, the server's error or an empty text). Raises SaslMessageError."""
         self._receive(ScramState.FINAL)
         final = parse_server_final(token)
         return hmac.compare_digest(final.signature, self._signature), final.error

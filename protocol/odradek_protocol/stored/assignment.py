@@ -37,9 +37,10 @@ def encode_assignment(assignment: ConsumerAssignment, version: int = NEWEST) -> 
 
 
 def decode_assignment(data: Buffer) -> ConsumerAssignment:
-    """Empty bytes are an empty assignment, as a member gets that the leader left out.
+    """The assignment in the bytes. Empty bytes are an empty assignment, for a member that the
+    leader left out.
 
-    DecodeError for anything else that is none.
+    DecodeError for other invalid bytes.
     """
     if not len(data):
         return ConsumerAssignment()

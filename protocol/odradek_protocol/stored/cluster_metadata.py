@@ -1,7 +1,8 @@
 """The records of `__cluster_metadata`, in the format of Kafka's KRaft metadata log.
 
 Each is the value of a log record: a frame version, the type, the version of the type (all unsigned
-varints), and the flexible body. Field numbers and types are Kafka's, as far as one node needs them.
+varints), and the flexible body. Field numbers and types are Kafka's; fields that one node does not
+need are left out.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class TopicRecord(Message):
 
 @message(key=3, versions="0", flexible="0+")
 class PartitionRecord(Message):
-    """A partition exists, and who keeps and leads it."""
+    """A partition exists, with its replicas and leader."""
 
     partition_id: int = field(INT32, default=-1)
     topic_id: bytes = field(UUID)
@@ -62,7 +63,7 @@ class ConfigRecord(Message):
 
 @message(key=9, versions="0", flexible="0+")
 class RemoveTopicRecord(Message):
-    """A topic, its partitions and its settings are gone."""
+    """A topic, its partitions and its settings are removed."""
 
     topic_id: bytes = field(UUID)
 
@@ -71,7 +72,8 @@ class RemoveTopicRecord(Message):
 class UserScramCredentialRecord(Message):
     """A user has a SCRAM credential of a mechanism (1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512).
 
-    No password follows from it, but who has `server_key` can be the broker for this user.
+    The password cannot be computed from it, but with `server_key` one can impersonate the broker to
+    this user.
     """
 
     name: str = field(STRING)
@@ -100,7 +102,7 @@ class FeatureLevelRecord(Message):
 
 @message(key=14, versions="0", flexible="0+")
 class ClientQuotaRecord(Message):
-    """A quota of an entity. With `remove` it is gone, and `value` means nothing."""
+    """A quota of an entity. With `remove` it is removed, and `value` has no meaning."""
 
     entity: list[QuotaEntityData] = field(array(QuotaEntityData))
     key: str = field(STRING)
@@ -110,7 +112,7 @@ class ClientQuotaRecord(Message):
 
 @message(key=15, versions="0", flexible="0+")
 class ProducerIdsRecord(Message):
-    """Every producer id below `next_producer_id` is given out or lost (rule P-29)."""
+    """Every producer id below `next_producer_id` is given out or skipped (rule P-29)."""
 
     broker_id: int = field(INT32)
     broker_epoch: int = field(INT64, default=-1)
@@ -119,7 +121,7 @@ class ProducerIdsRecord(Message):
 
 @message(key=22, versions="0", flexible="0+")
 class RemoveUserScramCredentialRecord(Message):
-    """A user's SCRAM credential of a mechanism is gone."""
+    """A user's SCRAM credential of a mechanism is removed."""
 
     name: str = field(STRING)
     mechanism: int = field(INT8)
@@ -141,7 +143,7 @@ class AccessControlEntryRecord(Message):
 
 @message(key=19, versions="0", flexible="0+")
 class RemoveAccessControlEntryRecord(Message):
-    """An ACL is gone."""
+    """An ACL is removed."""
 
     id: bytes = field(UUID)
 
@@ -181,8 +183,7 @@ def encode_record(record: Message) -> bytes:
 def decode_record(value: bytes | memoryview) -> Message:
     """The record in the value of a log record.
 
-    DecodeError if it is malformed or of a type or version that is not known: state that cannot be
-    read must not be guessed.
+    DecodeError if it is invalid or of an unknown type or version, which must not be ignored.
     """
     try:
         frame_version, position = decode_uvarint(value, 0)

@@ -133,7 +133,8 @@ class ClassicMemberMetadata(Struct):
 
 @message(key=RecordType.MEMBER, versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue(Message):
-    """`classic_member_metadata` is null for a member that speaks the consumer protocol."""
+    """A member's own metadata. `classic_member_metadata` is null for a member that uses the
+    consumer protocol."""
 
     instance_id: str | None = field(STRING, nullable="0+")
     rack_id: str | None = field(STRING, nullable="0+")
@@ -235,7 +236,7 @@ VALUES: dict[RecordType, type[Message]] = {
 
 
 def encode_key(key: Message) -> bytes:
-    """The record key; its type is the message's."""
+    """The record key, with the type of the message."""
     return _INT16.pack(key.api_key) + codec.encode_bytes(key, 0)
 
 
@@ -245,13 +246,14 @@ def encode_value(value: Message) -> bytes:
 
 
 def decode_key(kind: RecordType, key: Buffer) -> Message:
-    """From a whole key, type included; an instance of `KEYS[kind]`. DecodeError for bytes that are
-    none."""
+    """The key in bytes that begin with the type; an instance of `KEYS[kind]`. DecodeError for
+    invalid bytes."""
     return codec.decode(KEYS[kind], 0, key, _INT16.size)
 
 
 def decode_value(kind: RecordType, value: Buffer) -> Message:
-    """An instance of `VALUES[kind]`. DecodeError for bytes that are none, or an unknown version."""
+    """The value, an instance of `VALUES[kind]`. DecodeError for invalid bytes, or an unknown
+    version."""
     if len(value) < _INT16.size:
         raise DecodeError(f"{len(value)} bytes are too few for a record of type {kind.name}")
     version = _INT16.unpack_from(value)[0]

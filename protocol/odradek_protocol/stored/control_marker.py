@@ -1,6 +1,6 @@
 """Control records: the key and value that end a transaction in a partition's log (R-30..R-32).
 
-Both may be longer than known here, when a later version appends fields: the known prefix is read.
+Both may be longer, if a later version appends fields: the known prefix is read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VERSION = 0
 
 
 class ControlType(IntEnum):
-    """The content of a control record. Readers ignore types that they do not know (R-31)."""
+    """The type of a control record. Readers ignore unknown types (R-31)."""
 
     ABORT = 0
     COMMIT = 1
@@ -42,7 +42,7 @@ SNAPSHOT_FOOTER: Any = Struct("version" / Int16sb, "tagged_fields" / Byte)
 
 
 class ControlMarkerError(ValueError):
-    """A control record whose key or value cannot be read."""
+    """An invalid key or value of a control record."""
 
 
 class EndTransactionMarker(NamedTuple):
@@ -90,9 +90,9 @@ def decode_snapshot_header(value: bytes | None) -> int:
 
 
 def decode_type(key: bytes | None) -> ControlType | None:
-    """The type that a control record's key names; None for one we do not know (to be ignored).
+    """The type in the key of a control record; None for an unknown one, which is ignored.
 
-    Raises ControlMarkerError for a key that is null, cut short or of a negative version.
+    ControlMarkerError for a key that is null, too short or of a negative version.
     """
     fields = _parse(CONTROL_KEY, key, "control record key")
     try:
@@ -102,9 +102,9 @@ def decode_type(key: bytes | None) -> ControlType | None:
 
 
 def decode_marker(key: bytes | None, value: bytes | None) -> EndTransactionMarker | None:
-    """The transaction marker of a control record; None when it is of another, or unknown, type.
+    """The transaction marker of a control record; None for a control record of another type.
 
-    Raises ControlMarkerError for a key or value that cannot be read.
+    ControlMarkerError for an invalid key or value.
     """
     kind = decode_type(key)
     if kind is not ControlType.ABORT and kind is not ControlType.COMMIT:

@@ -1,9 +1,8 @@
-"""A classic group as `__consumer_offsets` keeps it (rule O-02; Kafka's GroupMetadataKey and
+"""The record of a classic group in `__consumer_offsets` (rule O-02; Kafka's GroupMetadataKey and
 -Value).
 
 The key is an int16 record type, 2, and the group; the value an int16 version and its fields, or
-null when the group is gone. Version 3 is written: it is what every reader since Kafka 2.3
-understands.
+null when the group is removed. Version 3 is written, which every reader since Kafka 2.3 supports.
 """
 
 from __future__ import annotations
@@ -68,12 +67,12 @@ def encode_value(value: GroupMetadataValue) -> bytes:
 
 
 def decode_key(key: Buffer) -> GroupMetadataKey:
-    """From a whole key, type included. DecodeError for bytes that are none."""
+    """The key in bytes that begin with the type. DecodeError for invalid bytes."""
     return codec.decode(GroupMetadataKey, 0, key, _INT16.size)
 
 
 def decode_value(value: Buffer) -> GroupMetadataValue:
-    """DecodeError for bytes that are none, or a version that we do not know."""
+    """The value. DecodeError for invalid bytes, or an unknown version."""
     if len(value) < _INT16.size:
         raise DecodeError(f"{len(value)} bytes are too few for a group")
     return codec.decode(GroupMetadataValue, _INT16.unpack_from(value)[0], value, _INT16.size)

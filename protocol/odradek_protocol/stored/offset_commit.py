@@ -1,9 +1,9 @@
-"""A committed offset as `__consumer_offsets` keeps it (rule O-02; Kafka's OffsetCommitKey and
+"""The record of a committed offset in `__consumer_offsets` (rule O-02; Kafka's OffsetCommitKey and
 -Value).
 
 The key is an int16 record type, 1 (or 0, its predecessor of the same shape), group, topic and
-partition; the value an int16 version and its fields, or null when the offset is gone. Version 3 is
-written, or 1 where an explicit expiry has to be kept (rule O-13).
+partition; the value an int16 version and its fields, or null when the offset is removed. Version 3
+is written, or 1 if there is an explicit expiry (rule O-13).
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def encode_value(value: OffsetCommitValue) -> bytes:
 
 
 def decode_key(key: Buffer) -> OffsetCommitKey:
-    """From a whole key, type included. DecodeError for bytes that are none."""
+    """The key in bytes that begin with the type. DecodeError for invalid bytes."""
     return codec.decode(OffsetCommitKey, 0, key, _INT16.size)
 
 
 def decode_value(value: Buffer) -> OffsetCommitValue:
-    """DecodeError for bytes that are none, or a version that we do not know."""
+    """The value. DecodeError for invalid bytes, or an unknown version."""
     if len(value) < _INT16.size:
         raise DecodeError(f"{len(value)} bytes are too few for a committed offset")
     return codec.decode(OffsetCommitValue, _INT16.unpack_from(value)[0], value, _INT16.size)

@@ -21,7 +21,8 @@ class PreviousPartitions(Struct):
 
 @message(versions="0-1")
 class StickyUserData(Message):
-    """Of `sticky`: what a member had, and of which generation (version 1, KIP-341)."""
+    """The user data of `sticky`: a member's partitions, and their generation (version 1,
+    KIP-341)."""
 
     previous_assignment: list[PreviousPartitions] = field(array(PreviousPartitions))
     generation: int = field(INT32, "1+", default=NO_GENERATION, ignorable=True)
@@ -29,7 +30,8 @@ class StickyUserData(Message):
 
 @message(versions="0")
 class CooperativeStickyUserData(Message):
-    """Of `cooperative-sticky`: the generation of the owned partitions in the subscription."""
+    """The user data of `cooperative-sticky`: the generation of the owned partitions in the
+    subscription."""
 
     generation: int = field(INT32, default=NO_GENERATION)
 
@@ -40,10 +42,11 @@ def encode_sticky(data: StickyUserData, version: int = 1) -> bytes:
 
 
 def decode_sticky(data: Buffer | None) -> StickyUserData:
-    """Of any version; empty if there is none, or if the bytes are something else's.
+    """The user data of any version; empty if there is none, or if the bytes are of another
+    assignor.
 
-    kafka-python 3 does put a version in front. As the length of an array that is above 65535, so
-    that it cannot be taken for the data of others.
+    kafka-python 3 does write a version in front. Read as the length of an array it is above 65535,
+    so the data cannot be confused with that of others.
     """
     for version, position in ((1, 0), (0, 0), (1, 2)) if data is not None and len(data) else ():
         try:
@@ -59,7 +62,7 @@ def encode_cooperative(generation: int) -> bytes:
 
 
 def decode_cooperative(data: Buffer | None) -> int:
-    """The generation; -1 if there is none, or if the bytes are something else's."""
+    """The generation; -1 if there is none, or if the bytes are of another assignor."""
     if data is None or not len(data):
         return NO_GENERATION
     try:

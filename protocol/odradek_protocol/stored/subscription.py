@@ -1,8 +1,8 @@
-"""The subscription that a consumer joins a group with (rule G-52; Kafka's
+"""The subscription with which a consumer joins a group (rule G-52; Kafka's
 ConsumerProtocolSubscription): the opaque metadata of JoinGroup.
 
-An int16 version stands in front. Versions only ever append fields, so one newer than ours is read
-as the newest that we know. Versions: 1 owned partitions (KIP-429); 2 their generation; 3 a rack.
+The bytes begin with an int16 version. Versions only append fields, so an unknown newer one is read
+as the newest known one. Versions: 1 owned partitions (KIP-429); 2 their generation; 3 a rack.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OwnedPartitions(Struct):
 
 @message(versions="0-3")
 class ConsumerSubscription(Message):
-    """The topics a member wants, and what it holds from before."""
+    """The topics that a member subscribes to, and the partitions that it owned before."""
 
     topics: list[str] = field(array(STRING))
     user_data: bytes | None = field(BYTES, nullable="0+", default=None)
@@ -45,12 +45,13 @@ def encode_subscription(subscription: ConsumerSubscription, version: int = NEWES
 
 
 def decode_subscription(data: Buffer) -> ConsumerSubscription:
-    """DecodeError for bytes that are none; a group may hold other protocols' metadata (O-12)."""
+    """The subscription. DecodeError for invalid bytes; a group may have metadata of other protocols
+    (O-12)."""
     return codec.decode(ConsumerSubscription, read_version(data), data, _VERSION.size)
 
 
 def read_version(data: Buffer) -> int:
-    """The version to read `data` as. DecodeError if it is negative or missing."""
+    """The version in which `data` is read. DecodeError if it is negative or missing."""
     if len(data) < _VERSION.size:
         raise DecodeError(f"{len(data)} bytes are too few for a version")
     version: int = _VERSION.unpack_from(data)[0]

@@ -1,12 +1,12 @@
-"""A transactional id as `__transaction_state` keeps it (rule T-02; Kafka's TransactionLogKey and
--Value).
+"""The record of a transactional id in `__transaction_state` (rule T-02; Kafka's TransactionLogKey
+and -Value).
 
 The key is an int16 0 and the transactional id; the value an int16 version and its fields, or null
 when the id has expired. Version 1, the flexible one, is written; 0 is read as well.
 
-Two tagged fields go beyond what Kafka 4.2 writes; every reader skips tags that it does not know.
-`LAST_EPOCH_TAG` keeps the epoch before the last raise, so that a lost answer can still be asked for
-again after a restart (T-50a); `NEXT_EPOCH_TAG` is KIP-939's, for two-phase commit.
+Two tagged fields are not Kafka 4.2's; every reader skips unknown tags. `LAST_EPOCH_TAG` has the
+epoch before the last raise, so that the client can repeat a request with a lost answer after a
+restart (T-50a); `NEXT_EPOCH_TAG` is KIP-939's, for two-phase commit.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class StoredPartitions(Struct):
 
 @message(key=KEY_VERSION, versions="0-1", flexible="1+")
 class TransactionLogValue(Message):
-    """The state of a transactional id. Timestamps in milliseconds since the epoch; -1 is none, in
-    all fields.
+    """The state of a transactional id. Timestamps in milliseconds since the epoch; -1 means none,
+    in all fields.
 
     `transaction_partitions` is null in state Empty.
     """
@@ -76,9 +76,9 @@ def encode_value(value: TransactionLogValue, version: int = WRITTEN_VERSION) -> 
 
 
 def decode_key(key: Buffer) -> TransactionLogKey | None:
-    """From a whole key; None for one of a version that we do not know, to be skipped.
+    """The key; None for an unknown version, which is skipped.
 
-    DecodeError for bytes that are none.
+    DecodeError for invalid bytes.
     """
     if len(key) < _INT16.size:
         raise DecodeError(f"{len(key)} bytes are too few for the key of a transaction")
@@ -88,15 +88,14 @@ def decode_key(key: Buffer) -> TransactionLogKey | None:
 
 
 def decode_value(value: Buffer) -> TransactionLogValue:
-    """DecodeError for bytes that are none, or a version that we do not know."""
+    """The value. DecodeError for invalid bytes, or an unknown version."""
     if len(value) < _INT16.size:
         raise DecodeError(f"{len(value)} bytes are too few for a transaction")
     return codec.decode(TransactionLogValue, _INT16.unpack_from(value)[0], value, _INT16.size)
 
 
 def tagged_epoch(value: TransactionLogValue, tag: int) -> int:
-    """The epoch in a tagged field of its own; -1 if the tag is absent. DecodeError if its bytes are
-    no epoch."""
+    """The epoch in a tagged field; -1 without the tag. DecodeError for invalid bytes."""
     held = (value.unknown_tags or {}).get(tag)
     if held is None:
         return -1
@@ -107,6 +106,6 @@ def tagged_epoch(value: TransactionLogValue, tag: int) -> int:
 
 
 def set_tagged_epoch(value: TransactionLogValue, tag: int, epoch: int) -> None:
-    """Keep an epoch in a tag of its own; -1, which is the default, takes no room."""
+    """Store an epoch in a tag; the default -1 is not written."""
     if epoch != -1:
         value.unknown_tags = {**(value.unknown_tags or {}), tag: _INT16.pack(epoch)}

@@ -1,6 +1,5 @@
-"""TLS for both sides: keystores and truststores as Kafka names them, contexts, handshakes, the
-words for what goes wrong.
+"""TLS for both sides: keystores and truststores with Kafka's names, contexts, handshakes, error
+messages.
 
-`stores` and `ciphers` take bytes and texts; `files` reads them, `contexts` and `handshake` are
-about Python's ssl.
+`stores` works on bytes and texts; `files` reads them; `contexts` and `handshake` use Python's ssl.
 """

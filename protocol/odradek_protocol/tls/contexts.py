@@ -1,4 +1,4 @@
-"""From settings to `ssl.SSLContext`s, of a listener and of a client."""
+"""The `ssl.SSLContext`s of listeners and clients, from their settings."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from odradek_protocol.tls import files, stores
 from odradek_protocol.tls.handshake import TellingSSLObject
 from odradek_protocol.tls.settings import TlsError, TlsSettings
 
-#: Those of TLS 1.3, all of which OpenSSL has switched on.
+#: The cipher suites of TLS 1.3, all of which OpenSSL enables.
 TLS_1_3 = frozenset(
     {"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"}
 )
 
 
 def openssl_name(name: str) -> str:
-    """The name for `SSLContext.set_ciphers`; a name of OpenSSL's stays as it is.
+    """The name for `SSLContext.set_ciphers`; OpenSSL's own names are unchanged.
 
-    TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 is ECDHE-RSA-AES256-GCM-SHA384.
+    TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 becomes ECDHE-RSA-AES256-GCM-SHA384.
     """
     head, separator, tail = name.partition("_WITH_")
     if not separator:
@@ -44,7 +44,7 @@ _CLIENT_AUTH = {
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """For a listener. TlsError for anything that cannot be used."""
+    """The context of a listener. TlsError for invalid settings or files."""
     if not settings.keystore.is_given:
         raise TlsError(
             "a listener with TLS has to have a certificate: set ssl.keystore.location, or"
@@ -52,7 +52,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
         )
     context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
     context.verify_mode = _CLIENT_AUTH[settings.client_auth]
-    # A renegotiation is work that a peer can ask for again and again.
+    # Renegotiations cost processor time, and a peer could request any number of them.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     if context.verify_mode is not ssl.CERT_NONE:
         _trust(context, settings, ssl.Purpose.CLIENT_AUTH)
@@ -60,15 +60,15 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def certificate_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Of a listener that shows the keystore's certificate to everybody, and asks for none.
-    TlsError."""
+    """The context of a listener with the keystore's certificate, which requests no certificates.
+    Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _load_key(context, settings)
     return context
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """For a client. TlsError for anything that cannot be used."""
+    """The context of a client. TlsError for invalid settings or files."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, settings)
     context.check_hostname = settings.endpoint_identification_algorithm.lower() == "https"
     _trust(context, settings, ssl.Purpose.SERVER_AUTH)
@@ -78,7 +78,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 def _context(protocol: ssl._SSLMethod, settings: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.sslobject_class = TellingSSLObject
-    # Any certificate of a truststore is trusted, as in Java, not only roots.
+    # Any certificate of a truststore is trusted, as in Java, not only root certificates.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     _limit_versions(context, settings)
     _limit_ciphers(context, settings.cipher_suites)
@@ -102,7 +102,7 @@ def _limit_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _limit_ciphers(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
-    """Allow these cipher suites only. Choosing among those of TLS 1.3 takes Python 3.15."""
+    """Allow these cipher suites only. A choice among those of TLS 1.3 needs Python 3.15."""
     newer = [name for name in suites if name in TLS_1_3]
     older = [openssl_name(name) for name in suites if name not in TLS_1_3]
     if newer and len(newer) < len(TLS_1_3):
@@ -123,7 +123,7 @@ def _limit_ciphers(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
 
 
 def _trust(context: ssl.SSLContext, settings: TlsSettings, purpose: ssl.Purpose) -> None:
-    """The truststore's certificates; without one those that the system trusts."""
+    """Trust the truststore's certificates; without one those of the system."""
     if not settings.truststore.is_given:
         context.load_default_certs(purpose)
         return
@@ -142,7 +142,7 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
     stores.check_keystore(store, pem)
     with _as_file(pem.key + "".join(pem.certificates)) as path:
         try:
-            # Never asked for at a terminal, which an empty password is not.
+            # An empty password would be requested at a terminal otherwise.
             context.load_cert_chain(path, password=lambda: pem.key_password)
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
@@ -158,8 +158,8 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """The path of a file with this text: OpenSSL takes keys from files alone. It is in memory where
-    the system has that, else it is ours alone, and gone at once."""
+    """The path of a file with this text, because OpenSSL reads keys only from files. The file is in
+    memory if the system supports that, else readable only by this user, and deleted at once."""
     create = getattr(os, "memfd_create", None)
     if create is not None and os.path.isdir("/proc/self/fd"):
         descriptor = create("odradek-key")

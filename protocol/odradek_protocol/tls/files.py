@@ -1,5 +1,5 @@
-"""Where keys and certificates come from: files, the environment, and secrets that settings refer
-to."""
+"""The sources of keys and certificates: files, environment variables, and references in
+settings."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from odradek_protocol.tls import stores
 from odradek_protocol.tls.settings import StoreSettings, TlsError
 
-#: No keystore and no secret is larger.
+#: The largest file of a keystore or a secret.
 FILE_BYTES_MAX = 1_048_576
 _REFERENCE = re.compile(r"\$\{(env|file|dir):(.*)\}", re.DOTALL)
 
 
 def resolve(text: str) -> str:
-    """A secret, or what it refers to. TlsError if that is not there.
+    """A secret, or the secret that it refers to. TlsError if that does not exist.
 
     ${env:NAME} is a variable of the environment, ${dir:FOLDER:FILE} the content of a file, and
-    ${file:PATH:KEY} the value of a key in a file of KEY=VALUE lines, as Kafka's own providers have
-    them (KIP-297, KIP-421, KIP-887).
+    ${file:PATH:KEY} the value of a key in a file of KEY=VALUE lines, as in Kafka's own providers
+    (KIP-297, KIP-421, KIP-887).
     """
     match = _REFERENCE.fullmatch(text.strip())
     if match is None:
@@ -44,7 +44,7 @@ def resolve(text: str) -> str:
 
 
 def read(path: str) -> bytes:
-    """A small file. TlsError with its name if it cannot be read."""
+    """The content of a small file. TlsError with its name if it is not readable."""
     try:
         with open(path, "rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -56,7 +56,7 @@ def read(path: str) -> bytes:
 
 
 def load(store: StoreSettings, key_password: str) -> stores.Pem:
-    """Read the certificates and the key of a store. TlsError."""
+    """Read the certificates and the key of a store. Raises TlsError."""
     stores.check_given(store)
     key_password = resolve(key_password)
     if store.location:
@@ -70,7 +70,7 @@ def load(store: StoreSettings, key_password: str) -> stores.Pem:
 
 
 def fingerprint(locations: tuple[str, ...]) -> tuple[object, ...]:
-    """Changes when one of the files does; a file that is not there is one state more."""
+    """A value that changes when one of the files does, also when it is created or deleted."""
     found: list[object] = []
     for path in locations:
         try:

@@ -1,7 +1,7 @@
-"""A handshake that tells both sides why it failed.
+"""TLS handshakes whose failure is reported to both sides.
 
 asyncio and uvloop drop the alert that OpenSSL makes for the peer when a handshake fails, so that
-the peer sees no more than the end of the connection. `TellingSSLObject` lets the transport send it
+the peer sees only the end of the connection. `TellingSSLObject` lets the transport send the alert
 first, and keeps the failure for `telling`, which then ends the connection.
 """
 
@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 P = TypeVar("P")
 
-#: Turns of the loop in which a transport sends what was written to it.
+#: The turns of the loop in which a transport sends written data.
 _TURNS = 3
 
 
 class _Attempt:
-    """A handshake, and its failure once the peer was told of it."""
+    """A handshake, with its failure after the alert was sent."""
 
     def __init__(self) -> None:
         self.failed: asyncio.Future[ssl.SSLError] = asyncio.get_running_loop().create_future()
@@ -30,11 +30,12 @@ _ATTEMPT: ContextVar[_Attempt | None] = ContextVar("odradek_tls_attempt", defaul
 
 
 class TellingSSLObject(ssl.SSLObject):
-    """An `ssl.SSLObject` that, inside of `telling`, has the alert sent when its handshake fails."""
+    """An `ssl.SSLObject` that, within `telling`, lets the alert be sent when its handshake
+    fails."""
 
     def do_handshake(self) -> None:
-        """Go on with the handshake. When it fails the transport hears that more bytes are wanted:
-        it then sends the alert."""
+        """Continue the handshake. On failure the transport is told that more bytes are needed: it
+        then sends the alert."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError):
@@ -49,16 +50,14 @@ class TellingSSLObject(ssl.SSLObject):
 
 
 async def telling(connect: Coroutine[Any, Any, tuple[Any, P]]) -> P:
-    """The protocol of what `connect` returns, which shakes hands on the way (`create_connection`,
-    say).
+    """The protocol that `connect` returns after its handshake, such as `create_connection`.
 
-    Raises what that raises, or the ssl.SSLError that ended the handshake, when the peer has been
-    told.
+    Raises its exceptions, or the ssl.SSLError that ended the handshake, after the alert was sent.
     """
     attempt = _Attempt()
     token = _ATTEMPT.set(attempt)
     try:
-        # With a copy of this context, as all that the transport calls.
+        # With a copy of this context, as in all calls of the transport.
         task = asyncio.ensure_future(connect)
     finally:
         _ATTEMPT.reset(token)

@@ -1,8 +1,8 @@
-"""The names in a keystore's certificate, and the question if clients take it for the name that they
-connect to.
+"""The names in a keystore's certificate, and the check whether clients accept the certificate for a
+host name.
 
-OpenSSL decides that, in a handshake with itself in memory: it knows wildcards, addresses, and
-certificates that have nothing but a common name.
+OpenSSL checks that in a handshake with itself in memory, which covers wildcards, addresses, and
+certificates with only a common name.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from odradek_protocol.tls import files
 from odradek_protocol.tls.contexts import certificate_context
 from odradek_protocol.tls.settings import TlsError, TlsSettings
 
-#: X509_V_FLAG_NO_CHECK_TIME, which `ssl.VerifyFlags` does not name.
+#: X509_V_FLAG_NO_CHECK_TIME, which `ssl.VerifyFlags` does not have.
 _NO_CHECK_TIME = 0x200000
-#: A handshake takes three.
+#: A handshake takes three turns.
 _TURNS_MAX = 10
 
 
 def certificate_names(settings: TlsSettings) -> tuple[str, ...] | None:
-    """The names ("DNS:broker", "IP Address:127.0.0.1") in the keystore's certificate. None where
-    OpenSSL cannot tell them.
+    """The names ("DNS:broker", "IP Address:127.0.0.1") in the keystore's certificate. None if
+    OpenSSL cannot read them.
 
-    The names in `subjectAltName`, or else the common names ("CN=broker"). TlsError for a keystore
-    that cannot be used.
+    The names in `subjectAltName`, or else the common names ("CN=broker"). TlsError for an invalid
+    keystore.
     """
     certificate = _shown(settings, None)
     if certificate is None:
@@ -39,10 +39,10 @@ def certificate_names(settings: TlsSettings) -> tuple[str, ...] | None:
 
 
 def is_for(settings: TlsSettings, host: str) -> bool:
-    """True if clients that connect to `host` take the keystore's certificate. Its dates and
-    authority do not count.
+    """True if clients that connect to `host` accept the keystore's certificate. Its dates and
+    authority are not checked.
 
-    TlsError for a keystore that cannot be used.
+    TlsError for an invalid keystore.
     """
     try:
         return _shown(settings, host) is not None
@@ -54,7 +54,7 @@ def is_for(settings: TlsSettings, host: str) -> bool:
 
 
 def wanted_name(host: str) -> str:
-    """The entry of `subjectAltName` that makes a certificate one for `host`: "DNS:broker",
+    """The entry of `subjectAltName` that a certificate for `host` needs: "DNS:broker",
     "IP:127.0.0.1"."""
     try:
         return f"IP:{ip_address(host)}"
@@ -63,8 +63,8 @@ def wanted_name(host: str) -> str:
 
 
 def _shown(settings: TlsSettings, host: str | None) -> dict[str, Any] | None:
-    """The certificate in the words of `ssl`, as a client of `host` takes it; None if it refuses
-    it."""
+    """The certificate in the form of `ssl`, as a client of `host` gets it; None if the client
+    refuses it."""
     broker_context = certificate_context(settings)
     certificate = files.load(settings.keystore, settings.key_password).certificates[0]
     client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

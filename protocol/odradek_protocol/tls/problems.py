@@ -1,10 +1,10 @@
-"""The problems of a TLS handshake, in words for people: the cause, and what to do about it."""
+"""The problems of a TLS handshake as text: the cause, and the remedy."""
 
 from __future__ import annotations
 
 import ssl
 
-#: OpenSSL's reasons (`SSLError.reason`), as a listener sees them.
+#: OpenSSL's reasons (`SSLError.reason`) at a listener.
 _AT_BROKER = {
     "HTTP_REQUEST": "it sent an HTTP request to a TLS listener",
     "WRONG_VERSION_NUMBER": "it sends plaintext to a TLS listener",
@@ -19,7 +19,7 @@ _AT_BROKER = {
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "it does not accept what we offer",
     "TLSV1_ALERT_PROTOCOL_VERSION": "it has no version of TLS that is enabled (ssl.enabled.protocols)",
 }
-#: The same, as a client sees them.
+#: OpenSSL's reasons at a client.
 _AT_CLIENT = {
     "WRONG_VERSION_NUMBER": "it does not speak TLS there: that is a PLAINTEXT listener, or no broker",
     "UNSUPPORTED_PROTOCOL": "it has no version of TLS that is enabled here (ssl.enabled.protocols)",
@@ -42,7 +42,7 @@ _UNTRUSTED = frozenset({2, 18, 19, 20, 21})
 
 
 def at_broker(error: BaseException) -> str:
-    """Why a client's handshake failed."""
+    """The reason why a client's handshake failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code == _EXPIRED:
             return "its certificate has expired"
@@ -53,7 +53,7 @@ def at_broker(error: BaseException) -> str:
 
 
 def at_client(error: BaseException, host: str) -> str:
-    """Why a handshake with a broker failed; `host` is how the client calls it."""
+    """The reason why a handshake with a broker failed; `host`: the client's name for it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _certificate(error, host)
     return _known(_AT_CLIENT, error) or _closed(error) or str(error)

@@ -1,4 +1,4 @@
-"""The settings of TLS, by Kafka's names with underscores: what a listener or a client is given."""
+"""The settings of TLS of a listener or a client, by Kafka's names with underscores."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import field, fields
 
 from odradek_protocol.lazy_dataclass import dataclass
 
-#: The versions of TLS that are spoken.
+#: The supported versions of TLS.
 PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 STORE_TYPES = ("JKS", "PKCS12", "PEM")
 
 
 class TlsError(ValueError):
-    """A keystore, truststore or setting that cannot be used. The text has no secret in it."""
+    """An invalid keystore, truststore or setting. The text contains no secret."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSettings:
     """A keystore or a truststore: in a file, or as PEM text.
 
-    The texts may refer to a secret elsewhere (`secrets.py`) and are not shown.
+    The texts may be references to secrets (`files.py`) and are not shown.
     """
 
     #: "ssl.keystore" or "ssl.truststore", for errors.
@@ -41,16 +41,16 @@ class StoreSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TlsSettings:
-    """All of them, of one listener or one client."""
+    """The TLS settings of one listener or one client."""
 
     keystore: StoreSettings = field(default_factory=lambda: StoreSettings(name="ssl.keystore"))
     truststore: StoreSettings = field(default_factory=lambda: StoreSettings(name="ssl.truststore"))
     key_password: str = field(default="", repr=False)
     enabled_protocols: tuple[str, ...] = PROTOCOLS
     cipher_suites: tuple[str, ...] = ()
-    #: Of a listener: "none", "requested" or "required".
+    #: For a listener: "none", "requested" or "required".
     client_auth: str = "none"
-    #: Of a client: "https", or "" to take a certificate of any host.
+    #: For a client: "https", or "" to accept a certificate of any host.
     endpoint_identification_algorithm: str = "https"
 
     @property
@@ -60,7 +60,7 @@ class TlsSettings:
 
 
 def tls_settings(values: Mapping[str, object]) -> TlsSettings:
-    """From values by Kafka's names with underscores; those that are not there have their
+    """The settings from values by Kafka's names with underscores; missing ones have their
     defaults."""
 
     def text(name: str) -> str:

@@ -1,6 +1,6 @@
-"""Keystores and truststores: from the bytes of PEM and PKCS12 to PEM texts, as KIP-651 has them.
+"""Keystores and truststores: from the bytes of PEM and PKCS12 to PEM texts (KIP-651).
 
-JKS, which nothing but Java reads, is an error that says how to convert it.
+JKS, which only Java reads, is an error with the way to convert it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WIDTH = 64
 
 @dataclass(frozen=True)
 class Pem:
-    """PEM texts. `key` may be encrypted, and is then opened with `key_password`."""
+    """PEM texts. `key` may be encrypted with `key_password`."""
 
     certificates: tuple[str, ...]
     key: str = field(default="", repr=False)
@@ -27,7 +27,8 @@ class Pem:
 
 
 def from_text(store: StoreSettings, text: str, key_password: str) -> Pem:
-    """The certificates and the key in PEM text, which may be one line long (KIP-651). TlsError."""
+    """The certificates and the key in PEM text, which may be a single line (KIP-651). Raises
+    TlsError."""
     certificates, keys = [], []
     for match in _BLOCK.finditer(text):
         label, body = match.groups()
@@ -45,7 +46,7 @@ def from_text(store: StoreSettings, text: str, key_password: str) -> Pem:
 
 def _block(label: str, body: str) -> str:
     if ":" in body:
-        # The headers of an older kind of encrypted key count line by line.
+        # The headers of an older kind of encrypted key depend on line ends.
         return f"-----BEGIN {label}-----{body}-----END {label}-----\n"
     data = "".join(body.split())
     lines = [data[start : start + _WIDTH] for start in range(0, len(data), _WIDTH)]
@@ -53,8 +54,7 @@ def _block(label: str, body: str) -> str:
 
 
 def from_file(store: StoreSettings, data: bytes, password: str, key_password: str) -> Pem:
-    """The content of the file of a store. What it holds decides, and has to fit its type.
-    TlsError."""
+    """The content of a store's file, whose format must match its type. Raises TlsError."""
     where = f"{store.name}.location={store.location}"
     if data.startswith(_JKS):
         raise TlsError(f"{where} is a JKS keystore, which only Java reads; {_convert(store)}")
@@ -114,7 +114,7 @@ def _from_pkcs12(store: StoreSettings, data: bytes, password: str, key_password:
 
 
 def check_keystore(store: StoreSettings, pem: Pem) -> None:
-    """A key, and the certificates that go with it. TlsError."""
+    """Check for a key with its certificates. Raises TlsError."""
     if pem.key and not pem.certificates:
         raise TlsError(f"{store.name} has a private key and no certificate")
     if not pem.key:
@@ -122,7 +122,7 @@ def check_keystore(store: StoreSettings, pem: Pem) -> None:
 
 
 def check_given(store: StoreSettings) -> None:
-    """Check that a store is given in a single way, and completely. TlsError."""
+    """Check that a store is given in only one way, and completely. Raises TlsError."""
     texts = bool(store.certificates or store.key)
     if store.location and texts:
         raise TlsError(f"{store.name} is given as a file and as text; give one of them")
