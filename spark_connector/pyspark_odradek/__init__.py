@@ -1,7 +1,7 @@
-"""Spark's way to Kafka topics in pure Python: `format("odradek")`, no JAR.
+"""A data source of Spark for Kafka topics in pure Python: `format("odradek")`, without a JAR.
 
-Importing this is cheap, needs no PySpark, and must not fail: PySpark imports every module called
-`pyspark_*` when the first data source is looked up.
+The import of this module is cheap, needs no PySpark, and must not fail: PySpark imports every
+module with a name like `pyspark_*` when the first data source is looked up.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """`DefaultSource`, which PySpark asks for; what else is in this package does without
+    """The attribute `DefaultSource`, which PySpark looks up. The rest of this package works without
     PySpark."""
     if name == "DefaultSource":
         from pyspark_odradek.source import DefaultSource

@@ -1,9 +1,9 @@
-"""The part of the waiting offsets that a micro-batch takes.
+"""The part of the available offsets that a micro-batch reads.
 
 Spark's own limits (`maxOffsetsPerTrigger`, `minOffsetsPerTrigger` with `maxTriggerDelay`), and one
-in bytes. A limit is split over the partitions in proportion to what waits in each; none that has
-something waiting is left out, however small, so that a limit below the number of partitions is
-exceeded rather than a partition starved.
+in bytes. A limit is divided among the partitions in proportion to their available offsets. Every
+partition with available offsets gets some, so that a limit below the number of partitions is
+exceeded, and no partition starves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one micro-batch. `max_bytes` is as batches lie in the log, compressed where they are."""
+    """The limits of one micro-batch. `max_bytes` counts batches as they are in the log, compressed
+    or not."""
 
     max_offsets: int | None = None
     max_bytes: int | None = None
@@ -28,16 +29,17 @@ class Limits:
 
 @dataclass
 class MinimumGate:
-    """Holds a batch back until it is worth it, or `max_delay_ms` have passed since the last one.
+    """Delays a batch until there are enough offsets, or `max_delay_ms` have passed since the last
+    batch.
 
-    As in Spark, the first batch of a run goes at once.
+    As in Spark, the first batch of a run is not delayed.
     """
 
     limits: Limits
     last_batch_ms: float = field(default=float("-inf"))
 
     def holds(self, waiting_offsets: int, now_ms: float) -> bool:
-        """True if the batch must wait. False counts as a batch if any offsets wait."""
+        """True if the batch must wait. False counts as a batch if offsets are available."""
         enough = self.limits.min_offsets is None or waiting_offsets >= self.limits.min_offsets
         overdue = now_ms - self.last_batch_ms >= self.limits.max_delay_ms
         if not enough and not overdue:
@@ -52,7 +54,7 @@ def grant(
     limits: Limits,
     bytes_per_offset: Mapping[Partition, float] | None = None,
 ) -> dict[Partition, int]:
-    """The number of offsets to take of each partition; `backlog` has the numbers that wait, none
+    """The number of offsets to read of each partition; `backlog` has the available numbers, none
     below 0.
 
     `bytes_per_offset` is an estimate; a partition without one counts as free.
@@ -66,7 +68,7 @@ def grant(
 
 
 def split(backlog: Mapping[Partition, int], limit: int) -> dict[Partition, int]:
-    """`limit` offsets in proportion to the backlog: rounded down, the rest to the largest
+    """Divide `limit` offsets in proportion to the backlog: rounded down, the rest to the largest
     fractions."""
     total = sum(backlog.values())
     if total <= limit:

@@ -1,4 +1,4 @@
-"""A batch read: offsets are planned once on the driver, each range is read by a task of its own."""
+"""A batch read: the driver plans the offsets once, and each range is read by a task."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _BACKOFF_S = 0.1
 
 @dataclass
 class RangePartition(InputPartition):
-    """A task's share of the offsets; it is pickled to an executor."""
+    """The offsets that a task reads; pickled for an executor."""
 
     wanted: OffsetRange
     topic_id: bytes
 
     def __post_init__(self) -> None:
-        # What Spark's base class keeps; it is not looked at.
+        # Spark's base class has this attribute, which is not used.
         self.value = str(self.wanted)
 
 
 class Fetched(NamedTuple):
-    """An answer, and what of it is wanted: from the position it was fetched at."""
+    """An answer, and the wanted part of it: from the position of the fetch."""
 
     answer: PartitionData
     wanted: OffsetRange
@@ -61,7 +61,7 @@ class BatchReader(DataSourceReader):
         self.restriction = pushdown.Restriction()
 
     def partitions(self) -> list[InputPartition]:
-        """The ranges, resolved now: what arrives later is not part of this batch."""
+        """The ranges at the present time: later records are not part of this batch."""
         network = blocking.network(self.options.client)
         found = blocking.shared().thread.run(cluster.plan(network, self.options, self.restriction))
         for warning in found.warnings:
@@ -76,17 +76,17 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one range, in offset order."""
         if not isinstance(partition, RangePartition):
-            # Spark makes up a partition where a plan has none.
+            # Spark makes up a partition if a plan has none.
             return iter(())
         return read_range(blocking.network(self.options.client), partition, self.options)
 
 
 class FilteringBatchReader(BatchReader):
-    """For Spark with `spark.sql.python.filterPushdown.enabled`, which refuses this method
-    without."""
+    """The reader for Spark with `spark.sql.python.filterPushdown.enabled`; without the setting,
+    Spark refuses a reader with this method."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Remembers what need not be read; Spark applies all filters itself, too."""
+        """Remember the filters that save reading; Spark also applies all filters itself."""
         self.restriction = pushdown.restriction_of(filters)
         return filters
 
@@ -94,7 +94,8 @@ class FilteringBatchReader(BatchReader):
 def read_range(
     network: NetworkClient, partition: RangePartition, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Fetches one step ahead: the next bytes travel while these are decoded and handed to Spark."""
+    """Read a range, one fetch ahead: the next answer arrives while this one is decoded and passed
+    to Spark."""
     config = network.config
     assert isinstance(config, ConsumerConfig)
     settings = columns.DecodeSettings(
@@ -130,7 +131,7 @@ def read_range(
 async def _next(
     network: NetworkClient, partition: RangePartition, state: RangeReader, options: SourceOptions
 ) -> Fetched | None:
-    """The next answer that has batches; `state` has moved behind them. None at the end of the
+    """The next answer that has batches; `state` has advanced behind them. None at the end of the
     range."""
     while not state.done:
         position = state.position

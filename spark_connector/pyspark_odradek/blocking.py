@@ -1,7 +1,7 @@
 """Runs the asyncio client from Spark's synchronous calls.
 
-One thread with one event loop per Python process, and the clients on it, kept for the next task:
-Spark reuses its Python workers, and connecting costs more than a small read. Nothing here survives
+Each Python process has one thread with one event loop, and clients that are kept for the next task:
+Spark reuses its Python workers, and connecting costs more than a small read. Nothing is used after
 a fork.
 """
 
@@ -33,17 +33,17 @@ from pyspark_odradek.options import ClientSettings
 
 T = TypeVar("T")
 
-#: Clients kept per process; the one not used for longest is closed first.
+#: The most clients of a process; the least recently used one is closed first.
 POOL_CLIENTS_MAX = 8
-#: Runs whose names of transactions a process remembers; a name that is forgotten is not used again.
+#: The most runs whose names of transactions a process keeps; a dropped name is not used again.
 _RUNS_MAX = 64
 _CLOSE_TIMEOUT_S = 5.0
-#: How often a process spares what it imported since the last time.
+#: The most times that a process excludes newly imported modules from garbage collection.
 _SPARED_MAX = 16
 
 
 class LoopThread:
-    """An event loop that runs in a thread of its own, until the process ends."""
+    """An event loop in a thread of its own, until the process ends."""
 
     def __init__(self) -> None:
         self.loop = _new_loop()
@@ -55,7 +55,7 @@ class LoopThread:
         self.loop.run_forever()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start it; the caller goes on meanwhile."""
+        """Start a coroutine without waiting for it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
@@ -87,7 +87,7 @@ class Pool(Generic[T]):
         return len(self._clients)
 
     def take(self, thread: LoopThread, settings: ClientSettings) -> T:
-        """The client for these settings, started if it is not there."""
+        """The client for these settings, which is started if needed."""
         client = self._clients.get(settings)
         if client is None:
             client = thread.run(_awaited(self._start(dict(settings))))
@@ -98,7 +98,7 @@ class Pool(Generic[T]):
         return client
 
     def discard(self, thread: LoopThread, settings: ClientSettings) -> None:
-        """Close one and forget it; one that cannot be closed is forgotten all the same."""
+        """Close and remove a client; it is also removed if closing fails."""
         client = self._clients.pop(settings, None)
         if client is None:
             return
@@ -107,8 +107,8 @@ class Pool(Generic[T]):
 
 
 class Shared:
-    """The client's parts of a process: its loop thread and its pools. `pid` tells a copy made by a
-    fork."""
+    """The client's parts of a process: its loop thread and its pools. `pid` identifies a copy made
+    by a fork."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -123,7 +123,7 @@ class Shared:
         self._told: set[str] = set()
 
     def first_time(self, what: str) -> bool:
-        """True if nobody in this process has asked for `what` before."""
+        """True if `what` is requested for the first time in this process."""
         if what in self._told:
             return False
         self._told.add(what)
@@ -131,11 +131,11 @@ class Shared:
 
 
 class Imports:
-    """Keeps modules out of the garbage collections of Spark's workers.
+    """Excludes imported modules from the garbage collections of Spark's workers.
 
-    A worker collects all garbage after every task (`pyspark.daemon`) and walks whatever was
-    imported, by Spark, pandas, us and the user: tens of milliseconds, where a small task takes one.
-    In no other process: how it collects is its owner's business.
+    A worker collects all garbage after every task (`pyspark.daemon`) and visits all imported
+    modules, of Spark, pandas, this package and the user: tens of milliseconds, while a small task
+    takes one. Other processes are left alone.
     """
 
     def __init__(self, is_worker: bool) -> None:
@@ -143,13 +143,12 @@ class Imports:
         self._modules = 0
 
     def spare(self) -> None:
-        """To be called in each task; does something where modules were imported since the last
-        call."""
+        """Exclude the modules that were imported since the last call. Called in each task."""
         if self._left == 0 or len(sys.modules) == self._modules:
             return
         self._left -= 1
         self._modules = len(sys.modules)
-        # What is garbage now must go before: nobody looks at it again.
+        # Garbage must be collected before, since it is never visited again.
         gc.collect()
         gc.freeze()
 
@@ -166,7 +165,7 @@ _shared: Shared | None = None
 
 
 def shared() -> Shared:
-    """This process's, made at the first call."""
+    """The parts of this process, made in the first call."""
     global _shared
     imports.spare()
     with _lock:
@@ -176,7 +175,7 @@ def shared() -> Shared:
 
 
 def network(settings: ClientSettings) -> NetworkClient:
-    """A started network. SourceError if no broker can be reached."""
+    """A started network client. SourceError if no broker is reached."""
     here = shared()
     try:
         return here.networks.take(here.thread, settings)
@@ -185,7 +184,7 @@ def network(settings: ClientSettings) -> NetworkClient:
 
 
 def producer(settings: ClientSettings) -> Producer:
-    """A started producer. SinkError if no broker can be reached."""
+    """A started producer. SinkError if no broker is reached."""
     here = shared()
     try:
         return here.producers.take(here.thread, settings)
@@ -194,7 +193,8 @@ def producer(settings: ClientSettings) -> Producer:
 
 
 def brokers(settings: ClientSettings) -> Brokers:
-    """Check that the cluster can do exactly-once writes. SinkError if no broker can be reached."""
+    """The connections for exactly-once writes, whose support by the cluster is checked. SinkError
+    if no broker is reached."""
     here = shared()
     try:
         return here.brokers.take(here.thread, settings)
@@ -203,13 +203,13 @@ def brokers(settings: ClientSettings) -> Brokers:
 
 
 def names(writer: Writer, *, lasting: bool = False) -> Names:
-    """The names of transactions that are this process's own; `lasting`: of a run with many
+    """The names of transactions that belong to this process; `lasting`: for a run with many
     batches."""
     here = shared()
     if writer not in here.names:
         place = default_place() if lasting else None
         inherited = None if place is None else Inheritance(place, writer)
-        # A name must not come back when its run is forgotten and met again.
+        # A name must not be used again after its run was dropped and occurs again.
         made = Names(f"{here.nonce}-{next(here.numbers)}", inherited=inherited)
         here.names[writer] = made, inherited
     found, _ = here.names[writer]
@@ -249,8 +249,8 @@ async def _awaited(awaitable: Awaitable[T]) -> T:
 
 
 def _quieten_client() -> None:
-    """A worker waits for its next task while brokers may come and go, and everything that it prints
-    lands in the user's console. What matters to a task is raised there."""
+    """Silence the client's log: a worker waits for its next task while brokers may come and go, and
+    its output is in the user's console. Errors that matter to a task are raised."""
     client_log = logging.getLogger("odradek.client")
     if client_log.level == logging.NOTSET:
         client_log.setLevel(logging.ERROR)

@@ -1,7 +1,7 @@
-"""Questions to the cluster: which partitions, from where to where, and their bytes.
+"""Requests to the cluster: the partitions, their offsets, and their records.
 
-Asynchronous; decisions are made in `offsets.py`, `fetching.py`. Nothing here waits without a limit,
-and nothing creates a topic.
+The functions are coroutines; the decisions are in `offsets.py` and `fetching.py`. Every wait has a
+limit, and no topic is created.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from pyspark_odradek.pushdown import Restriction
 
 _UNKNOWN_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-# Spark's default of 10 ms is less than an election takes.
+# Spark's default of 10 ms is shorter than an election.
 _RETRY_MS_MIN = 100
 _RETRY_MS_MAX = 1_000
 _DOUBLINGS_MAX = 10
-#: What `maxBytesPerTrigger` is estimated from.
+#: The size of the fetch from which `maxBytesPerTrigger` is estimated.
 _PROBE_BYTES = 65_536
 _PROBE_TIMEOUT_MS = 1_000.0
 _PROBES_AT_ONCE = 16
@@ -64,7 +64,7 @@ _COMMIT_ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class Plan:
-    """The partitions that a batch reads. `topic_ids` where the brokers have such; `warnings` for
+    """The partitions that a batch reads. `topic_ids` if the brokers have them; `warnings` for
     people."""
 
     ranges: list[OffsetRange]
@@ -75,7 +75,8 @@ class Plan:
 async def plan(
     network: NetworkClient, options: SourceOptions, restriction: Restriction | None = None
 ) -> Plan:
-    """Every partition's range of offsets, as of now, without what a restriction leaves out.
+    """The present range of offsets of every partition, without the parts that a restriction
+    excludes.
 
     Raises SourceError, OptionsError.
     """
@@ -96,7 +97,7 @@ async def plan(
         ask(offsets.times_to_ask(options.end, partitions)),
     )
     logs = {each: LogBounds(starts[each] or 0, ends[each] or 0) for each in partitions}
-    # A record may arrive between two questions: no answer may lie behind the end that was seen.
+    # A record may arrive between two requests: no offset may be behind the end that was seen.
     for found in (start_found, end_found):
         for each, offset in found.items():
             if offset is not None and offset > logs[each].end:
@@ -126,8 +127,8 @@ async def find_partitions(
 ) -> list[Partition]:
     """The partitions of the subscription, in order.
 
-    SourceError names what is not there, 1 + `fetchOffset.numRetries` answers long; with
-    `missing_ok` it is left out. What passes by itself is waited for.
+    SourceError with the missing topics and partitions, after 1 + `fetchOffset.numRetries` answers;
+    with `missing_ok` they are left out. Transient errors are retried.
     """
     subscription = options.subscription
     patience = Patience(network, options)
@@ -146,10 +147,10 @@ async def find_partitions(
 
 
 class Patience:
-    """The limits within which the driver repeats a question.
+    """The limits of the driver's retries.
 
-    What passes by itself (an election, a broker that is gone), for `kafka.default.api.timeout.ms`;
-    what the cluster is sure of, `fetchOffset.numRetries` times.
+    Transient errors (an election, a lost broker) are retried for `kafka.default.api.timeout.ms`;
+    definite answers of the cluster `fetchOffset.numRetries` times.
     """
 
     def __init__(self, network: NetworkClient, options: SourceOptions) -> None:
@@ -161,18 +162,18 @@ class Patience:
 
     @property
     def left_ms(self) -> float:
-        """Never below 1."""
+        """The time left, at least 1."""
         return max(self._until_ms - self._network.now_ms(), 1)
 
     async def another_try(self) -> bool:
-        """False if there is none."""
+        """Count another try; False if none is left."""
         if self._tries_left <= 0:
             return False
         self._tries_left -= 1
         return await self.pause()
 
     async def pause(self) -> bool:
-        """A moment, longer each time. False if there is no time left."""
+        """Wait, longer each time. False if no time is left."""
         pause_ms = min(self._first_pause_ms * 2**self._pauses, _RETRY_MS_MAX)
         pause_ms = max(pause_ms, self._first_pause_ms)
         if pause_ms >= self.left_ms:
@@ -185,7 +186,7 @@ class Patience:
 async def refresh(
     network: NetworkClient, subscription: Subscription, timeout_ms: float | None = None
 ) -> None:
-    """Have new metadata of what is subscribed to. SourceError if no broker answers in time."""
+    """Get new metadata of the subscription. SourceError if no broker answers in time."""
     network.cluster.want(_topics(subscription))
     network.cluster.set_all_topics(bool(subscription.pattern))
     if timeout_ms is None:
@@ -207,8 +208,8 @@ def _topics(subscription: Subscription) -> set[str]:
 
 
 def _missing(network: NetworkClient, subscription: Subscription) -> tuple[list[str], list[str]]:
-    """(what there is not, what cannot be told now), in sentences. Raises what asking cannot
-    mend."""
+    """(missing topics and partitions, those that are unknown at present), as sentences. Raises
+    errors that a retry does not resolve."""
     cluster = network.cluster
     missing, passing = [], []
     for topic in sorted(_topics(subscription)):
@@ -267,10 +268,10 @@ async def list_offsets(
     *,
     read_committed: bool | None = None,
 ) -> dict[Partition, int | None]:
-    """The offset at each time (EARLIEST and LATEST too), None where no record is that young.
+    """The offset at each time (also EARLIEST and LATEST), None without a record at or after it.
 
-    LATEST is the last stable offset with `read_committed` (None: as the settings say), else the
-    high watermark. SourceError names a partition that does not answer in time, or is not there
+    LATEST is the last stable offset with `read_committed` (None: by the settings), else the high
+    watermark. SourceError with a partition that has no answer in time, or does not exist
     (`Patience`).
     """
     wanted = {TopicPartition(*partition): time for partition, time in times.items()}
@@ -292,7 +293,7 @@ async def list_offsets(
         try:
             await refresh(network, options.subscription, patience.left_ms)
         except SourceError:
-            # Out of time, mostly in the middle of it: why it was needed says more.
+            # The time has passed in the middle of a request: the earlier error tells more.
             failure = f"{failure}, and then no broker told who leads it"
             break
     first = (gone or list(wanted))[0]
@@ -314,7 +315,7 @@ async def _ask_offsets(
     failure: object,
     read_committed: bool,
 ) -> tuple[dict[TopicPartition, int | None], object]:
-    """Ask all brokers at once, one time: (offsets found, the last failure)."""
+    """Send one request to each broker: (offsets found, the last error)."""
     requests, _ = list_offsets_requests(wanted, network.cluster, read_committed=read_committed)
     for request in requests.values():
         request.timeout_ms = network.config.request_timeout_ms
@@ -350,11 +351,10 @@ async def survey(
     known: Mapping[Partition, int],
     topic_ids: dict[str, bytes],
 ) -> Survey:
-    """The present partitions. `known`: the next offset to read of those that are read already;
-    `topic_ids`: those seen last, which are brought up to date.
+    """The present partitions. `known`: the next offset of the partitions that are being read;
+    `topic_ids`: the last known ones, which are updated.
 
-    A partition whose leader does not answer fails the survey (SourceError) after the usual
-    attempts.
+    SourceError if the leader of a partition does not answer after the usual attempts.
     """
     partitions = await find_partitions(network, options, missing_ok=not options.fail_on_data_loss)
     recreated = set()
@@ -381,11 +381,11 @@ async def _read_past_stable(
     behind: Iterable[Partition],
     known: Mapping[Partition, int],
 ) -> dict[Partition, int]:
-    """Of partitions that end before what was read of them, those with nothing lost, at what was
-    read.
+    """The partitions whose end is before the read offset although no records are lost, with the
+    read offset.
 
     A stream that has read uncommitted records, and is restarted as read_committed, is ahead of the
-    last stable offset while transactions are open: it waits for them.
+    last stable offset while transactions are open, and waits for their end.
     """
     if not is_read_committed(network):
         return {}
@@ -398,13 +398,13 @@ async def _read_past_stable(
 async def first_offsets(
     network: NetworkClient, options: SourceOptions, partitions: Iterable[Partition]
 ) -> dict[Partition, int]:
-    """Where the logs begin."""
+    """The first offsets of the logs."""
     found = await list_offsets(network, dict.fromkeys(partitions, offsets.EARLIEST), options)
     return {each: start or 0 for each, start in found.items()}
 
 
 async def ensure_topic_ids(network: NetworkClient, topics: Collection[str]) -> dict[str, bytes]:
-    """The ids of topics, from the metadata if it has them. SourceError if no broker answers in
+    """The ids of topics, from the metadata if possible. SourceError if no broker answers in
     time."""
     if any(topic not in network.cluster.topics for topic in topics):
         await refresh(network, Subscription(topics=tuple(topics)))
@@ -417,7 +417,7 @@ async def bytes_per_offset(
     """The bytes per offset in the log from these positions on: a small fetch of each, measured by
     its batches.
 
-    Partitions that do not answer at once are left out.
+    Partitions without an answer at once are left out.
     """
     turns = asyncio.Semaphore(_PROBES_AT_ONCE)
 
@@ -447,7 +447,7 @@ async def bytes_per_offset(
 async def commit_progress(
     network: NetworkClient, group: str, progress: Mapping[Partition, int]
 ) -> None:
-    """Commit offsets for a group as somebody who is no member of it. Raises OdradekError."""
+    """Commit offsets for a group, not as a member. Raises OdradekError."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for partition, offset in progress.items():
         topics.setdefault(partition.topic, []).append(
@@ -467,7 +467,7 @@ async def commit_progress(
         try:
             await _commit(network, request)
         except Retriable as error:
-            # The coordinator may be starting, or its topic being made.
+            # The coordinator may be starting, or its topic being created.
             network.forget_coordinator(group)
             failure = error
         else:
@@ -499,8 +499,8 @@ async def fetch(
 ) -> PartitionData:
     """Fetch once from the partition's leader. Raises Retriable and other OdradekErrors.
 
-    With a topic id, a topic that was deleted and made anew is told from the one that was planned.
-    Without `wait` the answer comes at once, also if there is nothing behind `offset`.
+    With a topic id, a topic that was deleted and created again is distinguished from the planned
+    one. Without `wait` the answer comes at once, also without a record behind `offset`.
     """
     info = await _leader(network, partition, timeout_ms)
     assert info.leader is not None
@@ -545,7 +545,7 @@ async def fetch(
 
 
 def error_of(answer: PartitionData, partition: Partition) -> OdradekError:
-    """The exception for the code of an answer that is not NONE."""
+    """The exception for an error code."""
     return error_for(answer.error_code, about=f"fetch of {partition}")
 
 

@@ -1,5 +1,4 @@
-"""Fetched bytes to Arrow: the records between two offsets as batches of the columns that are
-wanted."""
+"""From fetched bytes to Arrow: the records between two offsets as batches of the wanted columns."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DecodeSettings:
-    """Settings of the decoding of bytes into rows."""
+    """The settings for decoding bytes into rows."""
 
     check_crcs: bool = True
     read_committed: bool = False
@@ -28,8 +27,8 @@ class DecodeSettings:
 
 
 def next_offset(data: Buffer, offset: int) -> int:
-    """Where to fetch next: behind the last whole batch, by its header (R-19); `offset` if there is
-    none.
+    """The offset of the next fetch: behind the last complete batch, by its header (R-19); `offset`
+    if there is none.
 
     Raises BatchError.
     """
@@ -45,10 +44,10 @@ def decode(
     aborted: Sequence[AbortedTransaction] | None,
     settings: DecodeSettings,
 ) -> Iterator[Any]:
-    """The records of `data` within `wanted`; control records, and aborted ones if so set, are left
-    out.
+    """The records of `data` within `wanted`, without control records, and without aborted ones if
+    so set.
 
-    Gives pyarrow.RecordBatch. Raises BatchError, ControlMarkerError.
+    Yields pyarrow.RecordBatch. Raises BatchError, ControlMarkerError.
     """
     rows = ArrowRows(settings.columns, BYTES_MAX)
     transactions = AbortedBatches(aborted)

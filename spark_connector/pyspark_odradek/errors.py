@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 
 class OptionsError(ValueError):
-    """All that is wrong with the options, at once. `problems`: one sentence each."""
+    """All problems of the options at once. `problems`: one sentence each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -30,7 +30,7 @@ class OptionsError(ValueError):
         super().__init__(text)
 
     def __reduce__(self) -> tuple[type[OptionsError], tuple[tuple[str, ...]]]:
-        # It crosses processes, and must not be rebuilt from its text.
+        # The exception is sent between processes, and must not be rebuilt from its text.
         return OptionsError, (self.problems,)
 
 
@@ -39,24 +39,24 @@ class SchemaError(ValueError):
 
 
 class SourceError(RuntimeError):
-    """The cluster has not got what was asked for, or does not answer in time."""
+    """The cluster does not have the requested data, or does not answer in time."""
 
 
 class DataLoss(SourceError):
-    """Records between the planned offsets are no longer there (or never were)."""
+    """Records between the planned offsets do not exist any more (or never did)."""
 
 
 class SinkError(RuntimeError):
-    """A row cannot be written, or the brokers did not take it."""
+    """A row cannot be written, or the brokers did not accept it."""
 
 
 class Superseded(SinkError):
-    """Another run of the query has taken over: this one may do nothing any more."""
+    """A newer run of the query has taken over: this run must do nothing more."""
 
 
 class StaleBatch(SinkError):
-    """The batch is not the one that was written under its number, or lies behind it."""
+    """The batch differs from the one that was written with its number, or is older."""
 
 
 class TransactionsLost(SinkError):
-    """Transactions with rows of a batch were aborted, by the clock or by somebody else."""
+    """Transactions with rows of a batch were aborted, by a timeout or from outside."""

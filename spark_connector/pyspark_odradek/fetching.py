@@ -8,7 +8,8 @@
     no such topic or partition          a few times more, then data loss: it was deleted
     anything else                       fail
 
-With `fail_on_data_loss` off, data loss ends in a warning and reading goes on with what is there.
+With `fail_on_data_loss` off, data loss causes a warning and reading continues with the available
+records.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Then(Enum):
 
 @dataclass(slots=True)
 class RangeReader:
-    """Reading `wanted`; `position` is the next offset to fetch. `now_ms` never goes back."""
+    """The state of reading `wanted`; `position` is the next offset to fetch. `now_ms`: a monotonic
+    clock."""
 
     wanted: OffsetRange
     fail_on_data_loss: bool
@@ -61,7 +63,7 @@ class RangeReader:
         return self.position >= self.wanted.end
 
     def remaining_ms(self, now_ms: float) -> float:
-        """The time in ms that is left for the next progress. SourceError when none is left."""
+        """The time in ms that is left for the next progress. SourceError if none is left."""
         left = self.progress_ms + self.poll_timeout_ms - now_ms
         if left > 0:
             return left
@@ -94,7 +96,8 @@ class RangeReader:
         return Then.WAIT
 
     def on_failure(self, code: ErrorCode | None, what: str, *, retriable: bool) -> Then:
-        """A fetch that failed, with a broker's code or without. Raises DataLoss, SourceError."""
+        """The next step after a failed fetch, with or without a broker's code. Raises DataLoss,
+        SourceError."""
         if code in _GONE:
             return self._on_gone(what)
         if not retriable:
@@ -105,10 +108,12 @@ class RangeReader:
         return Then.WAIT
 
     def log_starts_at(self, log_start: int, now_ms: float) -> str:
-        """After FIND_START. The warning if reading goes on; DataLoss if it may not."""
+        """Take the log's start, after FIND_START. Returns the warning if reading continues; else
+        DataLoss."""
         first_kept = min(max(log_start, self.position), self.wanted.end)
         if log_start <= self.position:
-            # Not deleted at the front: the log was cut behind, or is another one.
+            # The log was not trimmed at its beginning: it was truncated at its end, or is another
+            # one.
             first_kept = self.wanted.end
         text = (
             f"odradek: offsets {self.position} to {first_kept - 1} of {self.wanted.partition} are gone: "

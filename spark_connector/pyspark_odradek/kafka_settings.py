@@ -1,7 +1,7 @@
-"""Options that begin with `kafka.`: from Java's property names to settings of our client.
+"""Options that begin with `kafka.`: from Java's property names to settings of this client.
 
-Most names are the same, with underscores. Some of Java's have no meaning here; those that could not
-change a result are accepted and do nothing, those that could are refused.
+Most names are the same, with underscores. Some settings of Java have no counterpart; those that
+cannot affect a result are ignored, others are refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ REFUSED_IN_SINK: dict[str, str] = {
     "transactional.id": "the sink names its transactions itself",
 }
 
-#: Tuning and monitoring of the Java client: no effect here, and none on what is read or written.
+#: Tuning and monitoring of the Java client: without effect here, and without influence on the
+#: records.
 WITHOUT_EFFECT: frozenset[str] = frozenset(
     {
         "auto.include.jmx.reporter",
@@ -72,7 +73,7 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
         "partition.assignment.strategy",
     }
 )
-#: Settings whose only harmless value is Java's default; any other would be silently not obeyed.
+#: Settings whose only supported value is Java's default; any other would be ignored silently.
 _ONLY_DEFAULT: dict[str, tuple[str, str]] = {
     "partitioner.class": ("", _NO_CODE),
     "partitioner.ignore.keys": ("false", "give the column `partition` instead"),
@@ -87,7 +88,7 @@ _NOT_YET = {
     " kafka.sasl.oauthbearer.token.endpoint.url, which may be file:///PATH",
 }
 
-#: Reads go straight through one partition: larger steps than an application's consumer takes.
+#: Reads are sequential, so fetches are larger than those of an application's consumer.
 _SOURCE_DEFAULTS = {
     "max_partition_fetch_bytes": "4194304",
     "allow_auto_create_topics": "false",
@@ -102,24 +103,24 @@ _SINK_DEFAULTS = {
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """Settings of our client by our names, values as text; `problems` in sentences."""
+    """The settings of this client with its names, values as text; `problems` as sentences."""
 
     settings: dict[str, str]
     problems: list[str] = field(default_factory=list)
 
 
 def for_source(options: Mapping[str, str]) -> KafkaSettings:
-    """Of all options of a read (keys in lower case), those for the consumer."""
+    """The settings for the consumer, from all options of a read (keys in lower case)."""
     return _translate(options, ConsumerConfig, ProducerConfig, REFUSED_IN_SOURCE, _SOURCE_DEFAULTS)
 
 
 def for_sink(options: Mapping[str, str]) -> KafkaSettings:
-    """Of all options of a write (keys in lower case), those for the producer."""
+    """The settings for the producer, from all options of a write (keys in lower case)."""
     return _translate(options, ProducerConfig, ConsumerConfig, REFUSED_IN_SINK, _SINK_DEFAULTS)
 
 
 def problems_with_transactions(settings: Mapping[str, str]) -> list[str]:
-    """The sink's settings that cannot go with exactly-once writes."""
+    """The sink's settings that do not fit exactly-once writes."""
     try:
         ProducerConfig.from_settings({**settings, "transactional_id": "any"})
     except ConfigError as error:
@@ -155,7 +156,8 @@ def _translate(
         elif ours in rows and rows[ours].kind not in ("function", "object"):
             settings[ours] = value
         elif ours not in other_rows:
-            # What only the other direction knows is let pass: one set of options often serves both.
+            # Settings of the other direction are ignored, because one set of options often serves
+            # both.
             problems.append(_unknown(option, rows))
     problems += _wrong_values(settings, config)
     if "kafka.bootstrap.servers" not in options:
@@ -164,8 +166,8 @@ def _translate(
 
 
 def _is_default(name: str, value: str) -> bool:
-    """A setting that the sink fulfils anyway; the producer would ask for a transactional id
-    first."""
+    """True for a setting that the sink fulfils anyway; the producer would require a transactional
+    id first."""
     return name == "transaction.two.phase.commit.enable" and value.strip().lower() == "true"
 
 
@@ -176,7 +178,7 @@ def _wrong_values(settings: Mapping[str, str], config: type[Settings]) -> list[s
         together = str(error)
     else:
         return []
-    # What is said of TLS and SASL makes no sense without them.
+    # Settings of TLS and SASL have no effect without these.
     protection = {name: settings[name] for name in _PROTECTION if name in settings}
     try:
         config.from_settings(protection)
@@ -193,8 +195,7 @@ def _wrong_values(settings: Mapping[str, str], config: type[Settings]) -> list[s
 
 
 def _refusal(name: str, value: str) -> str:
-    """Why a setting that is known to Java cannot be obeyed; "" if it can, or is not known at
-    all."""
+    """The reason why a known setting of Java is not supported; "" if it is, or is not known."""
     if name in _ONLY_DEFAULT:
         harmless, why = _ONLY_DEFAULT[name]
         return "" if value.strip().lower() == harmless.lower() else why

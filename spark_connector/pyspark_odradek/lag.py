@@ -1,8 +1,8 @@
-"""The lag of a stream behind the ends of its logs, from the progress that Spark reports of it.
+"""The lag of a stream behind the ends of its logs, computed from Spark's progress reports.
 
-Spark (4.3) gives sources in Python no place for metrics or a description: `sources[].metrics` stays
-empty, and the description is that of a Java object. The offsets are there, so what Spark's own
-`kafka` format reports is computed from them, by the same names.
+Spark (4.3) has no metrics or description for sources in Python: `sources[].metrics` is empty, and
+the description is that of a Java object. From the offsets the metrics of Spark's own `kafka` format
+are computed, with the same names.
 
     from pyspark_odradek.lag import LagListener, lag_of
 
@@ -37,8 +37,8 @@ _TOPICS_SHOWN = 5
 
 @dataclass(frozen=True)
 class SourceLag:
-    """A source of a query. `behind`: how many offsets of each partition its last batch has not
-    reached."""
+    """A source of a query. `behind`: the number of offsets of each partition that its last batch
+    has not reached."""
 
     behind: Mapping[Partition, int]
 
@@ -52,7 +52,7 @@ class SourceLag:
     @property
     def metrics(self) -> dict[str, str]:
         """`minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, as
-        texts."""
+        text."""
         counts = self.behind.values()
         return {
             "minOffsetsBehindLatest": str(min(counts)),
@@ -64,9 +64,9 @@ class SourceLag:
 def lag_of(progress: Mapping[str, Any] | None) -> list[SourceLag]:
     """The lag of each source that reads Kafka's topics, in the order of `progress`.
 
-    `progress`: a StreamingQueryProgress, or its JSON as a dict; None, which a query has before its
-    first batch, gives []. The ends of the logs are those that were seen when the batch was planned.
-    Gaps that transactions and compaction leave count.
+    `progress`: a StreamingQueryProgress, or its JSON as a dict; [] for None, the progress before
+    the first batch. The ends of the logs are those at the planning of the batch. Gaps from
+    transactions and compaction are counted.
     """
     if progress is None:
         return []
@@ -83,7 +83,7 @@ Report = Callable[[StreamingQueryProgress, Sequence[SourceLag]], None]
 
 
 def log_lag(progress: StreamingQueryProgress, lags: Sequence[SourceLag]) -> None:
-    """Logs a line for each source, at INFO."""
+    """Log a line for each source, at INFO."""
     for lag in lags:
         log.info(
             "odradek: query %s, batch %d: %s %s",
@@ -98,15 +98,15 @@ class LagListener(StreamingQueryListener):
     """Calls `report` with the progress of each batch and its lag, for queries that read Kafka's
     topics.
 
-    Runs where the program runs, in a thread of Spark's: an exception in `report` is logged by Spark
-    and ends nothing.
+    The listener runs in the program, in a thread of Spark: an exception in `report` is only logged
+    by Spark.
     """
 
     def __init__(self, report: Report = log_lag) -> None:
         self._report = report
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is known yet."""
+        """Do nothing: there is no progress yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         lags = lag_of(event.progress)
@@ -114,11 +114,11 @@ class LagListener(StreamingQueryListener):
             self._report(event.progress, lags)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The last progress has been reported."""
+        """Do nothing: the last progress has been reported."""
 
 
 def _offsets(value: object) -> Offsets:
-    """{} for what are no offsets of Kafka's: another format's, or none yet."""
+    """The offsets; {} for those of another format, or none."""
     try:
         return from_json(json.loads(value) if isinstance(value, str) else value)
     except (ValueError, SourceError):

@@ -1,11 +1,11 @@
-"""Where to begin and where to end: Spark's ways to say it, and what they come to.
+"""The beginning and the end of a read: Spark's options for them, and the resulting offsets.
 
-Offsets are said as "earliest", "latest" or JSON, times in milliseconds since 1970 for all
-partitions or as JSON. JSON has one shape throughout, {"topic": {"partition": number}}, and names
-every partition.
+Offsets are given as "earliest", "latest" or JSON, times in milliseconds since 1970 for all
+partitions or as JSON. JSON always has the form {"topic": {"partition": number}}, with every
+partition.
 
-From words to numbers in three steps, so that only the middle one needs a cluster: parse (a
-`Bound`), ask for offsets (`times_to_ask`), `resolve` what was answered.
+There are three steps, of which only the second needs a cluster: parse (to a `Bound`), request
+offsets (`times_to_ask`), `resolve` the answers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek_protocol.constants import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from pyspark_odradek.errors import DataLoss, OptionsError
 from pyspark_odradek.planning import OffsetRange, Partition
 
-#: Spark's own numbers for these places are Kafka's.
+#: Spark's numbers for these are Kafka's.
 EARLIEST = EARLIEST_TIMESTAMP
 LATEST = LATEST_TIMESTAMP
 _MAX_NUMBER = 2**63 - 1
@@ -35,14 +35,14 @@ class AtEdge:
 
 @dataclass(frozen=True)
 class AtOffsets:
-    """An offset per partition; EARLIEST and LATEST among them have their meaning."""
+    """An offset per partition; EARLIEST and LATEST are allowed."""
 
     offsets: Mapping[Partition, int]
 
 
 @dataclass(frozen=True)
 class AtTime:
-    """The first record at or behind a time, in ms: one for all, or one per partition."""
+    """The first record at or after a time, in ms: one time for all, or one per partition."""
 
     time_ms: int | None = None
     times_ms: Mapping[Partition, int] | None = None
@@ -58,7 +58,7 @@ Bound = AtEdge | AtOffsets | AtTime
 
 
 def parse_offsets(text: str, option: str) -> Bound:
-    """ "earliest", "latest" or JSON. ValueError says what is wrong with it."""
+    """ "earliest", "latest" or JSON. ValueError with the problem."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return AtEdge(EARLIEST if word == "earliest" else LATEST)
@@ -74,7 +74,7 @@ def parse_offsets(text: str, option: str) -> Bound:
 
 
 def parse_times(text: str, option: str) -> AtTime:
-    """JSON of times in ms per partition. ValueError says what is wrong with it."""
+    """JSON of times in ms per partition. ValueError with the problem."""
     times = _parse_numbers(text, option, 'JSON such as {"topic": {"0": 1700000000000}}')
     for partition, time_ms in times.items():
         if time_ms < 0:
@@ -83,7 +83,7 @@ def parse_times(text: str, option: str) -> AtTime:
 
 
 def parse_time(text: str, option: str) -> AtTime:
-    """Parse a time in ms for all partitions. ValueError says what is wrong with the text."""
+    """A time in ms for all partitions. ValueError with the problem."""
     try:
         time_ms = int(text.strip())
     except ValueError:
@@ -96,7 +96,7 @@ def parse_time(text: str, option: str) -> AtTime:
 
 
 def parse_assignment(text: str, option: str) -> tuple[Partition, ...]:
-    """{"topic": [0, 1]} of the option `assign`. ValueError says what is wrong with it."""
+    """{"topic": [0, 1]} of the option `assign`. ValueError with the problem."""
     example = 'JSON such as {"topic": [0, 1]}'
     found: dict[Partition, None] = {}
     for topic, numbers in _parse_object(text, option, example).items():
@@ -166,7 +166,7 @@ class LogBounds(NamedTuple):
 def check_named(
     bound: Bound, partitions: Collection[Partition], option: str, problems: list[str]
 ) -> None:
-    """JSON must name exactly the partitions that are read, as Spark demands."""
+    """Check that JSON names exactly the partitions that are read, as in Spark."""
     named = bound.offsets if isinstance(bound, AtOffsets) else None
     if isinstance(bound, AtTime):
         named = bound.times_ms
@@ -183,7 +183,7 @@ def check_named(
 
 
 def times_to_ask(bound: Bound, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """The times to ask the brokers about; nothing unless the bound is a time."""
+    """The times to request from the brokers; none unless the bound is a time."""
     if not isinstance(bound, AtTime):
         return {}
     return {each: time for each in partitions if (time := bound.of(each)) is not None}
@@ -191,8 +191,8 @@ def times_to_ask(bound: Bound, partitions: Iterable[Partition]) -> dict[Partitio
 
 @dataclass(frozen=True)
 class Resolution:
-    """All that `resolve` needs. `start_found`, `end_found`: the answers to `times_to_ask`, None
-    where no record is that young."""
+    """The input of `resolve`. `start_found`, `end_found`: the answers to `times_to_ask`, None
+    without a record at or after the time."""
 
     start: Bound
     end: Bound
@@ -204,12 +204,12 @@ class Resolution:
 
 
 def resolve(case: Resolution) -> tuple[list[OffsetRange], list[str]]:
-    """(one range per partition in order, warnings). Ranges may be empty.
+    """Returns (one range per partition in order, warnings). Ranges may be empty.
 
-    Raises DataLoss if an offset that was asked for lies outside of the log, judged by the log's
-    start and end and never by gaps (transactions and compaction leave those); with
-    `fail_on_data_loss` off the range is cut to what is there. Raises OptionsError for a time that
-    no record has reached, and for a start behind the end.
+    Raises DataLoss if a requested offset is outside of the log, by the log's start and end and
+    never by gaps (which transactions and compaction leave); with `fail_on_data_loss` off the range
+    is cut to the log. Raises OptionsError for a time after the last record, and for a start behind
+    the end.
     """
     ranges: list[OffsetRange] = []
     lost: list[str] = []
@@ -241,7 +241,7 @@ def resolve(case: Resolution) -> tuple[list[OffsetRange], list[str]]:
 
 
 def _is_named(case: Resolution, partition: Partition) -> bool:
-    """True if both ends of the range come from what was asked for, and not from the log."""
+    """True if both ends of the range come from the options, and not from the log."""
     if isinstance(case.start, AtEdge) or isinstance(case.end, AtEdge):
         return False
     return not isinstance(case.start, AtTime) or case.start_found.get(partition) is not None

@@ -1,8 +1,8 @@
 """The options of `format("odradek")`: parsed once, into one frozen object, all errors at once.
 
-Names, meanings and defaults are those of Spark's own `kafka` format. Spark hands options over with
-names in lower case; values keep theirs. What is not an option at all is refused with the nearest
-that is, because a mistyped option that is silently ignored reads the wrong data.
+Names, meanings and defaults are those of Spark's own `kafka` format. Spark passes the names of
+options in lower case. An unknown option is refused, with the nearest known one, because a mistyped
+option that is ignored silently leads to wrong data.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ POLL_TIMEOUT_MS = 120_000
 NUM_RETRIES = 3
 RETRY_INTERVAL_MS = 10
 
-#: As people write them: errors speak of these.
+#: The options with their usual spelling, for errors.
 SOURCE_OPTIONS = (
     "assign",
     "subscribe",
@@ -75,10 +75,10 @@ SINK_OPTIONS = (
     "failOnDataLoss",
 )
 SEMANTICS = ("exactly_once", "at_least_once")
-#: Where exactly-once writes keep their decisions, unless told otherwise.
+#: The default topic of the decisions of exactly-once writes.
 COMMIT_LOG_TOPIC = "__odradek_spark_commits"
 _IDENTITY_CHARS_MAX = 200
-#: What Spark itself, or a helper around it, adds to anybody's options.
+#: Options that Spark itself, or a helper around it, adds.
 _SPARKS_OWN = frozenset({"path", "paths", "checkpointlocation", "queryname"})
 _KNOWN = {name.lower(): name for name in SOURCE_OPTIONS + SINK_OPTIONS}
 _SUBSCRIPTIONS = ("assign", "subscribe", "subscribePattern")
@@ -100,7 +100,7 @@ _UNITS_MS = {
 
 
 class Query(Enum):
-    """The use of the options. Spark asks for the schema before it is known: EITHER."""
+    """The use of the options. Spark requests the schema before it is known: EITHER."""
 
     BATCH = "batch"
     STREAM = "stream"
@@ -118,9 +118,9 @@ class Subscription:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """A read. `start_option`, `end_option`: the names that the bounds were given under; `columns`:
-    what the rows have, in order; `group`: the consumer group that a stream's progress is committed
-    for."""
+    """The options of a read. `start_option`, `end_option`: the options of the bounds; `columns`:
+    the columns of the rows, in order; `group`: the consumer group for which a stream's progress is
+    committed."""
 
     subscription: Subscription
     start: Bound
@@ -142,10 +142,10 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """A write. `topic`: None if a column tells it.
+    """The options of a write. `topic`: None if a column has it.
 
-    `query_id`: what a stream is called in the decision log in place of Spark's id. `commit_id`,
-    with `commit_version`: what makes a repeated batch job write once. `lenient`:
+    `query_id`: the name of a stream in the decision log, instead of Spark's id. `commit_id`, with
+    `commit_version`: the identity with which a repeated batch job writes only once. `lenient`:
     `failOnDataLoss=false`.
     """
 
@@ -160,7 +160,7 @@ class SinkOptions:
 
 
 class _Reader:
-    """Takes options one by one and keeps the complaints."""
+    """Reads options one by one and collects the problems."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = {name.lower(): value for name, value in options.items()}
@@ -173,7 +173,7 @@ class _Reader:
         return name.lower() in self.options
 
     def parsed(self, name: str, parse: Callable[[str, str], T], default: T) -> T:
-        """`parse(text, name)`; the default if the option is not there, or is wrong."""
+        """The result of `parse(text, name)`; the default if the option is missing or invalid."""
         text = self.text(name)
         if text is None:
             return default
@@ -208,7 +208,7 @@ class _Reader:
 
 
 def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Only `columns` and `includeHeaders`: what the row schema depends on."""
+    """The columns of a read, from `columns` and `includeHeaders`, on which the schema depends."""
     reader = _Reader(options)
     found = _columns(reader)
     reader.finish()
@@ -216,9 +216,9 @@ def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def parse_source(options: Mapping[str, str], query: Query = Query.BATCH) -> SourceOptions:
-    """The options of a read. OptionsError tells everything that is wrong with them.
+    """The options of a read. OptionsError with all problems.
 
-    EITHER leaves out what is wrong for one kind of query only; its defaults are those of a batch.
+    EITHER ignores problems of only one kind of query; its defaults are those of a batch.
     """
     reader = _Reader(options)
     reader.refuse_unknown()
@@ -260,7 +260,7 @@ def parse_source(options: Mapping[str, str], query: Query = Query.BATCH) -> Sour
 
 
 def parse_sink(options: Mapping[str, str], *, streaming: bool = False) -> SinkOptions:
-    """The options of a write. OptionsError tells everything that is wrong with them."""
+    """The options of a write. OptionsError with all problems."""
     reader = _Reader(options)
     reader.refuse_unknown()
     client = kafka_settings.for_sink(reader.options)
@@ -317,7 +317,7 @@ def _subscription(reader: _Reader) -> Subscription:
 
 
 def _bound(reader: _Reader, which: str, default: Bound) -> tuple[str, Bound]:
-    """(option that counts, what it says). The first of the three that is there counts, as in
+    """(the option that is used, its value). The first given one of the three is used, as in
     Spark."""
     time, times, offsets = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"
     if reader.has(time):

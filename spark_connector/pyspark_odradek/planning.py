@@ -21,8 +21,7 @@ class Partition(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """The offsets from `start` up to, not including, `end`. Not every one needs to hold a
-    record."""
+    """The offsets from `start` up to, not including, `end`. Some may have no record."""
 
     partition: Partition
     start: int
@@ -40,7 +39,7 @@ def split(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[OffsetRange]:
-    """The ranges to read, one task each; empty ones are left out.
+    """The ranges to read, one for each task, without empty ones.
 
     `min_partitions` is a hint: rounding may give a few more or less.
     """
@@ -64,8 +63,8 @@ def divide(whole: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def _spread(parts: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
-    """Small ranges stay whole; they are left out of the proportions, or the large would get too
-    few."""
+    """The ranges, of which small ones are not divided and do not count for the proportions, so that
+    large ones get enough tasks."""
     total = sum(each.size for each in parts)
     is_small = [_share(each.size, total, min_partitions) == 1 for each in parts]
     large_total = sum(each.size for each, small in zip(parts, is_small, strict=True) if not small)
@@ -75,12 +74,12 @@ def _spread(parts: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
         if small:
             spread.append(each)
         else:
-            # Never more pieces than offsets: an empty range is no partition.
+            # At most as many parts as offsets, since an empty range is no task.
             count = min(_share(each.size, large_total, for_large), each.size)
             spread += divide(each, count)
     return spread
 
 
 def _share(size: int, total: int, partitions: int) -> int:
-    """The number of partitions that a range is worth: rounded half up, at least one."""
+    """The number of tasks for a range: rounded half up, at least one."""
     return max((2 * size * partitions + total) // (2 * total), 1)

@@ -1,11 +1,9 @@
-"""The offsets of a stream: as Spark keeps them in its checkpoint, and what the next batch ends
-with.
+"""The offsets of a stream: their form in Spark's checkpoint, and the end of the next batch.
 
 The JSON is that of Spark's own `kafka` format, {"topic": {"0": 23}}: the next offset to read. A
-partition that turns up while the query runs gets into the log of offsets with its first offset and
-no rows, and is read from the next batch on. So both ends of every range that is read are in the
-checkpoint, and a batch that is run again reads the same records, whatever retention does meanwhile
-to the log's start.
+partition that appears while the query runs is added to the log of offsets with its first offset and
+no rows, and is read from the next batch on. So both ends of every range are in the checkpoint, and
+a repeated batch reads the same records, even if retention moves the log's start meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from pyspark_odradek.admission import Limits, MinimumGate, grant
 from pyspark_odradek.errors import SourceError
 from pyspark_odradek.planning import OffsetRange, Partition
 
-#: {topic: {partition: offset}}, as Spark takes it.
+#: {topic: {partition: offset}}, the form of Spark.
 OffsetJson = dict[str, dict[str, int]]
 Offsets = dict[Partition, int]
 
@@ -25,7 +23,7 @@ _SHOWN = 5
 
 
 def to_json(offsets: Mapping[Partition, int]) -> OffsetJson:
-    """In the order of topics and partitions, so that equal offsets are equal texts."""
+    """The JSON, in the order of topics and partitions, so that equal offsets are equal texts."""
     found: OffsetJson = {}
     for partition in sorted(offsets):
         found.setdefault(partition.topic, {})[str(partition.number)] = offsets[partition]
@@ -33,7 +31,7 @@ def to_json(offsets: Mapping[Partition, int]) -> OffsetJson:
 
 
 def from_json(text: object) -> Offsets:
-    """SourceError for what is no such JSON: the checkpoint is another format's."""
+    """The offsets. SourceError for other JSON: the checkpoint is that of another format."""
     found: Offsets = {}
     try:
         assert isinstance(text, dict)
@@ -53,9 +51,9 @@ def from_json(text: object) -> Offsets:
 
 @dataclass(frozen=True)
 class Survey:
-    """The present state of the cluster. `ends`: of every partition that is subscribed to; `first`:
-    the log's start, of those that were not known before; `recreated`: those whose topic is another
-    one by the same name."""
+    """The present state of the cluster. `ends`: the end of every subscribed partition; `first`: the
+    log's start of new partitions; `recreated`: the partitions whose topic was deleted and created
+    again."""
 
     ends: Mapping[Partition, int]
     first: Mapping[Partition, int] = field(default_factory=dict)
@@ -64,14 +62,14 @@ class Survey:
 
 @dataclass(frozen=True)
 class Step:
-    """Where the next batch ends, and what seems to be lost: sentences."""
+    """The end of the next batch, and suspected losses as sentences."""
 
     end: Offsets
     lost: tuple[str, ...] = ()
 
 
 def waiting(start: Mapping[Partition, int], survey: Survey) -> Offsets:
-    """The number of offsets that wait in each partition; 0 where the log ends before `start`."""
+    """The number of available offsets in each partition; 0 if the log ends before `start`."""
     return {
         partition: max(end - start.get(partition, survey.first.get(partition, end)), 0)
         for partition, end in survey.ends.items()
@@ -86,7 +84,8 @@ def next_step(
 ) -> Step:
     """The end of the batch that begins at `start`.
 
-    A log that ends before `start` was cut; one that was made anew is read from its beginning.
+    A log that ends before `start` was truncated; the log of a recreated topic is read from its
+    beginning.
     """
     known = {each: count for each, count in waiting(start, survey).items() if each in start}
     lost = []
@@ -119,8 +118,8 @@ def held_back(
 ) -> bool:
     """True if the batch waits for more records (`minOffsetsPerTrigger`).
 
-    A loss never waits: a later survey may not show it any more, since the topic's new id is known
-    by then, and a log that was cut has grown again.
+    A loss is never delayed: a later survey may not show it any more, because the topic's new id is
+    known by then, or the truncated log has grown again.
     """
     if next_step(start, survey, Limits()).lost:
         return False
@@ -128,9 +127,9 @@ def held_back(
 
 
 def ranges(start: Mapping[Partition, int], end: Mapping[Partition, int]) -> list[OffsetRange]:
-    """The ranges that a batch reads, in order; the same for the same two offsets, always.
+    """The ranges that a batch reads, in order; always the same for the same two offsets.
 
-    A partition that went back is read from there by the next batch.
+    The next batch reads a partition that went back from its new position.
     """
     return [
         OffsetRange(partition, start[partition], last)

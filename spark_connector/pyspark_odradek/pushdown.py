@@ -1,9 +1,9 @@
-"""Filters that Spark hands down, as far as they say which offsets need not be read.
+"""Filters that Spark pushes down, as far as they exclude offsets from reading.
 
-`topic` and `partition` leave out partitions, `offset` cuts ranges at both ends, `timestamp` cuts
-their beginning: no record before the first one at or behind a time is that young, but one behind it
-may well be older, so an upper limit cuts nothing. Spark still applies every filter to the rows:
-what is said here only saves reading.
+`topic` and `partition` exclude partitions, `offset` cuts ranges at both ends, `timestamp` cuts
+their beginning: all records before the first one at or after a time are older, but records behind
+it may be older too, so an upper limit cuts nothing. Spark still applies every filter to the rows;
+pushdown only saves reading.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def is_offered() -> bool:
 
 @dataclass(frozen=True)
 class Restriction:
-    """The bounds on offsets that matter; None where there is none. `time_ms`: at or behind."""
+    """The bounds of offsets; None without a bound. `time_ms`: at or after."""
 
     topics: frozenset[str] | None = None
     numbers: frozenset[int] | None = None
@@ -61,8 +61,8 @@ class Restriction:
     def cut(
         self, ranges: Iterable[OffsetRange], found: Mapping[Partition, int | None]
     ) -> list[OffsetRange]:
-        """The rest of each range. `found`: the offset at `time_ms`, None where no record is that
-        young."""
+        """The remaining part of each range. `found`: the offset at `time_ms`, None without a record
+        at or after it."""
         rest = []
         for partition, first, end in ranges:
             if not self.admits(partition):
@@ -78,7 +78,7 @@ class Restriction:
 
 
 def restriction_of(filters: Iterable[Filter]) -> Restriction:
-    """All of them hold at once. A filter that is of no use, or not understood, is skipped."""
+    """The restriction by all filters together. Unusable or unknown filters are ignored."""
     topics: frozenset[str] | None = None
     numbers: frozenset[int] | None = None
     first, end, time_ms = 0, INT64_MAX, None
@@ -96,21 +96,21 @@ def restriction_of(filters: Iterable[Filter]) -> Restriction:
             first, end = max(first, low), min(end, high)
         elif column == ("timestamp",):
             at_ms = _not_before_ms(each, values)
-            # Brokers look up times from 0 on, and a record without a time has -1.
+            # Brokers look up times from 0 on, and a record without a timestamp has -1.
             if at_ms is not None and at_ms >= 0:
                 time_ms = at_ms if time_ms is None else max(time_ms, at_ms)
     return Restriction(topics, numbers, first, end, time_ms)
 
 
 def _choices(each: Filter) -> tuple[object, ...] | None:
-    """The values that a column may have, if the filter names them."""
+    """The values of a column that the filter names, if it does."""
     if isinstance(each, (EqualTo, EqualNullSafe)):
         return (each.value,)
     return tuple(each.value) if isinstance(each, In) else None
 
 
 def _interval(each: Filter, values: tuple[object, ...] | None) -> tuple[int, int]:
-    """Whole numbers from the first up to, not including, the second."""
+    """The whole numbers from the first up to, not including, the second."""
     if values is not None:
         numbers = [value for value in values if _is_number(value)]
         return (min(numbers), max(numbers) + 1) if numbers else (0, 0)
@@ -139,7 +139,7 @@ def _not_before_ms(each: Filter, values: tuple[object, ...] | None) -> int | Non
 
 
 def _milliseconds(time: datetime) -> int:
-    """Rounded down: a little more is read rather than a record missed."""
+    """The time in ms, rounded down: reading a little more is better than missing a record."""
     return math.floor(time.timestamp() * 1000) - 1
 
 

@@ -1,5 +1,4 @@
-"""The rows: what a read gives, and what a write takes. Both are those of Spark's own `kafka`
-format."""
+"""The schemas of rows that are read and written. Both are those of Spark's own `kafka` format."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def schema_of(columns: Sequence[str]) -> StructType:
 
 
 def check_read_schema(schema: StructType, columns: Sequence[str]) -> None:
-    """Rows have one shape; SchemaError for `.schema(...)` with another."""
+    """Check the schema of `.schema(...)`: SchemaError unless it is that of the rows."""
     expected = schema_of(columns)
     if [(f.name, f.dataType) for f in schema] != [(f.name, f.dataType) for f in expected]:
         raise SchemaError(
@@ -66,9 +65,9 @@ _SINK_COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
 
 
 def check_write_schema(schema: StructType, topic: str | None) -> dict[str, int]:
-    """The columns that will be written, by name, with their places; others are ignored.
+    """The columns to write, by name, with their positions; others are ignored.
 
-    SchemaError tells all that is wrong: no `value`, no topic, types that cannot be written.
+    SchemaError with all problems: no `value`, no topic, unsupported types.
     """
     places = {name: place for place, name in reversed(list(enumerate(schema.fieldNames())))}
     problems = []

@@ -1,4 +1,4 @@
-"""A task's rows on their way to the brokers, as long as not all of them are acknowledged."""
+"""The unacknowledged rows of a task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from odradek_client.producer.arrow import ArrowDelivery
     from odradek_client.producer.producer import Producer
 
-#: Arrow batches whose records may be on their way while the next one is sent.
+#: The most Arrow batches with unacknowledged records while the next one is sent.
 CHUNKS_MAX = 16
 
 TopicRows = tuple[str, "pa.RecordBatch"]
@@ -24,7 +24,7 @@ TopicRows = tuple[str, "pa.RecordBatch"]
 
 
 class Sending:
-    """The rows of a task on their way. All coroutines run on the producer's loop, one at a time."""
+    """The sending of a task's rows. All coroutines run on the producer's loop, one at a time."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -32,7 +32,7 @@ class Sending:
         self._found: set[str] = set()
 
     async def send(self, parts: Sequence[TopicRows]) -> None:
-        """Buffer them, waiting for room where there is none."""
+        """Buffer rows, waiting for memory if needed."""
         deliveries: list[ArrowDelivery] = []
         self._chunks.append(deliveries)
         await self._find(topic for topic, _ in parts)
@@ -45,8 +45,7 @@ class Sending:
             await _check(self._chunks.popleft())
 
     async def _find(self, topics: Iterable[str]) -> None:
-        """Know the partitions of these topics, by one question for all of them and not one for
-        each."""
+        """Get the partitions of these topics with one request, not one for each topic."""
         new = [topic for topic in topics if topic not in self._found]
         if len(new) > 1:
             find = self._producer.partitions_for
@@ -57,7 +56,8 @@ class Sending:
         self._found.update(new)
 
     async def finish(self) -> None:
-        """Until the fate of every row is known; raises that of the first that was not written."""
+        """Wait for the result of every row; raises the error of the first one that was not
+        written."""
         await self._producer.flush()
         while self._chunks:
             await _check(self._chunks.popleft())

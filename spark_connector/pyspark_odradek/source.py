@@ -1,8 +1,8 @@
 """The format itself: its name, its rows, its readers and writers.
 
-PySpark asks every importable top-level module `pyspark_*` for a `DefaultSource`, so that
-`format("odradek")` needs no `register`. An instance is made anew for each step of a query, some of
-them on executors: options are parsed where they are needed and nothing is kept here.
+PySpark looks up `DefaultSource` in every importable top-level module `pyspark_*`, so that
+`format("odradek")` needs no `register`. Each step of a query makes a new instance, some of them on
+executors: so options are parsed where they are needed, and an instance has no state.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class DefaultSource(DataSource):
         return "odradek"
 
     def schema(self) -> StructType:
-        """Parses all options, so that what is wrong is said by `load()` already."""
-        # Spark does not say here whether the query is a stream.
+        """The schema. All options are parsed, so that `load()` already reports problems."""
+        # Spark does not tell here whether the query is a stream.
         parse_source(self.options, Query.EITHER)
         return schema_of(columns_of(self.options))
 
@@ -66,7 +66,7 @@ class DefaultSource(DataSource):
         kind = TransactionalBatchWriter if options.exactly_once else BatchWriter
         return kind(options, schema)
 
-    # The names of the parameters are part of the interface: Spark passes them by name.
+    # The names of the parameters belong to the interface: Spark passes them by name.
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pyspark_odradek.stream_reader import StreamReader
@@ -77,8 +77,8 @@ class DefaultSource(DataSource):
         from pyspark_odradek.transactional_writer import TransactionalStreamWriter
         from pyspark_odradek.writer import StreamWriter
 
-        # `overwrite` is outputMode("complete"): the whole result is written each time, as Spark's
-        # does.
+        # `overwrite` is outputMode("complete"): the whole result is written each time, as in
+        # Spark's own sink.
         options = parse_sink(self.options, streaming=True)
         kind = TransactionalStreamWriter if options.exactly_once else StreamWriter
         return kind(options, schema)

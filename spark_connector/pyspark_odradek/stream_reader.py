@@ -1,13 +1,13 @@
-"""A stream: Spark asks again and again how far it may read, and plans each micro-batch as a batch
+"""A stream: Spark repeatedly requests the available end, and plans each micro-batch as a batch
 read.
 
 `initialOffset`, `latestOffset` and `partitions` run on the driver, in one Python process per run of
-the query; `read` on executors, with a pickled copy that knows nothing of what happened here.
+the query; `read` on executors, with a pickled copy without the state of the driver.
 
-Progress is committed for a consumer group, if one is named, when Spark asks for the next batch:
-what that one begins with has been processed, and Spark's own commit log says so already. Spark asks
-once more before a run with `availableNow` ends, so its last batch is committed too; `once` ends
-without asking.
+Progress is committed for a consumer group, if one is named, when Spark asks for the next batch: the
+records before its beginning have been processed, and are in Spark's own commit log already. Spark
+requests another batch before a run with `availableNow` ends, so its last batch is committed too;
+`once` ends without that.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self._gate = MinimumGate(options.limits)
         self._initial: Offsets | None = None
-        #: Where a run with `availableNow` ends.
+        #: The end of a run with `availableNow`.
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._topic_ids: dict[str, bytes] = {}
@@ -65,9 +65,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- What to read -----------------------------------------------------------------------------
 
     def initialOffset(self) -> OffsetJson:
-        """Where a query without a checkpoint begins; Spark asks twice, and gets the same."""
+        """The beginning of a query without a checkpoint; Spark calls it twice, with the same
+        result."""
         if self._initial is None:
-            # The end is not used, and must not be refused as one would be in a batch.
+            # The end is not used, so it must not be refused as in a batch.
             options = replace(self.options, end=AtEdge(LATEST))
             plan = self._run(cluster.plan(self._network(), options))
             for warning in plan.warnings:
@@ -75,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._initial = {each.partition: each.start for each in plan.ranges}
             self._topic_ids.update(plan.topic_ids)
             if self._target is not None:
-                # Spark asks for the end of the run first; records may have come since.
+                # Spark requests the end of the run first; records may have arrived since.
                 for each, start in self._initial.items():
                     self._target[each] = max(self._target.get(each, start), start)
         return progress.to_json(self._initial)
@@ -84,12 +85,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Take the present end as the end of this run's reading."""
         before = dict(self._topic_ids)
         self._target = dict(self._survey({}).ends)
-        # A topic that was made anew is for `latestOffset` to find and to tell.
+        # `latestOffset` finds and reports a recreated topic.
         self._topic_ids.update(before)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The read limit nearest to the options; Spark's kinds cannot express all of ours, so
-        `latestOffset` reads the options itself."""
+        """The read limit nearest to the options; Spark's types cannot express all of them, so
+        `latestOffset` uses the options itself."""
         limits = self.options.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)
@@ -100,15 +101,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> OffsetJson:
-        """The end of the batch that begins at `start`; `start` itself if there is nothing to
-        read."""
+        """The end of the batch that begins at `start`; `start` itself if no records are
+        available."""
         begin = progress.from_json(start)
         self._commit_progress(begin)
         survey = self._survey(begin)
         self._latest = dict(survey.ends)
         if self._target is not None:
             survey = self._up_to_target(begin, survey)
-        # Spark overrides the options by asking for everything (trigger once).
+        # Spark overrides the options by requesting everything (trigger once).
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self.options.limits
         waits_for_more = (
             limits.min_offsets is not None
@@ -129,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return progress.to_json(step.end)
 
     def reportLatestOffset(self) -> OffsetJson | None:
-        """The ends of the logs when `latestOffset` last looked, for the query's progress."""
+        """The ends of the logs in the last call of `latestOffset`, for the query's progress."""
         return None if self._latest is None else progress.to_json(self._latest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -138,8 +139,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         network = self._network()
         new = [each for each in until if each not in begin]
         if new:
-            # Of our own batches such a range is empty; Spark's `kafka` format reads from the first
-            # offset.
+            # Such a range is empty in batches of this format; Spark's `kafka` format reads from the
+            # first offset.
             begin |= self._run(cluster.first_offsets(network, self.options, new))
         ranges = planning.split(
             progress.ranges(begin, until),
@@ -168,9 +169,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._run(cluster.survey(self._network(), self.options, known, self._topic_ids))
 
     def _up_to_target(self, begin: Offsets, survey: Survey) -> Survey:
-        """The survey as if nothing had arrived since the run began."""
+        """The survey without the records that arrived since the run began."""
         assert self._target is not None
-        # The target is behind `begin` where transactions are open behind which the query has read.
+        # The target is behind `begin` if the query has read beyond the beginning of an open
+        # transaction.
         ends = {
             each: min(max(self._target[each], begin.get(each, 0)), end)
             for each, end in survey.ends.items()
@@ -198,7 +200,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 cluster.commit_progress(self._network(), group, done), _COMMIT_TIMEOUT_S
             )
         except (OdradekError, TimeoutError) as error:
-            # It is for people to look at; the checkpoint is what counts.
+            # The commit is only for people; the checkpoint counts.
             log.warning("odradek: progress was not committed for group %r: %s", group, error)
         else:
             self._committed = done

@@ -1,8 +1,8 @@
 """Exactly-once writes: each task has a transaction of its own, the driver ends them together.
 
-What is done in which order, and why, is in `exactly_once.protocol` and docs/rules/spark.md. Spark
-makes a writer on the driver, sends copies to the tasks, and for a stream commits with yet another
-one in another process: what the driver must know comes in the messages.
+The steps and their reasons are in `exactly_once.protocol` and docs/rules/spark.md. Spark creates a
+writer on the driver, sends copies to the tasks, and commits a stream with yet another one in
+another process: so the driver gets all data from the messages of the tasks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("odradek.spark")
 
-# Local properties of Spark's tasks (S-01). They are internal to Spark: a test holds them.
+# Local properties of Spark's tasks (S-01). They are internal to Spark, so a test checks them.
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
 RUN_PROPERTY = "spark.jobGroup.id"
@@ -48,8 +48,8 @@ RUN_PROPERTY = "spark.jobGroup.id"
 
 @dataclass
 class Prepared(WriterCommitMessage):
-    """The report of one task to the driver. `timeout_ms`: after which the broker aborts its
-    transaction, where that was not asked for; None otherwise."""
+    """The report of one task to the driver. `timeout_ms`: the timeout of its transaction, if it was
+    not requested; else None."""
 
     writer: Writer
     outcome: Outcome
@@ -62,11 +62,11 @@ class _Sink:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.places = check_write_schema(schema, options.topic)
-        #: Made on the driver: one for all tasks of a job, another for every job.
+        #: Created on the driver: the same for all tasks of a job, and different for every job.
         self.nonce = uuid.uuid4().hex
 
     def _drive(self, steps: Generator[Any, Any, T], terms: Terms) -> T:
-        """A procedure of `protocol`. Raises SinkError."""
+        """Run a procedure of `protocol`. Raises SinkError."""
         thread = blocking.shared().thread
         brokers = blocking.brokers(self.options.client)
         try:
@@ -97,7 +97,7 @@ class _Sink:
 
 
 class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("odradek")`."""
+    """The writer of `df.writeStream.format("odradek")`."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
         """Write the rows of a task in a transaction and prepare it. Raises SinkError."""
@@ -112,7 +112,7 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
                 "or write with semantics=at_least_once"
             )
         if batch is None or run is None:
-            # Only the driver will know; the run is that of this batch alone.
+            # Only the driver knows the outcome; the run is that of this batch only.
             terms = self._terms(Writer(query, self.nonce), 0)
             return self._write(iterator, terms, Begun(write=True), two_phase=True)
         terms = self._terms(Writer(query, run), int(batch))
@@ -120,12 +120,12 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
         return self._write(iterator, terms, begun, two_phase=True)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Decides the batch and carries that out, or finishes what was decided. Raises
+        """Decide the batch and carry out the decision, or finish an earlier one. Raises
         SinkError."""
         outcomes = _outcomes(messages)
         writer = _writer(messages)
         if writer is None:
-            return  # Spark runs at least one task, and all have ended well
+            return  # Spark runs at least one task, and all have succeeded
         terms = self._terms(writer, batchId)
         _warn_of_timeout(messages)
         written = self._drive(protocol.commit(terms, outcomes), terms)
@@ -137,17 +137,18 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
         faults.reach(FaultPoint.BATCH_DONE)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The batch has failed: nothing of it may be decided any more."""
+        """Give up a failed batch: it must not be decided any more."""
         writer = _writer(messages)
         if writer is None:
-            return  # no task has begun anything that is known; the next run cleans up
+            return  # no task is known to have begun; the next run cleans up
         terms = self._terms(writer, batchId)
         if not self._drive(protocol.abort(terms), terms):
             log.warning("odradek: batch %d is decided; a restart finishes it", batchId)
 
 
 class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
-    """`df.write.format("odradek")`: all rows of the job become visible together, or none."""
+    """The writer of `df.write.format("odradek")`: all rows of the job become visible together, or
+    none."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Prepared:
         """Write the rows of a task in a transaction and prepare it. Raises SinkError."""
@@ -156,11 +157,11 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
             begun = Begun(write=True)
         else:
             begun = self._drive(protocol.begin_task(terms), terms)
-        # Nobody would find the transactions of a job without a name again: they may time out.
+        # No later job finds the transactions of a job without a name, so they may time out.
         return self._write(iterator, terms, begun, two_phase=self.options.commit_id is not None)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Decides the job. Raises SinkError; then none of its rows is visible, or all will be."""
+        """Decide the job. Raises SinkError; then none of its rows is visible, or all will be."""
         terms, outcomes = self._job_of(messages), _outcomes(messages)
         _warn_of_timeout(messages)
         if self.options.commit_id is None:
@@ -170,7 +171,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         faults.reach(FaultPoint.BATCH_DONE)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The job has failed: none of its rows becomes visible."""
+        """Give up a failed job: none of its rows becomes visible."""
         terms = self._job_of(messages)
         if self.options.commit_id is None:
             participants = tuple(
@@ -188,7 +189,8 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         commit_id, topic = self.options.commit_id, self.options.topic
         version = self.options.commit_version
         if topic is not None:
-            # Decisions of connectors that did not keep topics apart hold: nothing is written twice.
+            # Decisions of connectors that did not distinguish topics are valid: nothing is written
+            # twice.
             without_topic = self._terms(Writer(commit_query(commit_id, None), self.nonce), version)
             steps = protocol.is_decided_for_every_topic(without_topic)
             if self._drive(steps, without_topic):
@@ -203,7 +205,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
         return self._terms(Writer(commit_query(commit_id, topic), self.nonce), version)
 
     def _job_of(self, messages: list[WriterCommitMessage | None]) -> Terms:
-        """The job as its tasks knew it. SinkError if they did not agree."""
+        """The job in the messages of its tasks. SinkError if they differ."""
         writers = {each.writer for each in messages if isinstance(each, Prepared)}
         if not writers:
             return self._job()
@@ -221,9 +223,9 @@ def write_transaction(
     places: Mapping[str, int],
     transaction: TaskTransaction,
 ) -> Outcome:
-    """A transaction with all rows, prepared.
+    """Write all rows in a transaction, and prepare it.
 
-    SinkError; then it is aborted, if that is possible.
+    Raises SinkError; then the transaction is aborted, if possible.
     """
     thread = blocking.shared().thread
     try:
@@ -234,7 +236,7 @@ def write_transaction(
         faults.reach(FaultPoint.TASK_PREPARED)
     except BaseException as error:
         _abandon(transaction)
-        # Whatever is wrong with its connections: the next attempt shall have others.
+        # The connections may be broken, so the next attempt gets new ones.
         blocking.shared().brokers.discard(thread, options.client)
         if isinstance(error, OdradekError):
             raise SinkError(f"odradek: rows could not be written: {error}") from error
@@ -245,7 +247,7 @@ def write_transaction(
 def counted(
     rows: Iterator[pa.RecordBatch], options: SinkOptions, places: Mapping[str, int]
 ) -> Outcome:
-    """All rows, looked at and not written. Raises SinkError for a row without a topic."""
+    """Count all rows without writing them. SinkError for a row without a topic."""
     count = targets = 0
     for batch in rows:
         count += batch.num_rows
@@ -272,7 +274,8 @@ def _outcomes(messages: list[WriterCommitMessage | None]) -> tuple[Outcome, ...]
 
 
 def _warn_of_timeout(messages: list[WriterCommitMessage | None]) -> None:
-    """Once per process: the cluster has no two-phase commit, and that is a limit (KIP-939)."""
+    """Warn, once per process, that the cluster has no two-phase commit, which is a limitation
+    (KIP-939)."""
     timeouts = [m.timeout_ms for m in messages if isinstance(m, Prepared) and m.timeout_ms]
     if timeouts and blocking.shared().first_time("fallback to timeouts"):
         log.warning(

@@ -1,8 +1,7 @@
-"""Writing with `semantics=at_least_once`: each task sends its rows through the producer and is
-done.
+"""Writing with `semantics=at_least_once`: each task sends its rows with the producer.
 
-As Spark's own sink: a task that fails after part of its rows were sent is run again from
-its first row. A row counts as written when the brokers have acknowledged it.
+As in Spark's own sink, a task that fails after it has sent a part of its rows is run again from its
+first row. A row counts as written when the brokers have acknowledged it.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ _RECORD_COLUMNS = ("key", "value", "headers", "partition")
 
 @dataclass
 class Written(WriterCommitMessage):
-    """The output of one task: rows that were acknowledged, the bytes of their keys and values, and
-    a number of `exactly_once.targets`."""
+    """The output of one task: the number of acknowledged rows, the bytes of their keys and values,
+    and a number of `exactly_once.targets`."""
 
     rows: int = 0
     value_bytes: int = 0
@@ -51,26 +50,26 @@ class Written(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Made on the driver, where the schema is checked; `write` runs on executors with a copy of
-    it."""
+    """The writer of a batch job. It is created on the driver, where the schema is checked; `write`
+    runs on executors with a copy."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.places = check_write_schema(schema, options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """All rows, acknowledged. Raises SinkError, naming the first row that was not."""
+        """Write all rows until they are acknowledged. SinkError with the first row that was not."""
         return write_untransacted(iterator, self.options, self.places)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing is left to do: what the tasks report is in the topic."""
+        """Nothing is left to do: the rows are in the topic."""
         done = [message for message in messages if isinstance(message, Written)]
         log.info(
             "odradek: %d tasks wrote %d records", len(done), sum(message.rows for message in done)
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A topic takes nothing back: say how much a failed job has left there."""
+        """Log how many rows a failed job has left in the topic, since they cannot be removed."""
         rows = sum(message.rows for message in messages if isinstance(message, Written))
         log.warning(
             "odradek: the job failed; at least %d records of it were written and stay in the topic",
@@ -79,35 +78,35 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The same for every batch of a stream."""
+    """The writer of a stream, which does the same for every batch."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.places = check_write_schema(schema, options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """All rows, acknowledged. Raises SinkError, naming the first row that was not."""
+        """Write all rows until they are acknowledged. SinkError with the first row that was not."""
         return write_untransacted(iterator, self.options, self.places)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing is left to do."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A topic takes nothing back: a restart writes the batch again."""
+        """Nothing can be removed from the topic: a restart writes the batch again."""
         log.warning("odradek: batch %d failed; what was written of it stays in the topic", batchId)
 
 
 def write_untransacted(
     iterator: Iterator[pa.RecordBatch], options: SinkOptions, places: Mapping[str, int]
 ) -> Written:
-    """Write the rows of a task through the producer that this process keeps."""
+    """Write the rows of a task with the producer of this process."""
     here = blocking.shared()
     try:
         producer = blocking.producer(options.client)
         written = send_all(iterator, producer, options.topic, places)
         faults.reach(FaultPoint.TASK_PREPARED)
     except BaseException as error:
-        # Whatever is wrong with it: the next attempt shall have another.
+        # The producer may be broken, so the next attempt gets another one.
         here.producers.discard(here.thread, options.client)
         if isinstance(error, OdradekError):
             raise SinkError(f"odradek: rows could not be written: {error}") from error
@@ -121,13 +120,14 @@ def send_all(
     topic: str | None,
     places: Mapping[str, int],
 ) -> Written:
-    """All rows, acknowledged. Raises SinkError, OdradekError of the first row that was not."""
+    """Send all rows until they are acknowledged. Raises SinkError, or the OdradekError of the first
+    row that was not."""
     thread = blocking.shared().thread
     sending = Sending(producer)
     written = Written()
     pending: Future[None] | None = None
     try:
-        # Spark makes the next batch while this one is sent.
+        # Spark prepares the next batch while this one is sent.
         for batch in iterator:
             rows = rows_of(batch, topic, places)
             if pending is not None:
@@ -149,7 +149,7 @@ def send_all(
 def rows_of(batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int]) -> list[TopicRows]:
     """The rows of each topic, in their order, with the columns of a record and no others.
 
-    `topic` is that of all, None if their column says it. Raises SinkError for a row without one.
+    `topic`: that of all rows, None if a column has it. Raises SinkError for a row without one.
     """
     names = [name for name in _RECORD_COLUMNS if name in places]
     rows = pa.RecordBatch.from_arrays([batch.column(places[name]) for name in names], names=names)
@@ -162,7 +162,7 @@ def rows_of(batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int])
     found = numbers.dictionary.to_pylist()
     if len(found) == 1:
         return [(found[0], rows)]
-    order = array_sort_indices(numbers.indices)  # stable: each topic's rows stay in their order
+    order = array_sort_indices(numbers.indices)  # stable: the rows of each topic keep their order
     counts = {each["values"]: each["counts"] for each in numbers.indices.value_counts().to_pylist()}
     sorted_rows = rows.take(order)
     parts, start = [], 0
@@ -175,7 +175,7 @@ def rows_of(batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int])
 def rows_per_topic(
     batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int]
 ) -> dict[str, int]:
-    """The number of rows for each topic, parted as `rows_of` does."""
+    """The number of rows for each topic, divided as in `rows_of`."""
     if topic is not None:
         return {topic: batch.num_rows}
     counts = _topics(batch, places).value_counts().to_pylist()

@@ -1,4 +1,4 @@
-"""Carries the actions of `protocol` out against a cluster.
+"""Carries out the actions of `protocol` on a cluster.
 
 One object per process and set of client settings. Coroutines run on the connector's loop.
 """
@@ -41,21 +41,22 @@ T = TypeVar("T")
 
 log = logging.getLogger("odradek.spark")
 
-#: Transactions that are being ended at once.
+#: The number of transactions that are ended at the same time.
 ENDS_AT_ONCE_MAX = 64
-#: Timeouts to try, in this order, where `transaction.max.timeout.ms` cannot be asked for. Kafka's
+#: The timeouts to try, in this order, if `transaction.max.timeout.ms` cannot be read. Kafka's
 #: default is the first.
 _TIMEOUTS_MS = (900_000, 60_000, 10_000, 1_000)
-#: Spark ends the Python worker of a task that is over 2 s after it was told
+#: Spark ends the Python worker of a task 2 s after it has killed the task
 #: (`spark.python.task.killTimeout`).
 WORKERS_END_S = 3.0
-#: The codes of refusals to abort a transaction that is not open; None is the client's own refusal.
+#: The errors of aborting a transaction that is not open; None is the client's own refusal.
 _NOT_OPEN = (None, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-#: The last epoch but one: behind it a new producer id begins (T-13).
+#: The last epoch but one, after which a new producer id is needed (T-13).
 _LAST_EPOCH = 32766
 _COMMITTING = ("PrepareCommit", "CompleteCommit")
 _ABORTING = ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
-#: By how much the end, or the broker's timeout, may have raised the epoch.
+#: The numbers by which the end of a transaction, or the broker's timeout, may have raised the
+#: epoch.
 _EPOCHS_OF_A_COMMIT = (0, 1)
 _EPOCHS_OF_AN_ABORT = (0, 1, 2)
 _NOT_OURS = frozenset(
@@ -64,26 +65,26 @@ _NOT_OURS = frozenset(
 
 
 def settings_for(settings: Mapping[str, str], config: type[Settings]) -> dict[str, Any]:
-    """Of a sink's settings those that another kind of client has too."""
+    """The settings of a sink that another kind of client has too."""
     rows = config.rows()
     return {name: value for name, value in settings.items() if name in rows}
 
 
 class Brokers:
-    """The cluster as the sink sees it, besides a producer for the rows."""
+    """The cluster for the sink, besides the producers of rows."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = {k: v for k, v in settings.items() if k not in _NOT_OURS}
         self._wanted_timeout_ms = settings.get("transaction_timeout_ms")
         two_phase = settings.get("transaction_two_phase_commit_enable", "true")
-        #: Whether prepared transactions have no timeout here, as far as is known (KIP-939).
+        #: False if transactions cannot be prepared without a timeout, as far as is known (KIP-939).
         self.two_phase = two_phase.strip().lower() != "false"
         self._two_phase_refused_by_settings = not self.two_phase
         self._timeout_ms: int | None = None
         self._told_of_no_list = False
         self._admin = Admin(**settings_for(self._settings, AdminConfig))
-        # A decision log that is gone is not made by a look at it: it would have the broker's own
-        # cleanup.policy, and this worker may outlive the broker that had one at this address.
+        # Reading must not create a deleted decision log, which would have the broker's own
+        # cleanup.policy: this worker may outlive the broker that had the log at this address.
         absent = {"allow_auto_create_topics": "false"}
         reading = settings_for(self._settings, ConsumerConfig)
         self._network = NetworkClient(
@@ -93,13 +94,13 @@ class Brokers:
         )
         writing = settings_for(self._settings, AdminConfig)
         self._producer = Producer(**{**writing, **absent, "linger_ms": "0"})
-        #: The connections of all producers of rows: tasks come one after the other, each with its
-        #: own.
+        #: The connections of all producers of rows: each task has a producer of its own, one after
+        #: the other.
         self._rows_network = NetworkClient(ProducerConfig.from_settings(self._settings))
         self._logs: dict[str, DecisionLog] = {}
 
     async def start(self) -> None:
-        """Connect. Raises OdradekError if no broker can be reached within `max_block_ms`."""
+        """Connect. OdradekError if no broker is reached within `max_block_ms`."""
         await self._network.start(self._rows_network.config.start_timeout_ms)
         await asyncio.gather(self._admin.start(), self._producer.start())
 
@@ -115,7 +116,7 @@ class Brokers:
     # --- procedures -------------------------------------------------------------------------------
 
     async def run(self, steps: Generator[Any, Any, T], terms: Terms, topic: str) -> T:
-        """A procedure of `protocol`, to its end. `topic`: of the decision log."""
+        """Run a procedure of `protocol` to its end. `topic`: that of the decision log."""
         decisions = self._logs.get(topic)
         if decisions is None:
             decisions = DecisionLog(topic, self._network, self._admin, self._producer)
@@ -222,7 +223,7 @@ class Brokers:
         try:
             found = await self._admin.list_transactions(states=states)
         except OdradekError as error:
-            # A broker before Kafka 3.0 never will: once is enough.
+            # A broker before Kafka 3.0 never supports it, so one try is enough.
             if not isinstance(error, UnsupportedByBroker) or not self._told_of_no_list:
                 log.warning(
                     "odradek: the clean-up could not list open transactions, and aborted none: %s. What "
@@ -296,15 +297,15 @@ class Brokers:
 
     @property
     def fallback_timeout_ms(self) -> int | None:
-        """After how long transactions of this process are aborted, where nobody asked for that.
+        """The timeout of this process's transactions, if it was not requested.
 
-        None while they have no timeout, or one that the settings name.
+        None if they have no timeout, or one from the settings.
         """
         asked_for = self._two_phase_refused_by_settings or self._wanted_timeout_ms is not None
         return None if self.two_phase or asked_for else self._timeout_ms
 
     async def _longest_timeout_ms(self) -> int:
-        """The longest that the broker accepts, unless the user has said one."""
+        """The longest timeout that the broker accepts, unless the user has set one."""
         if self._timeout_ms is None:
             self._timeout_ms = (
                 int(self._wanted_timeout_ms)
@@ -325,10 +326,11 @@ class Brokers:
 
 
 def fate_of(part: Participant, found: TransactionDescription | None) -> Fate:
-    """A prepared transaction, as its coordinator describes it.
+    """The outcome of a prepared transaction, from its coordinator's description.
 
-    Nobody begins another one under the id before the batch is done (S-09), so the last one is it;
-    but administrators can. What they may have done is UNKNOWN, which is never taken for good.
+    No other transaction begins under the id before the batch is finished (S-09), so the last one is
+    the prepared one, except after an intervention of an administrator. In that case the outcome is
+    UNKNOWN, which never counts as success.
     """
     if found is None:
         return Fate.UNKNOWN

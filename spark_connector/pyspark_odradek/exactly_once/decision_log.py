@@ -1,7 +1,7 @@
 """The decision log on a cluster: one partition of a compacted topic, read and appended to.
 
-Which record counts is `ledger`'s business. A process remembers what it has read of each query, and
-asks for what came since; the first time it looks from the end backwards (S-05).
+`ledger` decides which record counts. A process keeps the records that it has read of each query,
+and reads the newer ones; the first time it reads backwards from the end (S-05).
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from pyspark_odradek.exactly_once import ledger
 from pyspark_odradek.exactly_once.ledger import Entry, Found, Record
 from pyspark_odradek.planning import Partition
 
-#: How far behind the end the first look begins, in offsets, and by how much it is widened.
+#: The number of offsets before the end at which the first read begins, and by which it is extended.
 FIRST_WINDOW = 512
 WINDOW_FACTOR = 16
-#: Queries whose records are remembered.
+#: The most queries whose records are kept.
 VIEWS_MAX = 64
-#: Records of one query that are remembered although newer ones count.
+#: The most records of one query that are kept although newer ones count.
 ENTRIES_MAX = 1000
 _BACKOFF_S = 0.1
 
 
 @dataclass
 class _View:
-    """The decisions of one query: all its records from some offset up to `position` that matter."""
+    """The decisions of one query: all relevant records from some offset up to `position`."""
 
     position: int
     entries: list[Entry] = field(default_factory=list)
 
 
 class DecisionLog:
-    """The decision log in its topic. All coroutines run on one loop; views are used by one
+    """The decision log in its topic. All coroutines run on one loop; a view is used by one
     coroutine at a time."""
 
     def __init__(
@@ -88,7 +88,7 @@ class DecisionLog:
             view.entries = [entry for entry in view.entries if entry.offset >= needed]
 
     async def _first_look(self, query: str) -> _View:
-        """From the end backwards, until what is found is enough, or all is read."""
+        """Read backwards from the end, until the records are sufficient, or all are read."""
         start, end = await self._bounds()
         window = FIRST_WINDOW
         while True:
@@ -98,7 +98,7 @@ class DecisionLog:
             if begin == start or (needed is not None and needed >= begin):
                 break
             if needed is not None:
-                # Everything from there on, and it is certain that it is enough.
+                # All records from there on, which are certainly sufficient.
                 window = max(end - needed, window)
                 begin = max(start, needed)
                 entries, position = await self._entries(begin, end, query)
@@ -114,8 +114,8 @@ class DecisionLog:
         return (0 if start is None else start.offset), (0 if end is None else end.offset)
 
     async def _entries(self, position: int, end: int | None, query: str) -> tuple[list[Entry], int]:
-        """(records of the query from `position` to `end`, or to the high watermark; where it
-        stands)."""
+        """(the records of the query from `position` to `end`, or to the high watermark; the
+        position reached)."""
         entries: list[Entry] = []
         deadline = self._network.now_ms() + self._network.config.default_api_timeout_ms
         while end is None or position < end:
@@ -182,7 +182,7 @@ class DecisionLog:
     # --- writing ----------------------------------------------------------------------------------
 
     async def append(self, query: str, record: Record) -> None:
-        """Append a record and wait until it is acknowledged. SinkError if nobody knows whether the
+        """Append a record and wait until it is acknowledged. SinkError if it is unknown whether the
         record will ever be in the log."""
         key = ledger.key_of(query, uuid.uuid4().hex[:16])
         try:
@@ -196,7 +196,7 @@ class DecisionLog:
             ) from error
 
     async def forget(self, keys: tuple[str, ...]) -> None:
-        """Tombstones, for compaction. They need not arrive."""
+        """Write tombstones, for compaction. They may get lost."""
         for view in self._views.values():
             view.entries = [entry for entry in view.entries if entry.key not in keys]
         for key in keys:
@@ -205,8 +205,8 @@ class DecisionLog:
     # --- the topic --------------------------------------------------------------------------------
 
     async def _ensure_topic(self) -> None:
-        """Make sure that the topic exists with one partition, and that no record in it is deleted
-        for its age."""
+        """Make sure that the topic exists with one partition, and that none of its records is
+        deleted because of its age."""
         try:
             described = await self._admin.describe_topics(self.topic)
         except UnknownTopicOrPartition:
@@ -235,8 +235,7 @@ class DecisionLog:
             ) from error
 
     async def _wait_for_leader(self) -> None:
-        """A cluster's nodes hear of a new topic one after the other. SinkError if it takes too
-        long."""
+        """Wait until all nodes know the new topic. SinkError if that takes too long."""
         deadline = self._network.now_ms() + self._network.config.default_api_timeout_ms
         while True:
             try:
@@ -258,7 +257,7 @@ class DecisionLog:
         try:
             found = await self._admin.describe_configs(resource, names=["cleanup.policy"])
         except OdradekError:
-            return  # not everybody may ask
+            return  # not every user may read the settings
         policy = found[resource].get("cleanup.policy")
         if policy is not None and "delete" in (policy.value or ""):
             raise SinkError(

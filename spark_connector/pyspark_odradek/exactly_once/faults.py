@@ -1,9 +1,9 @@
-"""Named points at which a test may stop the sink, to kill somebody there (the crash matrix).
+"""Named points at which a test may stop the sink, to kill a process there (the crash matrix).
 
 Only the environment can arm one: `ODRADEK_SPARK_FAULT_POINT=<name>` together with
-`ODRADEK_SPARK_FAULT_DIR`, a directory. Once there is a file `armed` in it, the process that first
-reaches the point leaves a file `reached` with its pid, and waits until somebody makes a file `go`,
-or kills it. If `go` says "raise", it fails there.
+`ODRADEK_SPARK_FAULT_DIR`, a directory. If the directory has a file `armed`, the first process that
+reaches the point writes a file `reached` with its pid, and waits for a file `go`, or until it is
+killed. If `go` contains "raise", it raises an exception.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ _STEP_S = 0.02
 
 
 class FaultPoint(Enum):
-    """Every point there is, by what has just happened."""
+    """All points, named after the last step before them."""
 
     #: A task's rows are acknowledged, its transaction is not prepared.
     TASK_WRITTEN = "task-written"
-    #: A task's transaction is prepared, the driver does not know.
+    #: A task's transaction is prepared; the driver does not know it.
     TASK_PREPARED = "task-prepared"
-    #: The decision is durable, no transaction is ended.
+    #: The decision is durable; no transaction is ended.
     DECISION_DURABLE = "decision-durable"
-    #: One transaction is ended, there are more.
+    #: One transaction is ended; there are others.
     ONE_ENDED = "one-ended"
-    #: All transactions are ended, that is not written down.
+    #: All transactions are ended; that is not recorded.
     ALL_ENDED = "all-ended"
-    #: The batch is done, Spark does not know.
+    #: The batch is finished; Spark does not know it.
     BATCH_DONE = "batch-done"
 
 
 def is_armed(point: FaultPoint) -> bool:
-    """True if the process is to stop at this very point."""
+    """True if the process has to stop at this point."""
     return os.environ.get(POINT_VARIABLE) == point.value
 
 
 def reach(point: FaultPoint) -> None:
-    """Execution is at this point."""
+    """Stop, if this point is armed."""
     if not is_armed(point):
         return
     folder = Path(os.environ[FOLDER_VARIABLE])

@@ -1,7 +1,7 @@
-"""The names of queries, runs and transactions, by which writers are told apart (S-01, S-02).
+"""The names of queries, runs and transactions, which identify writers (S-01, S-02).
 
-A transactional id is ``odradek-spark.<query>.<run>.<name>``; the name is unique within its run.
-From a listing of a cluster's transactions it can be told whose each one is.
+A transactional id is ``odradek-spark.<query>.<run>.<name>``; the name is unique within its run. So
+the owner of each transaction in a cluster's list is known.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _SEPARATOR = "."
 
 @dataclass(frozen=True)
 class Writer:
-    """A run of a query. `query` outlives restarts, `run` does not."""
+    """A run of a query. `query` stays the same after a restart, `run` does not."""
 
     query: str
     run: str
 
     def transactional_id(self, name: str) -> str:
-        """The whole id of one of the run's transactions."""
+        """The transactional id of one of the run's transactions."""
         return transactional_id(self.query, self.run, name)
 
 
 def transactional_id(query: str, run: str, name: str) -> str:
-    """The whole id; S-02."""
+    """The transactional id (S-02)."""
     return _SEPARATOR.join((PREFIX, _quoted(query), _quoted(run), name))
 
 
@@ -39,14 +39,15 @@ def query_prefix(query: str) -> str:
 def commit_query(commit_id: str, topic: str | None) -> str:
     """The query of a batch job with a `commitId` that writes to `topic` (S-16).
 
-    Never the id of a stream, whatever the user calls it. Names of topics hold no colon, so no two
-    jobs share one. Without a topic the rows name theirs, and the id alone is the identity.
+    The result is never the id of a stream, whatever name the user chooses. Names of topics contain
+    no colon, so no two jobs have the same. Without a topic the rows name theirs, and the id alone
+    is the identity.
     """
     return f"commit:{commit_id}" if topic is None else f"commit-to:{topic}:{commit_id}"
 
 
 def split_id(query: str, found: str) -> tuple[str, str] | None:
-    """(run, name) of an id of this query, None for anybody else's."""
+    """(run, name) of a transactional id of this query, None for any other id."""
     prefix = query_prefix(query)
     if not found.startswith(prefix):
         return None
@@ -55,21 +56,22 @@ def split_id(query: str, found: str) -> tuple[str, str] | None:
 
 
 class Inherited(Protocol):
-    """Names that processes which have ended have left; see `inheritance`."""
+    """Names of processes that have ended; see `inheritance`."""
 
     def take(self) -> tuple[str, int] | None:
-        """A name that belongs to this process from now on, and the batch it was last used for."""
+        """A name that belongs to this process from here on, and the batch for which it was last
+        used."""
 
     def used(self, name: str, batch: int) -> bool:
-        """Before it is used. False: it must not be."""
+        """Note the use of a name, before it is used. False if it must not be used."""
 
 
 class Names:
     """The names of transactions that belong to one process, for one run (S-02, S-13).
 
-    Nobody else uses them, and the process runs one task at a time: so no task that is late, or runs
-    twice, can touch what another has prepared. They are used again, because brokers remember every
-    transactional id for days.
+    No other process uses them, and the process runs one task at a time: so a task that is late, or
+    runs twice, cannot affect the prepared transaction of another. Names are reused, because brokers
+    keep every transactional id for days.
     """
 
     def __init__(
@@ -80,12 +82,11 @@ class Names:
     ) -> None:
         self._owner = owner
         self._inherited = inherited
-        #: The batch that each was last used for.
+        #: The last batch of each name.
         self.last = dict(last or {})
 
     def take(self, batch: int, over: int) -> str:
-        """A name for a transaction of `batch`; `over`: the newest batch that needs none of its
-        own."""
+        """A name for a transaction of `batch`; `over`: the newest batch that is finished."""
         for name in self._candidates():
             last = self.last[name]
             if not (last <= over and last < batch):

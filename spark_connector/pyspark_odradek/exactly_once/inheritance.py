@@ -1,13 +1,12 @@
 """Names of transactions that outlive the process that used them (S-02).
 
-Spark ends Python workers that were idle for a minute. Names that died with them would leave an id
-at the brokers for every task of every batch of a query that is triggered rarely. So a name is a
-file on the machine, and whoever holds the lock on that file owns the name: the kernel lets go of it
-when the process ends, however it ends, and not before. The file tells for which batch the name was
-last used, so the next owner is bound as the last one was (S-13).
+Spark ends Python workers that were idle for a minute. If their names were lost, a query with rare
+batches would leave an id at the brokers for every task of every batch. So a name is a file on the
+machine, and the process with the lock on that file owns the name: the kernel releases the lock when
+the process ends, in any way, and not before. The file contains the batch for which the name was
+last used, so the rule for its reuse also binds the next owner (S-13).
 
-Where there are no such locks, or the machine cannot be told from its earlier self, nothing is
-inherited.
+Without such locks, or if a restart of the machine cannot be recognized, no names are inherited.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ try:
 except ImportError:  # no POSIX
     fcntl = None  # type: ignore[assignment]
 
-#: Locks that one process looks at for one run.
+#: The most locks that one process tries for one run.
 LOCKS_MAX = 10_000
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CONTENT_BYTES_MAX = 64
-#: As long as brokers remember an id that is not used.
+#: The time for which brokers keep an unused id.
 _QUERY_AGE_MAX_S = 7 * 24 * 3600
 _NEVER = -1
 
 
 class Place(NamedTuple):
-    """Where names are. Everything below `root` is ours; `boot` tells this start of the machine from
-    others.
+    """The directory of names. Everything below `root` belongs to this module; `boot` identifies the
+    start of the machine.
 
-    After a crash of the machine a file may be older than what it should say: so each start of the
-    machine has names of its own.
+    After a crash of the machine a file may have old content: so each start of the machine has its
+    own names.
     """
 
     root: Path
@@ -52,7 +51,8 @@ class Place(NamedTuple):
 
 
 def default_place() -> Place | None:
-    """Of this user on this machine; None if its start cannot be told, or nothing can be written."""
+    """The directory of this user on this machine; None if the machine's start is unknown, or
+    nothing can be written."""
     try:
         boot = _BOOT_ID.read_text().strip()
         folder = tempfile.gettempdir()
@@ -64,7 +64,7 @@ def default_place() -> Place | None:
 
 
 class Inheritance:
-    """The names of one run that this process owns, or may come to own."""
+    """The names of one run that this process owns, or may take over."""
 
     def __init__(self, place: Place, writer: Writer) -> None:
         self._place = place
@@ -76,8 +76,8 @@ class Inheritance:
         self._is_ready = False
 
     def take(self) -> tuple[str, int] | None:
-        """(a name that is now this process's, the newest batch it was used for or -1); None if
-        there is none to be had."""
+        """(a name that belongs to this process from here on, the newest batch for which it was used
+        or -1); None if there is none."""
         try:
             if not self._is_ready:
                 self._prepare()
@@ -96,12 +96,12 @@ class Inheritance:
                 self._held[name] = descriptor
                 return name, last
         except OSError:
-            pass  # a full or read-only disk: as without
+            pass  # a full or read-only disk: as without inheritance
         return None
 
     def used(self, name: str, batch: int) -> bool:
-        """To be said before the name is used for `batch`. False: it may not be used, for it was not
-        noted."""
+        """Note that the name is used for `batch`, before it is. False if that could not be noted:
+        then it must not be used."""
         descriptor = self._held.get(name)
         if descriptor is None:
             return True
@@ -112,7 +112,7 @@ class Inheritance:
         return True
 
     def close(self) -> None:
-        """Give everything to whoever comes next; no name may be used any more."""
+        """Release all names for other processes; none may be used any more."""
         for descriptor in self._held.values():
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -123,34 +123,34 @@ class Inheritance:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = root.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            # Also where it is a link, to a folder of ours that holds other things.
+            # Also if it is a link to another folder of this user.
             raise PermissionError(f"{root} is somebody else's")
         self._folder.mkdir(parents=True, exist_ok=True)
-        os.utime(self._runs)  # for `_tidy`: a run may go on for longer than a week
+        os.utime(self._runs)  # for `_tidy`: a run may last longer than a week
         self._tidy()
-        # Some file systems keep locks for each mount alone, and containers may have one each.
+        # Some file systems have locks for each mount, and each container may have its own.
         self._names = self._folder / str(_device(root))
         self._names.mkdir(exist_ok=True)
         self._is_ready = True
 
     def _tidy(self) -> None:
-        """Earlier runs of the query, queries that had no new worker for a week, earlier starts of
-        the machine.
+        """Delete earlier runs of the query, queries without a new worker for a week, and earlier
+        starts of the machine.
 
-        A name is in its file and nowhere else: one whose file is deleted never comes back.
+        A name is stored only in its file: a name whose file is deleted is never used again.
         """
         boot = self._runs.parent
         old = [each for each in self._place.root.iterdir() if each != boot]
         old += [each for each in self._runs.iterdir() if each != self._folder]
         long_ago = time.time() - _QUERY_AGE_MAX_S
-        with contextlib.suppress(FileNotFoundError):  # others tidy, too
+        with contextlib.suppress(FileNotFoundError):  # others may tidy at the same time
             old += [each for each in boot.iterdir() if each.stat().st_mtime < long_ago]
         for each in old:
             shutil.rmtree(each, ignore_errors=True)
 
 
 def _device(folder: Path) -> int:
-    """The number of the mount that it is on."""
+    """The device number of its mount."""
     return folder.stat().st_dev
 
 
@@ -159,7 +159,7 @@ def _hashed(text: str) -> str:
 
 
 def _read(descriptor: int) -> tuple[str, int]:
-    """The name and its batch; a new name where the file has none, or cannot be understood."""
+    """The name and its batch; a new name if the file has none, or an invalid one."""
     words = os.pread(descriptor, _CONTENT_BYTES_MAX, 0).decode(errors="replace").split()
     if len(words) == 2 and words[0].isalnum() and words[1].lstrip("-").isdecimal():
         return words[0], int(words[1])

@@ -1,11 +1,12 @@
-"""The decision log of one query, as values: records, which of them counts, and how the state moves.
+"""The decision log of one query, as values: the records, the one that counts, and the changes of
+state.
 
-Every record carries the whole state that holds from it on, and names in `after` the offset of the
-record that its writer took for the newest. A record counts only if that was so when it came into
-the log (S-04): of those that name the same `after` the first. So one counts that contradicts
-nothing, and the newest one is all that a reader needs (S-05).
+Every record has the whole state that is valid from it on, and in `after` the offset of the record
+that was the newest for its writer. A record counts only if that was true when it was appended
+(S-04): of the records with the same `after` only the first. So the records that count do not
+contradict each other, and the newest one is all that a reader needs (S-05).
 
-States change by the functions at the end, nothing else; what is not allowed raises.
+Only the functions at the end change states; illegal changes raise.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pyspark_odradek.errors import SinkError, StaleBatch, Superseded
 FORMAT = 1
 #: `after` of the first record of a query.
 BEGINNING = -1
-#: Superseded runs that are remembered, to tell zombies and to clean up behind them.
+#: The most superseded runs that are kept, to recognize zombies and to clean up their transactions.
 PAST_MAX = 32
 
 
@@ -36,8 +37,8 @@ class Kind(Enum):
 
 
 class Participant(NamedTuple):
-    """A prepared transaction with the rows of one task. `version`: of Kafka's transactions, 1 or
-    2."""
+    """A prepared transaction with the rows of one task. `version`: that of Kafka's transactions, 1
+    or 2."""
 
     name: str
     producer_id: int
@@ -49,12 +50,12 @@ class Participant(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """All that is decided for a query.
+    """The decisions of a query.
 
-    `holder`: the run with the newest claim, "" for none; `past`: runs that may do nothing any more.
-    `batch`: the newest batch that is decided, by `run`, with so many `rows`; `done`: whether its
-    `participants` are known to be ended. `targets`: how many rows are for each topic, as `targets`
-    tells it; None where a connector that did not keep topics apart has decided.
+    `holder`: the run with the newest claim, "" for none; `past`: runs that must do nothing more.
+    `batch`: the newest decided batch, by `run`, with the number of `rows`; `done`: true if its
+    `participants` are known to be ended. `targets`: a number for the rows of each topic, from
+    `targets`; None after the decision of a connector that did not distinguish topics.
     """
 
     holder: str = ""
@@ -68,7 +69,7 @@ class State:
 
     @property
     def over(self) -> int:
-        """The newest batch whose transactions nobody needs any more."""
+        """The newest batch whose transactions are not needed any more."""
         return self.batch if self.done else self.batch - 1
 
 
@@ -81,7 +82,7 @@ class Record(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A record where it lies."""
+    """A record with its offset."""
 
     offset: int
     key: str
@@ -89,9 +90,9 @@ class Entry(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The newest record that counts; for none the first State, at BEGINNING.
+    """The newest record that counts; without one the first State, at BEGINNING.
 
-    `needless`: keys of the other records that were seen.
+    `needless`: the keys of the other records that were read.
     """
 
     offset: int = BEGINNING
@@ -106,9 +107,9 @@ class Found(NamedTuple):
 def newest(entries: Iterable[Entry]) -> Found:
     """The newest record that counts, of the records of one query in order of their offsets (S-05).
 
-    The largest `after` names the last but one that counts, because nobody names what he has not
-    read as counting. Of those that name it the first one counts. Whatever lies before it is not
-    needed, so it may be compacted away in any order.
+    The largest `after` is the offset of the last but one that counts, because a writer uses only
+    offsets of records that count. Of the records with this `after` the first one counts. Records
+    before it are not needed, so they may be compacted away in any order.
     """
     best: Entry | None = None
     keys = []
@@ -123,9 +124,10 @@ def newest(entries: Iterable[Entry]) -> Found:
 
 
 def must_read_from(entries: Iterable[Entry]) -> int | None:
-    """The offset from which all records must be known for `newest` to hold; None for no records.
+    """The offset from which all records must be read for `newest` to be valid; None without
+    records.
 
-    A reader that began further on may have missed the first of those that name the same `after`.
+    A reader that began later may have missed the first of the records with the same `after`.
     """
     return max((entry.record.after + 1 for entry in entries), default=None)
 
@@ -134,17 +136,17 @@ def must_read_from(entries: Iterable[Entry]) -> int | None:
 
 
 def key_of(query: str, nonce: str) -> str:
-    """The key of a record: no two have the same, or compaction would choose between them."""
+    """The key of a record, which is unique, since compaction keeps only one record of each key."""
     return f"{nonce}/{query}"
 
 
 def query_of(key: str) -> str:
-    """The query that a key belongs to."""
+    """The query of a key."""
     return key.partition("/")[2]
 
 
 def encode(record: Record) -> bytes:
-    """JSON, small; `decode` is the other way."""
+    """The record as compact JSON; see `decode`."""
     state = record.state
     value = {
         "v": FORMAT,
@@ -164,7 +166,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(value: bytes, *, where: str = "") -> Record:
-    """A record. SinkError for what is none, or is of a version that this one cannot read."""
+    """A record. SinkError for invalid bytes, or for an unknown version."""
     try:
         found: Any = json.loads(value)
         version = found["v"]
@@ -201,7 +203,7 @@ def _decoded(found: Any) -> Record:
 
 
 def refuse_superseded(state: State, run: str, query: str) -> None:
-    """S-06: a run that was superseded, or has given up, does nothing any more."""
+    """Refuse a run that was superseded, or has given up (S-06)."""
     if run in state.past:
         by = f"by run {state.holder}" if state.holder else "or has given up"
         raise Superseded(
@@ -212,7 +214,7 @@ def refuse_superseded(state: State, run: str, query: str) -> None:
 
 
 def refuse_stale(state: State, batch: int, query: str) -> None:
-    """S-07: a batch that lies behind what was decided comes from an old checkpoint."""
+    """Refuse a batch that is older than the decided one, from an old checkpoint (S-07)."""
     if batch < state.batch:
         raise StaleBatch(
             f"odradek: query {query} is at batch {batch}, but batch {state.batch} was written "
@@ -226,7 +228,7 @@ def refuse_stale(state: State, batch: int, query: str) -> None:
 
 
 def claim(state: State, run: str) -> Record | None:
-    """`run` holds the query from now on; None if it does already (S-06)."""
+    """The state after `run` has claimed the query; None if it has already (S-06)."""
     if state.holder == run:
         return None
     if run in state.past:
@@ -243,7 +245,8 @@ def commit(
     targets: str,
     participants: tuple[Participant, ...],
 ) -> Record:
-    """The batch is decided (S-08). Without participants there is nothing left to do."""
+    """The state after the decision of a batch (S-08). Without participants the batch is
+    finished."""
     if state.holder != run or not state.done or batch <= state.batch:
         raise ValueError(f"run {run} may not decide batch {batch} on {state}")
     return _record(
@@ -261,15 +264,15 @@ def commit(
 
 
 def finish(state: State, run: str) -> Record:
-    """Every participant is ended (S-10)."""
+    """The state after every participant was ended (S-10)."""
     _check_carrying_out(state, run)
     return _record(Kind.DONE, replace(state, done=True, participants=()))
 
 
 def revoke(state: State, run: str) -> Record:
-    """Every participant is known to be aborted: as if it had not been decided (S-12)."""
+    """The state after all participants turned out to be aborted: as before the decision (S-12)."""
     _check_carrying_out(state, run)
-    # `targets` goes on to say whether topics were kept apart.
+    # `targets` still tells whether topics were distinguished.
     return _record(
         Kind.REVOKE,
         replace(state, batch=state.batch - 1, run="", rows=0, done=True, participants=()),
@@ -277,7 +280,7 @@ def revoke(state: State, run: str) -> Record:
 
 
 def resign(state: State, run: str) -> Record:
-    """`run` will decide nothing more (S-14)."""
+    """The state after `run` has given up: it decides nothing more (S-14)."""
     if run in state.past:
         raise ValueError(f"run {run} has no say already")
     holder = "" if state.holder == run else state.holder
@@ -294,5 +297,5 @@ def _past(state: State, run: str) -> tuple[str, ...]:
 
 
 def _record(kind: Kind, state: State) -> Record:
-    """`after` is filled in by whoever appends it."""
+    """The record. The writer of the log sets `after`."""
     return Record(kind, BEGINNING, state)

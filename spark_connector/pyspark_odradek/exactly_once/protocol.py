@@ -1,8 +1,8 @@
 """The steps of tasks and driver (docs/rules/spark.md).
 
-Each procedure is a generator: it yields an `Action`, is sent the outcome, and returns what came of
-it. `brokers` carries actions out against a cluster; the model in the tests against a simulated one,
-with every interleaving and crash in between. Nothing here waits, or knows what time it is.
+Each procedure is a generator: it yields an `Action`, is sent the outcome, and returns a result.
+`brokers` carries out the actions on a cluster, the model in the tests on a simulated one, with
+every interleaving and crash in between. The procedures never wait, and know no clock.
 """
 
 from __future__ import annotations
@@ -17,33 +17,35 @@ from pyspark_odradek.exactly_once import ledger, targets
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.ledger import Found, Participant, Record, State
 
-#: How often a writer of the log may be overtaken before it gives up.
+#: The most times that other writers of the log may be faster, before the procedure gives up.
 ATTEMPTS_MAX = 50
 _NAMED_MAX = 5
 
-# --- actions, and what they are answered with -----------------------------------------------------
+# --- actions and their results --------------------------------------------------------------------
 
 
 class Read(NamedTuple):
-    """-> Found: the newest record of the query, of all that were acknowledged before."""
+    """Read the log -> Found: the newest record of the query, of all that were acknowledged
+    before."""
 
 
 class Append(NamedTuple):
-    """-> None. It may be in the log or not, or come into it later: read back (S-04)."""
+    """Append to the log -> None. The record may be in the log or not, or appear later: read it back
+    (S-04)."""
 
     record: Record
 
 
 class Describe(NamedTuple):
-    """-> tuple of Fate, one for each participant."""
+    """Describe transactions -> a tuple of Fate, one for each participant."""
 
     run: str
     participants: tuple[Participant, ...]
 
 
 class End(NamedTuple):
-    """-> tuple of bool: which were ended so, and not refused. Tried until there is an answer, or
-    raises."""
+    """End transactions -> a tuple of bool: False for those whose end was refused. Repeated until
+    there is an answer; may raise."""
 
     run: str
     participants: tuple[Participant, ...]
@@ -51,10 +53,9 @@ class End(NamedTuple):
 
 
 class ListOpen(NamedTuple):
-    """-> tuple of (run, name): the open transactions of these runs of the query.
+    """List open transactions -> a tuple of (run, name): those of these runs of the query.
 
-    `unused`: those too in which nothing has been sent yet, which have an id and open with the first
-    row.
+    `unused`: also those without a row, which have an id and begin with their first row.
     """
 
     runs: tuple[str, ...]
@@ -62,18 +63,17 @@ class ListOpen(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """-> None. Abort transactions, given by run and name; whoever writes in them is fenced."""
+    """Abort transactions, given by run and name -> None. Their writers are fenced."""
 
     transactions: tuple[tuple[str, str], ...]
 
 
 class WaitForWorkers(NamedTuple):
-    """-> None. Until Spark has ended the Python workers of tasks that have failed or were
-    killed."""
+    """Wait until Spark has ended the Python workers of failed or killed tasks -> None."""
 
 
 class Forget(NamedTuple):
-    """-> None. These keys of the log may be compacted away; may fail."""
+    """Allow compaction to remove these keys of the log -> None. May fail."""
 
     keys: tuple[str, ...]
 
@@ -83,7 +83,8 @@ Steps = Generator[Action, Any, Any]
 
 
 class Fate(Enum):
-    """The outcome of a transaction. UNKNOWN if its id has been used since, or is forgotten."""
+    """The outcome of a transaction. UNKNOWN if its id has been used since, or is unknown to the
+    broker."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -91,18 +92,20 @@ class Fate(Enum):
     UNKNOWN = "unknown"
 
 
-# --- what tasks say -------------------------------------------------------------------------------
+# --- the results of tasks
+# --------------------------------------------------------------------------
 
 
 class Begun(NamedTuple):
-    """The order to a task: write, or only count its rows. `over`: see State.over."""
+    """The order for a task: write, or only count its rows. `over`: see State.over."""
 
     write: bool
     over: int = -1
 
 
 class Outcome(NamedTuple):
-    """An accepted task; without rows no participant (S-03). `targets`: a number of `targets`."""
+    """An accepted task; without rows it has no participant (S-03). `targets`: a number of
+    `targets`."""
 
     rows: int
     participant: Participant | None = None
@@ -111,7 +114,8 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """`lenient`: go on with a warning where rows are lost, or differ from what was written."""
+    """The conditions of a write. `lenient`: continue with a warning if rows are lost, or differ
+    from those that were written."""
 
     writer: Writer
     batch: int
@@ -123,7 +127,7 @@ class Terms:
 
 
 def begin_task(terms: Terms) -> Generator[Action, Any, Begun]:
-    """Before the first row (S-03). Raises Superseded, StaleBatch."""
+    """Prepare a task, before its first row (S-03). Raises Superseded, StaleBatch."""
     run = terms.writer.run
     for _ in range(ATTEMPTS_MAX):
         found = yield Read()
@@ -142,10 +146,11 @@ def begin_task(terms: Terms) -> Generator[Action, Any, Begun]:
 
 
 def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any, bool]:
-    """All tasks have ended well. Whether this call decided the batch; False if it was before.
+    """Commit a batch whose tasks have all succeeded. True if this call decided it; False if it was
+    decided before.
 
-    Raises Superseded, StaleBatch, TransactionsLost; then nothing more of the batch becomes visible,
-    unless it is decided: then a restart goes on here.
+    Raises Superseded, StaleBatch, TransactionsLost; then no more rows of the batch become visible,
+    unless it is decided: then a restart continues.
     """
     run = terms.writer.run
     participants = _participants(outcomes)
@@ -177,7 +182,7 @@ def commit(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any
 
 
 def is_decided_for_every_topic(terms: Terms) -> Generator[Action, Any, bool]:
-    """True if a connector that did not keep topics apart has decided the batch, or a newer one
+    """True if a connector that did not distinguish topics has decided the batch, or a newer one
     (S-16)."""
     found = yield Read()
     return bool(found.state.batch >= terms.batch and found.state.targets is None)
@@ -188,7 +193,7 @@ def _participants(outcomes: tuple[Outcome, ...]) -> tuple[Participant, ...]:
 
 
 def _check_open(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
-    """S-08: nothing is decided that cannot be carried out."""
+    """Check that all transactions are open, before the decision that cannot be undone (S-08)."""
     if not participants:
         return
     fates = yield Describe(terms.writer.run, participants)
@@ -203,7 +208,7 @@ def _check_open(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
 
 
 def _carry_out(terms: Terms, found: Found) -> Steps:
-    """End what is decided, then say so (S-09, S-10)."""
+    """Carry out the decision, then record that (S-09, S-10)."""
     state: State = found.state
     ended = yield End(state.run, state.participants, True)
     if all(ended):
@@ -211,16 +216,16 @@ def _carry_out(terms: Terms, found: Found) -> Steps:
         return
     now = yield Read()
     if now.offset != found.offset:
-        return  # somebody else was there; the caller looks again
+        return  # another process was faster; the caller reads again
     yield from _settle_loss(terms, found)
 
 
 def _settle_loss(terms: Terms, found: Found) -> Steps:
-    """A participant was aborted after the decision (S-11, S-12)."""
+    """React to participants that were aborted after the decision (S-11, S-12)."""
     state, run = found.state, terms.writer.run
     fates = yield Describe(state.run, state.participants)
     if Fate.COMMITTED not in fates and Fate.UNKNOWN not in fates:
-        # Nothing is visible: better all of it anew than a part now.
+        # No rows are visible: it is better to write all of them again than a part.
         still_open = _with(state.participants, fates, Fate.OPEN)
         if still_open:
             yield End(state.run, still_open, False)
@@ -252,10 +257,9 @@ def _settle_loss(terms: Terms, found: Found) -> Steps:
 
 
 def _clean_up(terms: Terms, found: Found) -> Steps:
-    """Abort the transactions that failed and superseded executions left open: they hold back
-    readers (S-15).
+    """Abort the open transactions of failed and superseded executions, which block readers (S-15).
 
-    Runs that are not known as superseded are left alone: a newer one may be at work.
+    Runs that are not known to be superseded are left alone: they may be newer.
     """
     left = yield ListOpen((*found.state.past, terms.writer.run))
     if left:
@@ -268,7 +272,7 @@ def _clean_up(terms: Terms, found: Found) -> Steps:
 
 
 def abort(terms: Terms) -> Generator[Action, Any, bool]:
-    """The batch has failed (S-14). False if it is decided all the same, and left to a replay."""
+    """Give up a failed batch (S-14). False if it is decided already, and left to a replay."""
     run = terms.writer.run
     for _ in range(ATTEMPTS_MAX):
         found = yield Read()
@@ -276,7 +280,7 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
         if state.run == run and not state.done:
             return False
         if run in state.past:
-            # What an earlier run decided and did not carry out is left to the next one.
+            # A batch that an earlier run decided and did not finish is left to the next run.
             yield from _fence_all(state.past if state.done else (run,))
             return True
         yield _append(found, ledger.resign(state, run))
@@ -284,7 +288,8 @@ def abort(terms: Terms) -> Generator[Action, Any, bool]:
 
 
 def _fence_all(runs: tuple[str, ...]) -> Steps:
-    """Fence what these runs have, and once more what their workers have begun until they ended."""
+    """Fence the transactions of these runs, and again those that their workers began until they
+    ended."""
     for look in range(2):
         if look:
             yield WaitForWorkers()
@@ -297,7 +302,7 @@ def _fence_all(runs: tuple[str, ...]) -> Steps:
 
 
 def commit_job(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action, Any, bool]:
-    """A batch job without a name (S-16): the first transaction that is committed decides."""
+    """Commit a batch job without a name (S-16): the first commit of a transaction decides it."""
     participants = _participants(outcomes)
     yield from _check_open(terms, participants)
     yield from _finish_job(terms, participants)
@@ -306,7 +311,8 @@ def commit_job(terms: Terms, outcomes: tuple[Outcome, ...]) -> Generator[Action,
 
 
 def abort_job(terms: Terms, participants: tuple[Participant, ...]) -> Generator[Action, Any, bool]:
-    """The job has failed (S-16). False if a part of it was committed before: then all of it is."""
+    """Give up a failed job (S-16). False if a part of it was committed before: then all of it is
+    committed."""
     decided = False
     if participants:
         fates = yield Describe(terms.writer.run, participants)
@@ -331,7 +337,7 @@ def _finish_job(terms: Terms, participants: tuple[Participant, ...]) -> Steps:
 
 
 def _clean_up_job(terms: Terms) -> Steps:
-    # No later job comes back to what a late attempt opens.
+    # No later job ends transactions that a late attempt opens.
     left = yield ListOpen((terms.writer.run,), unused=True)
     if left:
         yield Fence(left)
@@ -341,7 +347,7 @@ def _clean_up_job(terms: Terms) -> Steps:
 
 
 def _admitted(found: Found, terms: Terms) -> State:
-    """The state, if this run still has a say in it."""
+    """The state, if this run is not superseded."""
     ledger.refuse_superseded(found.state, terms.writer.run, terms.writer.query)
     ledger.refuse_stale(found.state, terms.batch, terms.writer.query)
     return found.state
@@ -352,7 +358,7 @@ def _append(found: Found, record: Record) -> Append:
 
 
 def _compare(terms: Terms, state: State, rows: int, topics: str) -> None:
-    """S-07: a replay has as many rows for each topic as were written, or it is none."""
+    """Check that a replay has as many rows for each topic as were written (S-07)."""
     if rows != state.rows:
         difference = f"rows, and now has {rows}"
     elif state.targets not in (None, topics):

@@ -1,9 +1,9 @@
-"""A number for how many rows of a write are for each topic, which tells a replay from another write
+"""A number for the rows of a write by topic, which distinguishes a replay from another write
 (S-07).
 
-A sum over the rows, of a hash of each one's topic: the same however Spark deals the rows out to
-tasks, and of the same size for any number of topics. It says nothing about what is in the rows:
-`now()` and `rand()` give a replay other ones.
+The number is the sum over the rows of a hash of the topic: the same for every distribution of rows
+over tasks, and of the same size for any number of topics. The content of the rows does not matter,
+because `now()` and `rand()` differ in a replay.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _MODULUS = 1 << (8 * _BYTES)
 
 
 def number_of(rows: Mapping[str, int]) -> int:
-    """The number for so many rows of each topic."""
+    """The number for the rows of each topic."""
     return total(count * _hashed(topic) for topic, count in rows.items())
 
 
 def total(numbers: Iterable[int]) -> int:
-    """The number of all rows, of the numbers of their parts."""
+    """The number of all rows, from the numbers of their parts."""
     return sum(numbers) % _MODULUS
 
 
 def text_of(number: int) -> str:
-    """The number as the decision log keeps it: 32 hex digits."""
+    """The number in the form of the decision log: 32 hex digits."""
     return f"{number:0{2 * _BYTES}x}"
 
 

@@ -11,14 +11,14 @@ from pyspark_odradek.exactly_once.brokers import Brokers
 from pyspark_odradek.exactly_once.identity import Writer
 from pyspark_odradek.exactly_once.ledger import Participant
 
-#: How long a failed task tries to abort its transaction; somebody else will do it otherwise.
+#: The time for which a failed task tries to abort its transaction; otherwise it is aborted later.
 ABORT_TIMEOUT_MS = 5_000
 
 
 class TaskTransaction:
-    """A transaction under `name`, which belongs to this process (S-02).
+    """A task's transaction, with a `name` that belongs to this process (S-02).
 
-    `two_phase`: without a timeout, where the brokers offer that (KIP-939).
+    `two_phase`: without a timeout, if the brokers support that (KIP-939).
     """
 
     def __init__(self, brokers: Brokers, writer: Writer, name: str, *, two_phase: bool) -> None:
@@ -35,7 +35,7 @@ class TaskTransaction:
         return self._producer
 
     async def prepare(self, slot: int, rows: int) -> Participant:
-        """Leave it open for the driver, with `rows` acknowledged rows of task `slot` in it.
+        """Prepare the transaction, with `rows` acknowledged rows of task `slot`, for the driver.
 
         Raises OdradekError.
         """
