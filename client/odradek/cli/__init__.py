@@ -1,8 +1,8 @@
 """The command line: one row per subcommand, each imported only when it is called (`commands.py`).
 
-`odradek --help` imports no subcommand at all, and no subcommand imports more than it needs: a
-broker starts without the client, a producer without the broker. `odradek serve` does without typer
-as well, where it can: that is half of the time that it takes to start.
+`odradek --help` imports no subcommand, and a subcommand imports only what it needs: a broker starts
+without the client, a producer without the broker. `odradek serve` avoids typer where it can:
+importing typer is half of the time that the command takes to start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COMPLETION_VARIABLE = "_ODRADEK_COMPLETE"
 
 
 def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
-    """The application with that subcommand loaded which the arguments name; all for None."""
+    """The application with the subcommand loaded that `arguments` name; with all of them for None."""
     from odradek.cli.app import build_app as build
 
     return build(arguments)

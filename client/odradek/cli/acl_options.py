@@ -26,7 +26,7 @@ _ANYWHERE: list[str | None] = [None]
 
 @dataclass(frozen=True)
 class Who:
-    """Principals, and the hosts that they come from."""
+    """Principals, and the hosts that they connect from."""
 
     permission: AclPermission
     principals: list[str]
@@ -41,7 +41,7 @@ def named_resources(
     tokens: list[str] | None,
     cluster: bool,
 ) -> list[tuple[AclResourceType, str]]:
-    """The resources that are named, by type."""
+    """The named resources, by type."""
     named = {
         AclResourceType.TOPIC: topics,
         AclResourceType.GROUP: groups,
@@ -56,7 +56,7 @@ def named_resources(
 def pattern_type_of(
     text: str | None, default: PatternType, *, for_new: bool = False
 ) -> PatternType:
-    """Ends the program for one that is none."""
+    """The pattern type. Ends the program if the text names none."""
     legal = [PatternType.LITERAL, PatternType.PREFIXED]
     if not for_new:
         legal += [PatternType.ANY, PatternType.MATCH]
@@ -95,7 +95,7 @@ def named_principals(
     return found
 
 
-#: What --producer and --consumer stand for, by type of resource.
+#: The operations that --producer and --consumer stand for, by type of resource.
 _PRODUCER = {
     AclResourceType.TOPIC: (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.CREATE),
     AclResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
@@ -108,8 +108,8 @@ _CONSUMER = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """Operations: by type of resource, where --producer or --consumer say it; else those given, for
-    all."""
+    """The operations that are asked for. `by_type`: those of --producer or --consumer, by type of
+    resource; without them `given` holds for every type."""
 
     given: list[AclOperation]
     by_type: dict[AclResourceType, list[AclOperation]]
@@ -123,7 +123,7 @@ class Wanted:
 def wanted_operations(
     operations: list[str] | None, producer: bool, consumer: bool, idempotent: bool
 ) -> Wanted:
-    """Ends the program for what does not go together."""
+    """The operations that the options ask for. Ends the program if options exclude each other."""
     if idempotent and not producer:
         fail("--idempotent goes with --producer", 2)
     if operations and (producer or consumer):
@@ -137,9 +137,9 @@ def wanted_operations(
 
 
 def one_operation(text: str) -> AclOperation:
-    """The operation of a name, however it is written. Ends the program for one that is none."""
+    """The operation of this name in any spelling. Ends the program if the text names none."""
     name = text.strip().upper().replace("-", "_")
-    # As Kafka writes them: DescribeConfigs.
+    # Kafka writes them like this: DescribeConfigs.
     for each in AclOperation:
         if each > AclOperation.ANY and each.name.replace("_", "") == name.replace("_", ""):
             return each
@@ -153,7 +153,7 @@ def acls_to_add(
     pattern: PatternType,
     wanted: Wanted,
 ) -> list[AclBinding]:
-    """The ACLs to add. Ends the program if some are left open."""
+    """The ACLs to add. Ends the program if the options leave out a part of an ACL."""
     from odradek_client.admin import AclBinding
 
     if not whos:
@@ -211,7 +211,7 @@ def filters_to_delete(
     pattern: PatternType,
     wanted: Wanted,
 ) -> list[AclBindingFilter]:
-    """Filters for the ACLs to delete. Ends the program if the options leave that open."""
+    """Filters for the ACLs to delete. Ends the program if the options do not say which ones."""
     from odradek_client.admin import AclBindingFilter
 
     rights: list[tuple[AclResourceType, str | None, PatternType, AclOperation]] = []

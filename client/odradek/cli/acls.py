@@ -133,7 +133,7 @@ def list_(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """The ACLs; of a topic, group or other resource those that hold for it.
+    """List ACLs: all of them, or those that apply to a topic, group or other resource.
 
     \b
     odradek acl list
@@ -176,7 +176,7 @@ def add(
     idempotent: Idempotent = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Allow or deny. A denial counts over any permission.
+    """Allow or deny. A denial overrides every permission.
 
     \b odradek acl add --allow-principal alice --operation read --topic orders odradek acl add
     --allow-principal loader --producer --topic raw. --resource-pattern-type prefixed odradek acl
@@ -223,7 +223,7 @@ def delete(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Delete ACLs: those that the same words of `add` added, or of fewer words more of them.
+    """Delete ACLs. The options that added them select them; fewer options select more ACLs.
 
     \b
     odradek acl delete --allow-principal alice --operation read --topic orders

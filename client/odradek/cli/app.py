@@ -51,7 +51,7 @@ def _unloaded() -> None:
 
 def _register(app: typer.Typer, row: CommandRow, load: bool) -> None:
     if not load:
-        # Only its line in the help is wanted.
+        # Only its line in the help is wanted here.
         app.command(row.name, help=row.help)(_unloaded)
         return
     module, _, attribute = row.target.partition(":")
@@ -63,13 +63,13 @@ def _register(app: typer.Typer, row: CommandRow, load: bool) -> None:
 
 
 def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
-    """The application with that subcommand loaded which the arguments name; all for None."""
+    """The application with the subcommand loaded that `arguments` name; with all of them for None."""
     app = typer.Typer(
         name="odradek",
         no_args_is_help=True,
         cls=_Sections,
         pretty_exceptions_enable=False,
-        # Help is what its source says: Rich would eat brackets, and calls flags <bool>.
+        # Help is printed as written: Rich would eat brackets, and calls flags <bool>.
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

@@ -1,7 +1,7 @@
 """`odradek bench`: how fast a broker is, seen from our client.
 
-Works with any Kafka. What it writes goes to a topic of its own, which is deleted at the end. The
-benchmarks that compare us with others are in the folder `benchmarks` of the project.
+The command works with any Kafka. It writes to a topic of its own, which it deletes at the end. The
+benchmarks that compare Odradek with others are in the folder `benchmarks` of the project.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from odradek_client.producer.batch import Delivery
     from odradek_client.producer.producer import Producer
 
-#: Deliveries looked at only later; older ones are awaited first.
+#: Deliveries that may be unchecked; with more, the oldest ones are awaited first.
 _UNCHECKED_MAX = 100_000
 _LATENCY_RECORDS_MAX = 2_000
 _WARM_UP_RECORDS = 20
 _POLL_RECORDS = 5_000
 _PATIENCE_MS = 30_000
-#: So many different values, so that compression finds neither nothing nor everything.
+#: Number of different values: enough that compression neither finds nothing nor shrinks all.
 _VALUES = 64
 
 
 class What(StrEnum):
-    """The measured quantities."""
+    """The measurement to make."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -73,7 +73,7 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True)
 class Load:
-    """The records to send. `settings`: of the producer; `client`: of every client."""
+    """The records to send. `settings` are the producer's, `client` those of every client."""
 
     records: int
     size_bytes: int
@@ -84,7 +84,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Of one direction; MB are millions of bytes of values."""
+    """The throughput of one direction; MB are millions of bytes of values."""
 
     measured: str
     records: int
@@ -100,7 +100,7 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Latency:
-    """From `send` to the acknowledgement, one record at a time."""
+    """The time from `send` to the acknowledgement, one record at a time."""
 
     measured: str
     records: int
@@ -154,7 +154,7 @@ async def _send_all(producer: Producer, topic: str, values: list[bytes], records
 
 
 async def consume(bootstrap: str, topic: str, load: Load) -> Throughput:
-    """Everything in the topic, from its beginning."""
+    """Measure consuming everything in the topic, from its beginning."""
     from odradek_client.consumer.consumer import Consumer
 
     settings = load.client | {"bootstrap_servers": bootstrap}
@@ -202,7 +202,7 @@ async def _own_topic(bootstrap: str, partitions: int, client: dict[str, Any]) ->
 
 
 async def measure(bootstrap: str, what: What, load: Load) -> AsyncIterator[Result]:
-    """Each result as it is known. Leaves nothing on the broker."""
+    """Each result as soon as it is known. The topic is deleted afterwards."""
     if what is not What.LATENCY:
         async with _own_topic(bootstrap, load.partitions, load.client) as topic:
             _say(f"producing {load.records:,} records of {load.size_bytes:,} bytes")
@@ -219,7 +219,7 @@ async def measure(bootstrap: str, what: What, load: Load) -> AsyncIterator[Resul
 
 
 def _check(settings: dict[str, Any]) -> None:
-    """Before anything is started."""
+    """Refuse options that cannot be used together, before anything is started."""
     from odradek_client.config.producer import ProducerConfig
     from odradek_client.errors import ConfigError
 

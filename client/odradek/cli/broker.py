@@ -175,7 +175,7 @@ def start(
 
 
 def _ready_line(child: subprocess.Popen[bytes], timeout_s: float) -> str | None:
-    """The line that says that it is ready; None if it does not come."""
+    """The broker's ready line; None if it does not come."""
     assert child.stdout is not None
     deadline = time.monotonic() + timeout_s
     received = b""
@@ -193,9 +193,9 @@ def _ready_line(child: subprocess.Popen[bytes], timeout_s: float) -> str | None:
 def _report_failure(
     child: subprocess.Popen[bytes], log_file: Path, logged_bytes: int, timeout_s: float
 ) -> None:
-    """Say why the child is not ready, and leave none behind."""
+    """Say why the child is not ready, and end the child."""
     try:
-        # Its output ended, so it is ending; or it did not say anything in time.
+        # The child's output ended, so it is ending; or it did not say anything in time.
         exit_code = child.wait(1.0)
     except subprocess.TimeoutExpired:
         child.terminate()
@@ -283,16 +283,16 @@ def status(
 
 
 def _directory(data_dir: Path | None, config_file: Path | None, settings: list[str] | None) -> Path:
-    # What its listeners may be was asked when it was started.
+    # The start has checked already whether the listeners may be opened.
     parsed, _ = configure(None, data_dir, config_file, settings, insecure=True)
     return Path(parsed.data_dir).absolute()
 
 
 def _accepts(address: str) -> bool:
-    """Does something accept connections there?"""
+    """True if something accepts connections at the address."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    # Who listens everywhere also listens here.
+    # A broker that listens on all addresses also listens here.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     try:
         with socket.create_connection((host, int(port)), _PORT_TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""Settings of a client on the command line: by -X, from files, from the terminal."""
+"""Settings of a client on the command line: from -X, from files, from the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from odradek.cli.commands import fail
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-#: A file that every command takes settings of the client from.
+#: The option for a file with settings of the client, which every command takes.
 CONFIG_VARIABLE = "ODRADEK_COMMAND_CONFIG"
 _FILE_BYTES_MAX = 1_048_576
 
@@ -30,13 +30,12 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, str]:
 def client_settings(
     bootstrap: str, given: list[str] | None, kind: str = "admin", *, ask: bool = True
 ) -> dict[str, Any]:
-    """Keyword arguments for a client: of files first, then of -X. `kind`: "admin", "consumer" or
+    """Keyword arguments for a client, from files and then from -X. `kind`: "admin", "consumer" or
     "producer".
 
-    Ends the program for a file that cannot be read, and for what is no assignment.
+    Ends the program for a file that cannot be read, and for a text that is no assignment.
 
-    Where a user is named without a password, whoever sits at the terminal is asked for it, unless
-    `ask` says no.
+    If a user is named without a password, the terminal is asked for it, unless `ask` is false.
     """
     files = [os.environ[CONFIG_VARIABLE]] if os.environ.get(CONFIG_VARIABLE) else []
     files += [text for text in given or [] if _is_file(text)]
@@ -62,7 +61,7 @@ def _named(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _read(path: str) -> dict[str, str]:
-    """A file as Kafka's tools take it."""
+    """Read a properties file in the form that Kafka's tools take."""
     import javaproperties
 
     try:
@@ -77,7 +76,8 @@ def _read(path: str) -> dict[str, str]:
 
 
 def _without_other_kinds(settings: dict[str, str], kind: str) -> dict[str, str]:
-    """Without what only other kinds of clients have: one file often serves several."""
+    """The settings without those that only other kinds of clients have: one file often serves
+    several."""
     from odradek_client.config.admin import AdminConfig
     from odradek_client.config.common import ClientConfig
     from odradek_client.config.consumer import ConsumerConfig
@@ -93,7 +93,7 @@ def _without_other_kinds(settings: dict[str, str], kind: str) -> dict[str, str]:
 
 
 def lacks_password(settings: dict[str, Any]) -> bool:
-    """Is a user named, and no password?"""
+    """True if a user is named without a password."""
     return bool(settings.get("sasl_username")) and not (
         {"sasl_password", "sasl_jaas_config"} & settings.keys()
     )

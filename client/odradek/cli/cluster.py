@@ -51,7 +51,7 @@ def cluster(
 async def _describe(
     bootstrap: str, setting: list[str] | None
 ) -> tuple[dict[str, Any], list[Exception]]:
-    """The known part of the cluster; and why more is not known."""
+    """The known part of the cluster, and the reasons why other parts are not known."""
     async with open_admin(bootstrap, setting) as admin:
         described = await admin.describe_cluster()
         directories, errors = await _log_dirs(admin)
@@ -80,7 +80,8 @@ async def _describe(
 
 
 async def _log_dirs(admin: Admin) -> tuple[dict[int, list[LogDir]], list[Exception]]:
-    """By node. A broker that is too old for the question is no error."""
+    """The log directories by node. A broker too old for DescribeLogDirs is left out without an
+    error."""
     from odradek_client.errors import UnsupportedByBroker
 
     found = await admin.describe_log_dirs(raise_errors=False)

@@ -64,7 +64,7 @@ def fail(message: str, exit_code: int = 1) -> NoReturn:
 
 def installed_version() -> str:
     """The version of the installed distribution, or "unknown" from a bare checkout."""
-    # Costly, and few ask.
+    # Finding the version takes long, and few commands need it.
     from importlib.metadata import PackageNotFoundError, version
 
     try:

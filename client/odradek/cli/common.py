@@ -51,11 +51,10 @@ __all__ = [
 T = TypeVar("T")
 
 _PROGRESS_EVERY_S = 0.1
-#: A person waits so long for a broker that may not be there; -X default.api.timeout.ms waits
-#: longer.
+#: The time to wait for a broker that may not be there; -X default.api.timeout.ms waits longer.
 _START_TIMEOUT_MS = 3_500
-#: Of that, what the addresses share for their connections, so that one that is dead leaves time for
-#: the others.
+#: The part of that time that all addresses share for their connections: one dead address leaves
+#: time for the others.
 _CONNECT_ALL_MS = 3_000
 _CONNECT_MS_MIN = 500
 
@@ -90,7 +89,7 @@ ValidateOnly = Annotated[bool, typer.Option("--validate-only", help="Check, and 
 
 
 class Client(Protocol):
-    """`Admin`, `Consumer` and `Producer`."""
+    """A client: `Admin`, `Consumer` or `Producer`."""
 
     _network: NetworkClient
 
@@ -104,9 +103,9 @@ C = TypeVar("C", bound=Client)
 
 @asynccontextmanager
 async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIterator[C]:
-    """A client from its start to its close. A broker that is not there is an error soon.
+    """Start a client and close it at the end. A broker that is not there soon is an error.
 
-    `settings` of the user's that say how long starting may take are kept to.
+    A timeout for the start in the user's `settings` takes precedence.
     """
     addresses = str(settings["bootstrap_servers"]).count(",") + 1
     connect_ms = max(_CONNECT_ALL_MS // addresses, _CONNECT_MS_MIN)
@@ -115,7 +114,7 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
     log = logging.getLogger("odradek.client")
     level = log.level
     if not patient:
-        # The error that ends the program soon says the same.
+        # The error that soon ends the program says the same.
         log.setLevel(logging.ERROR)
     try:
         await client.start(None if patient else _START_TIMEOUT_MS)
@@ -133,7 +132,8 @@ async def connected(make: Callable[..., C], settings: dict[str, Any]) -> AsyncIt
 
 
 async def _check_addresses(client: Client, bootstrap: str, limit_ms: int) -> None:
-    """ConnectionLost where the brokers name addresses that lead nowhere: everything would hang."""
+    """Raise ConnectionLost if the brokers advertise unreachable addresses: every request would
+    hang."""
     from odradek_client.errors import ConnectionLost
 
     try:
@@ -155,7 +155,7 @@ async def open_admin(bootstrap: str, given: list[str] | None) -> AsyncIterator[A
 
 
 class _Threads(ThreadPoolExecutor):
-    """Is not waited for: a resolver that does not answer would hold up the end."""
+    """Threads that the end of the program does not wait for: a resolver may never answer."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Called by the loop when it is closed."""
@@ -163,11 +163,12 @@ class _Threads(ThreadPoolExecutor):
 
 
 def run(main: Coroutine[Any, Any, T], *, fast: bool = False, close_on_sigterm: bool = False) -> T:
-    """Run a client to its end; what goes wrong is one line on stderr.
+    """Run a client to its end; report a failure in one line on stderr.
 
     `fast`: on uvloop where it is installed, which takes longer to start and is faster then.
-    `close_on_sigterm`: SIGTERM closes the client like Ctrl+C, and does not end it on the spot.
-    Ends the program with 130 on Ctrl+C, 143 on SIGTERM, 2 for a wrong setting, 1 for anything else.
+    `close_on_sigterm`: SIGTERM closes the client like Ctrl+C, instead of ending the process at
+    once. Ends the program with 130 on Ctrl+C, 143 on SIGTERM, 2 for a wrong setting, 1 for anything
+    else.
     """
     from odradek_client.errors import ConfigError, OdradekError
 
@@ -206,7 +207,7 @@ def run(main: Coroutine[Any, Any, T], *, fast: bool = False, close_on_sigterm: b
 
 
 def _as_typed(text: str) -> str:
-    """Under the name that the setting has on the command line."""
+    """The error's text with the setting's name as it is written on the command line."""
     return text.replace("bootstrap_servers", "-b (--bootstrap)")
 
 
@@ -219,7 +220,8 @@ def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def console() -> Console:
-    """For tables on stdout; plain and wide when it is no terminal, so that `cut` and `awk` work."""
+    """A console for tables on stdout; plain and wide when stdout is no terminal, so that `cut` and
+    `awk` work."""
     from rich.console import Console
 
     if sys.stdout.isatty():
@@ -234,12 +236,12 @@ def print_table(columns: list[str], rows: list[list[str]]) -> None:
 
 
 def cell(value: Any) -> str:
-    """A value in a table; what is not known or empty is a dash, as in Kafka's tools."""
+    """A value in a table; an unknown or missing value is a dash, as in Kafka's tools."""
     return "-" if value is None or value == "" else str(value)
 
 
 def offset_of(found: OffsetAndTimestamp | None) -> int:
-    """-1 if there is none."""
+    """The offset, or -1 without one."""
     return -1 if found is None else found.offset
 
 
@@ -284,7 +286,7 @@ class Progress:
             self._bar.stop()
 
     def show(self, completed: int, total: int | None = None) -> None:
-        """So many are done; of so many, if that is known now."""
+        """Show the count of records done, and their total if it is known."""
         if self._bar is not None:
             task = self._bar.tasks[0]
             elapsed_s = task.elapsed or 0

@@ -1,8 +1,8 @@
 """Names of topics, groups and partitions for the completion of a shell.
 
-A shell waits for each answer, so a listener without TLS and SASL is asked over a bare socket: the
-client takes longer to import than all the rest. Other listeners are asked by the client. Whatever
-goes wrong, nothing is said: the command that is being typed will say it.
+A shell waits for each answer, so a listener without TLS and SASL is asked over a bare socket:
+importing the client takes longer than all the rest. Other listeners are asked by the client. A
+failure is never shown: the command that is being typed will report it.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Message")
 
 _BOOTSTRAP_VARIABLE = "ODRADEK_BOOTSTRAP"
-#: For everything: a broker that is not there must not be noticed.
+#: The limit for the whole answer: a broker that is not there must not be noticed.
 _PATIENCE_MS = 1_000
 _PATIENCE_VARIABLE = "ODRADEK_COMPLETION_TIMEOUT_MS"
-#: Versions that every Kafka since 1.0 serves, with the plain header.
+#: Versions that every Kafka since 1.0 serves, with a request header without tagged fields.
 _METADATA_VERSION = 4
 _LIST_GROUPS_VERSION = 2
 _METADATA_KEY, _LIST_GROUPS_KEY = 3, 16
 _FRAME_BYTES_MAX = 16 * 1024 * 1024
 _INTERNAL = "__"
 
-#: Topics with the number of their partitions, or groups with nothing.
+#: Topics with the number of their partitions, or groups, each with 0.
 _Names = dict[str, int]
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Topics that begin so; the broker's own only where that is asked for."""
+    """Topics whose names begin with the typed text; internal ones only if the text asks for them."""
     return _beginning(incomplete, _ask(ctx, _Question.topics))
 
 
 def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Groups that begin so."""
+    """Groups whose names begin with the typed text."""
     return _beginning(incomplete, _ask(ctx, _Question.groups))
 
 
@@ -59,7 +59,7 @@ def partition_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def names_of_kind(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The topics or groups that an argument `kind` before asks for."""
+    """The topics or groups to complete, as the argument `kind` before them says."""
     kind = str(ctx.params.get("kind") or "")
     if kind == "topic":
         return topic_names(ctx, incomplete)
@@ -79,20 +79,21 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _ask(ctx: typer.Context, question: Callable[[_Question], _Names]) -> _Names:
-    """The answer of the brokers that the command line, the environment or the default names; else
-    nothing.
+    """The answer of the brokers that the command line, the environment or the default names; empty
+    on failure.
 
-    In a thread that is left behind: a resolver that does not answer cannot be interrupted.
+    Asked in a thread that is never joined: a resolver that does not answer cannot be interrupted.
     """
     patience_s = _patience_s()
     found: list[_Names] = []
 
     def work() -> None:
-        # The network; answers, addresses and ports that are none; settings that end a command.
+        # Failures of the network; malformed answers, addresses and ports; settings that end a
+        # command.
         with contextlib.suppress(OSError, ValueError, OverflowError, SystemExit):
             found.append(question(_Question(ctx.params, patience_s)))
 
-    # Errors and log lines of the client are for nobody here.
+    # The shell has no place to show errors and log lines of the client.
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
@@ -106,7 +107,7 @@ def _patience_s() -> float:
 
 
 class _Question:
-    """A question to a cluster, whose answer is needed by a deadline."""
+    """A question to a cluster, to be answered by a deadline."""
 
     def __init__(self, params: dict[str, Any], patience_s: float) -> None:
         self._bootstrap = str(
@@ -136,15 +137,15 @@ class _Question:
 
     @property
     def _with_settings(self) -> bool:
-        """Are there settings of the client, which may be those of TLS and SASL?"""
+        """True if settings of the client are given, which may be those of TLS and SASL."""
         return bool(self._given or os.environ.get(CONFIG_VARIABLE))
 
     def _left_s(self) -> float:
         return max(self._deadline_s - time.monotonic(), 0.001)
 
     def _send(self, key: int, version: int, request: Message, answer: type[T]) -> T:
-        """The first answer. OSError or ValueError (DecodeError, no address, no port) if there is
-        none."""
+        """The first broker's answer. OSError or ValueError (DecodeError, no address, no port) if
+        none answers."""
         addresses = [each for each in self._bootstrap.split(",") if each.strip()]
         if not addresses:
             raise ValueError("there is no address to ask")
@@ -214,11 +215,11 @@ async def _groups_by_client(admin: Any) -> _Names:
 
 
 def words_of_line(environment: MutableMapping[str, str]) -> Sequence[str]:
-    """The words behind the program's name on the line that is being typed: no more need be loaded
-    than they name.
+    """The words behind the program's name on the line that is being typed; only the subcommand that
+    they name need be loaded.
 
-    Bash divides `-b 127.0.0.1:9092` at the colon, and `-X a=b` at the sign: the words before the
-    one that is being typed are put together again, in the environment too.
+    Bash splits `-b 127.0.0.1:9092` at the colon, and `-X a=b` at the sign: the pieces before the
+    word that is being typed are joined again, in the environment too.
     """
     words = environment.get("COMP_WORDS", "").split("\n")
     if len(words) > 1:

@@ -130,7 +130,7 @@ def set_(
     validate_only: ValidateOnly = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Change settings, while everything runs.
+    """Change settings while everything runs.
 
     \b
     odradek config set topic orders retention.ms=86400000 cleanup.policy=delete
@@ -150,7 +150,7 @@ def delete(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     setting: ClientSettings = None,
 ) -> None:
-    """Take settings back, so that the default holds again.
+    """Remove settings, so that their defaults hold again.
 
     \b
     odradek config delete topic orders retention.ms
@@ -236,7 +236,7 @@ def _shown(row: dict[str, Any], name: str) -> str:
 
 
 def _print_documented(kind: Kind, rows: list[dict[str, Any]]) -> None:
-    """Each setting with the text about it below."""
+    """Print each setting with its documentation below it."""
     resource = None
     for row in rows:
         if row["resource"] != resource:

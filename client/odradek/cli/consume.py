@@ -41,34 +41,31 @@ if TYPE_CHECKING:
     from odradek_protocol.records.lines import ValueLines
 
 _POLL_RECORDS = 5000
-#: Of lines, whose memory is limited otherwise.
+#: The limit of records in one poll for whole lines, whose memory is bounded in bytes.
 _POLL_LINES = 1_000_000
 _POLL_MS = 500
-#: For the last commit and for leaving the group. Somebody waits at a terminal: a coordinator that
-#: takes no commits, as on a full disk, is not waited for as long as a program does.
+#: The limit for the last commit and for leaving the group. Shorter than in a program, because a
+#: user waits: the coordinator may take no commits, as on a full disk.
 _CLOSE_MS = 10_000
-#: Time that a group may take to begin before the brokers' disks are looked at.
+#: The time after which a group that has not begun has the brokers' disks looked at.
 _JOIN_PATIENCE_S = 5.0
-#: How long a cluster may take until all of its nodes know a new topic.
+#: The time that a cluster may take until all of its nodes know a new topic.
 _NEW_TOPIC_S = 2.0
 _NEW_TOPIC_PAUSE_S = 0.25
-#: A topic that comes to fit an expression is read after so long.
+#: The time until a new topic that matches an expression is read.
 _NEW_TOPICS_MS = 5_000
-#: Partitions named in one message.
+#: The number of partitions that a message names.
 _ENDS_SHOWN = 5
 
 
 @dataclass(slots=True)
 class Reading:
-    """The progress of one run. `ends`: the offset at which the run stops in each partition, if it
-    stops at all.
+    """The progress of one run.
 
-    `line_end`: what is printed is the value and this, so that no record need be looked at; None for
-    anything else.
-
-    `starts`, `read`: where it began in those, and what it has come to; `count`: records printed.
-
-    `own`: in a group, what this member has to read; None until the group has said so.
+    `ends`: the offset at which the run stops in each partition; None to read on. `line_end`: set if
+    the output is the value and this, so that no record need be looked at. `starts`, `read`: the
+    first offset and the current position in each partition. `count`: the number of printed records.
+    `own`: this member's partitions in the group; None until they are assigned.
     """
 
     printer: Printer
@@ -85,7 +82,7 @@ class Reading:
     line_end: bytes | None = None
 
     def take_lines(self, lines: ValueLines) -> bytes:
-        """Count and take the gathered lines of all partitions, like `take` does for records."""
+        """The gathered lines of all partitions, counted like the records of `take`."""
         from odradek_client.structs import TopicPartition
 
         self.count += lines.count
@@ -99,7 +96,7 @@ class Reading:
         return lines.take()
 
     def take(self, partition: TopicPartition, records: list[Any]) -> bytes:
-        """The lines to print for these records; remembers the partitions that they finish."""
+        """The lines to print for these records; takes note of the partitions that they finish."""
         end = None if self.ends is None else self.ends.get(partition)
         if end is not None and records[-1].offset >= end - 1:
             self.finished.add(partition)
@@ -113,7 +110,8 @@ class Reading:
         return b"".join([self.printer(record) for record in records])
 
     def show(self) -> None:
-        """Progress: by offsets where the end is known, as control records are passed over there."""
+        """Show the progress: by offsets if the end is known, because control records are never
+        printed."""
         if self.ends is None or self.records_left is not None:
             self.shown.show(self.count)
             return
@@ -133,7 +131,7 @@ class Reading:
         if self.ends is None:
             return False
         left = self.ends.keys() - self.finished
-        # What the group gives to others is theirs to finish.
+        # Partitions that the group assigns to other members are finished by those.
         return not left or (self.in_group and self.own is not None and left.isdisjoint(self.own))
 
 
@@ -153,7 +151,7 @@ class _Ownership(RebalanceListener):
 async def _start_offsets(
     consumer: Consumer, partitions: list[TopicPartition], bound: Bound
 ) -> dict[TopicPartition, int]:
-    """Where to begin in each partition."""
+    """The first offset to read in each partition."""
     if bound.place is Place.OFFSET:
         return dict.fromkeys(partitions, bound.value)
     if bound.place is Place.BEGINNING:
@@ -175,7 +173,7 @@ async def _start_offsets(
 async def _stop_offsets(
     consumer: Consumer, partitions: list[TopicPartition], span: Span, stop_at_end: bool
 ) -> dict[TopicPartition, int] | None:
-    """Where to stop in each partition; None to read on."""
+    """The offset to stop at in each partition; None to read on."""
     if span.stop_ms is None and not stop_at_end:
         return None
     ends = await consumer.end_offsets(*partitions)
@@ -213,8 +211,8 @@ def _of_any_client(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _topics_of(admin: Admin, words: list[str], *, wait: bool) -> list[str]:
-    """The topics that these names and expressions mean now. Ends the program for a name that is not
-    there, and for expressions that fit nothing unless a topic may be waited for."""
+    """The topics that these names and expressions match now. Ends the program if a named topic does
+    not exist, or if no topic matches the expressions, unless the command may wait for one."""
     names = [word for word in words if not is_pattern(word)]
     if names:
         await _require_topics(admin, names)
@@ -231,8 +229,7 @@ async def _topics_of(admin: Admin, words: list[str], *, wait: bool) -> list[str]
 async def _take_new_topics(
     consumer: Consumer, admin: Admin, words: list[str], wanted: list[int]
 ) -> None:
-    """Read what comes to fit the expressions while others are read, each topic from its
-    beginning."""
+    """Read new topics that match the expressions, each from its beginning."""
     from odradek_client.errors import OdradekError, Retriable
     from odradek_client.structs import TopicPartition
 
@@ -257,10 +254,9 @@ async def _take_new_topics(
 
 
 async def _require_topics(admin: Admin, topics: list[str]) -> None:
-    """Ends the program for a topic that is not there: waiting for one is seldom what was meant.
+    """End the program if a topic does not exist: waiting for one is seldom what was meant.
 
-    Not at once where there are several nodes: one that was just created is not known to all of them
-    yet.
+    In a cluster of several nodes, tried for a while: some nodes do not know a new topic yet.
     """
     from odradek_client.errors import UnknownTopicOrPartition
 
@@ -330,15 +326,15 @@ async def _consume(
 
 
 def _is_shared(settings: dict[str, Any], partitions: list[int]) -> bool:
-    """Does a group say which partitions are read?"""
+    """True if a group assigns the partitions to read."""
     return settings.get("group_id") is not None and not partitions
 
 
 async def _watch_disks(
     settings: dict[str, Any], reading: Reading, main: asyncio.Task[Any], refusal: list[str]
 ) -> None:
-    """End a command that would wait without a word until somebody makes room on a broker's disk:
-    members of groups are written down, and clients try that again for ever."""
+    """End the command if a broker's disk is full: group members are written to a log, so the client
+    would retry without a word until somebody makes room."""
     from odradek_client.admin import Admin
     from odradek_client.errors import OdradekError
 
@@ -367,7 +363,8 @@ async def _read(
     stop_at_end: bool,
     reading: Reading,
 ) -> None:
-    """`pattern`: what a group subscribes to in place of the topics, if there are expressions."""
+    """Read until the run is over. `pattern`: the expression that a group subscribes to in place of
+    the topics."""
     if not _is_shared(settings, partitions):
         await _assign(consumer, topics, partitions, span, stop_at_end, reading)
     else:
@@ -408,7 +405,7 @@ async def _assign(
 
 
 def _tell_if_behind(offset: int, reading: Reading) -> None:
-    """Say that nothing is printed, where an offset lies behind the end of every partition."""
+    """Warn that nothing is printed if an offset lies behind the end of every partition."""
     ends = reading.ends or {}
     if ends and all(offset > end for end in ends.values()):
         shown = [f"{each.topic}-{each.partition} at {end}" for each, end in sorted(ends.items())]
@@ -420,7 +417,7 @@ def _tell_if_behind(offset: int, reading: Reading) -> None:
 
 
 async def _skip_finished(consumer: Consumer, reading: Reading) -> None:
-    """Partitions where the group has read everything already are finished before they begin."""
+    """Mark partitions as finished if the group had read everything there before the run began."""
     starts = await consumer.beginning_offsets(*(reading.ends or {}))
     for each, end in (reading.ends or {}).items():
         stored = await consumer.committed(each)
@@ -447,7 +444,7 @@ async def _print(consumer: Consumer, reading: Reading) -> None:
             fail(_way_past(error, reading.group))
         for partition in found:
             if reading.ends is not None and partition in reading.finished:
-                # Nor what came behind the end.
+                # Records appended after the end was looked up do not count either.
                 consumer.seek(partition, reading.ends[partition])
                 consumer.pause(partition)
         if found:
@@ -457,7 +454,7 @@ async def _print(consumer: Consumer, reading: Reading) -> None:
 
 
 async def _print_records(consumer: Consumer, reading: Reading) -> Collection[TopicPartition]:
-    """The next records, each by the printer. Returns their partitions."""
+    """Print the next records one by one. Returns their partitions."""
     limit = _POLL_RECORDS
     if reading.records_left is not None:
         limit = min(limit, reading.records_left)
@@ -473,7 +470,7 @@ async def _print_records(consumer: Consumer, reading: Reading) -> Collection[Top
 async def _print_lines(
     consumer: Consumer, reading: Reading, lines: ValueLines
 ) -> Collection[TopicPartition]:
-    """The next records, whole batches at a time. Returns their partitions."""
+    """Print the next records in whole batches. Returns their partitions."""
     from odradek_client.structs import TopicPartition
 
     await consumer.poll_rows(
@@ -502,7 +499,7 @@ def _unprinted_is_uncommitted(
 
 
 def _way_past(error: CorruptRecord, group: str | None) -> str:
-    """The unreadable batch, and the command that goes on behind it."""
+    """The unreadable batch, and the command that continues behind it."""
     topic, number = error.partition
     trouble = f"{topic}-{number}, offset {error.offset}: {error.what}"
     behind = "OFFSET" if error.next_offset is None else error.next_offset
@@ -515,7 +512,7 @@ def _way_past(error: CorruptRecord, group: str | None) -> str:
 
 
 async def _note_positions(consumer: Consumer, reading: Reading) -> None:
-    """The end may be a control record, which no poll hands out: look at the position too."""
+    """Finish partitions by position: the end may be a control record, which no poll returns."""
     for partition in consumer.assignment():
         end = (reading.ends or {}).get(partition)
         if (

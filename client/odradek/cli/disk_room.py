@@ -1,4 +1,4 @@
-"""The brokers' disks, where a command is kept waiting that needs something written."""
+"""The free space on the brokers' disks, for a command that waits because a broker cannot write."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from odradek_client.words import counted
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
 
-#: With less than this left a disk counts as full: records that are written together may need as
-#: much.
+#: A disk with less space left counts as full: a batch of records may need as much.
 _ROOM_BYTES = 1024 * 1024
 
 
 async def full_disks(admin: Admin) -> str:
-    """The data directories without room, for a message; empty if all have room or it cannot be
-    asked."""
+    """The data directories without room, for a message; empty if all have room or no broker
+    answers."""
     from odradek_client.errors import OdradekError
 
     try:

@@ -1,5 +1,5 @@
-"""`odradek explain txn|producer|group|partition`: what happened, in words, from what the broker
-remembers."""
+"""`odradek explain txn|producer|group|partition`: a history in words, from events that the broker
+keeps."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Say what happened, in words.", no_args_is_help=True)
 
-#: Between two looks of --follow.
+#: The pause between two requests of --follow.
 _LOOK_EVERY_S = 0.5
-#: A broker that takes longer for one look is said not to answer.
+#: The time after which a broker counts as not answering.
 _PATIENCE_S = 5.0
-#: More than any broker keeps.
+#: A number of events that is larger than any broker keeps.
 _ALL = 2**31 - 1
 Limit = Annotated[
     int,
@@ -44,7 +44,7 @@ Follow = Annotated[
     bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl+C.")
 ]
 
-#: What to use where no history is kept.
+#: The command to use for a kind of thing without a history.
 _INSTEAD = {
     "transactional id": "`odradek txn describe` shows its state, with any Kafka",
     "producer id": "`odradek txn list` shows the producer ids of transactional ids, with any Kafka",
@@ -179,8 +179,8 @@ async def _describe(
 
 
 def _merged(found: list[HistoryDescription]) -> list[tuple[HistoryDescription, HistoryEvent]]:
-    """The events of all brokers, oldest first. Those of one are in order, whatever its clock
-    did."""
+    """The events of all brokers, oldest first. Events of one broker keep their order, whatever its
+    clock did."""
     pairs = [(each, event) for each in found for event in each.events]
     return sorted(pairs, key=lambda pair: pair[1].time_ms) if len(found) > 1 else pairs
 
@@ -189,7 +189,7 @@ def _merged(found: list[HistoryDescription]) -> list[tuple[HistoryDescription, H
 
 
 async def _follow(admin: Admin, subject: Subject, name: str, limit: int, shown: _Shown) -> None:
-    """The newest events, and then what comes, until the program is ended."""
+    """Show the newest events, and then each new one, until the program is ended."""
     seen: dict[int, HistoryDescription] = {}
     begun = silent = False
     while True:
@@ -216,7 +216,7 @@ async def _follow(admin: Admin, subject: Subject, name: str, limit: int, shown: 
 
 
 async def _look(admin: Admin, subject: Subject, name: str) -> list[HistoryDescription] | str:
-    """The history that the brokers remember, or the reason that it is not known yet."""
+    """The history that the brokers have, or the reason that it is not known yet."""
     from odradek_client.admin.history import NothingKnown
     from odradek_client.errors import ConnectionLost, CoordinatorUnavailable, RequestTimedOut
 
@@ -230,7 +230,7 @@ async def _look(admin: Admin, subject: Subject, name: str) -> list[HistoryDescri
 
 
 def _since(before: HistoryDescription | None, found: HistoryDescription) -> HistoryDescription:
-    """The new events of a history. The last event counts as new where it has happened again."""
+    """The new events of a history. The last event counts as new if it has happened again."""
     if before is None or before.started_ms != found.started_ms or not before.events:
         return found
     last, events = before.events[-1], found.events
@@ -246,22 +246,22 @@ def _since(before: HistoryDescription | None, found: HistoryDescription) -> Hist
 
 
 class _Shown(Protocol):
-    """Where a history is printed to."""
+    """The output for a history."""
 
     def history(
         self, found: list[HistoryDescription], events: list[tuple[HistoryDescription, HistoryEvent]]
     ) -> None:
-        """The whole: how far it reaches, these events, and what holds now."""
+        """Show the whole history: how far it reaches, its events, and the present state."""
 
     def event(self, found: HistoryDescription, event: HistoryEvent) -> None:
-        """An event that came later."""
+        """Show a later event."""
 
     def restarted(self, found: HistoryDescription) -> None:
-        """The broker was started anew."""
+        """Show that the broker was restarted."""
 
 
 class _Words:
-    """For people."""
+    """Text for people."""
 
     def __init__(self, subject: Subject, asked: str, named: str) -> None:
         title = f"{subject.value} {asked}"
@@ -293,7 +293,7 @@ class _Words:
 
 
 class _Json:
-    """For programs: names in full, and all times in milliseconds."""
+    """JSON for programs: names in full, and all times in milliseconds."""
 
     def __init__(self, subject: Subject, asked: str) -> None:
         self._subject, self._asked = subject, asked

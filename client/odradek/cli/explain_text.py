@@ -1,5 +1,8 @@
-"""A history for people: short names with a legend, times of day with the time since the event
-before, and lines that fit the terminal."""
+"""A history as text for people.
+
+Member ids are short names with a legend; times are times of day, with the time since the event
+before; lines fit the terminal.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from odradek.cli.layout import wrap
 if TYPE_CHECKING:
     from odradek_client.admin.history import HistoryDescription, HistoryEvent
 
-#: Details of an event or state that are the id of a member.
+#: The details of an event or state that hold a member id.
 _MEMBERS = ("member", "fenced_member")
 _UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
 
-#: The id that a classic member has: whoever is named in a list has one too.
+#: A member id of the classic protocol: lists of members have such ids too.
 _CLASSIC_ID = re.compile(rf"[^\s,]*{_UUID}")
 _UUID_END = re.compile(rf"-?{_UUID}$")
 _SHORT = 12
@@ -33,9 +36,9 @@ def _visible(text: str) -> str:
 
 
 class MemberNames:
-    """Gives each member the client id as its name, and `#2`, `#3` to others with the same one.
+    """Short names of members: the client id, with `#2`, `#3` for others with the same one.
 
-    A name stays: it depends only on the members that were seen before.
+    A name never changes: it depends only on the members that were seen before.
     """
 
     def __init__(self) -> None:
@@ -45,7 +48,7 @@ class MemberNames:
         self._pattern: re.Pattern[str] | None = None
 
     def see(self, text: str, details: Mapping[str, str]) -> list[str]:
-        """Take note of the members of an event or state; the ids that were not known."""
+        """Take note of the members of an event or state. Returns the ids that are new."""
         found = [_visible(details[key]) for key in _MEMBERS if len(details.get(key, "")) > _SHORT]
         client = _visible(details.get("client", ""))
         if client and "member" in details:
@@ -61,8 +64,7 @@ class MemberNames:
         return new
 
     def short(self, text: str, details: Mapping[str, str]) -> str:
-        """The sentence with names in place of ids, and without the client that the name stands
-        for."""
+        """The sentence with names in place of ids, and without the client id that the name repeats."""
         if self._pattern is None:
             return text
         client = _visible(details.get("client", ""))
@@ -71,7 +73,7 @@ class MemberNames:
         return self._pattern.sub(lambda found: self._names[found[0]], text)
 
     def legend(self, member_ids: list[str]) -> list[tuple[str, str]]:
-        """(name, what it stands for) of each."""
+        """(name, meaning) of each member."""
         return [(self._names[each], self._meaning(each)) for each in member_ids]
 
     def _meaning(self, member_id: str) -> str:
@@ -118,7 +120,7 @@ _STYLES = {
     "stable": typer.colors.GREEN,
 }
 
-#: The longest relative time: `+59.9 min`.
+#: The width of the longest relative time: `+59.9 min`.
 _SINCE_WIDTH = 9
 _TIME_WIDTH = len("09:20:07.364")
 _MARGIN = " " * (_TIME_WIDTH + _SINCE_WIDTH + 3)
@@ -130,7 +132,7 @@ def moment(time_ms: int) -> str:
 
 
 class Printer:
-    """Prints one history, and with `follow` what comes to it later."""
+    """Prints one history, and with `follow` its later events."""
 
     def __init__(self, *, short_names: bool, several: bool) -> None:
         self._names = MemberNames()
@@ -140,7 +142,7 @@ class Printer:
         self._last_ms: int | None = None
 
     def head(self, title: str, found: Iterable[HistoryDescription], *, shown: int) -> None:
-        """The title, and how far the history reaches. `shown`: how many events are going to be
+        """Print the title, and how far the history reaches. `shown`: the number of events to be
         printed."""
         typer.secho("\n".join(wrap(title, rest="  ")), bold=True)
         for each in found:
@@ -150,7 +152,7 @@ class Printer:
             self._dim("(nothing has happened to it since then)")
 
     def legend(self, told: Iterable[tuple[str, dict[str, str]]]) -> None:
-        """The names of all members in these (sentences, details)."""
+        """Print the names of all members in these (sentences, details), with their meaning."""
         if not self._short_names:
             return
         new = [each for text, details in told for each in self._names.see(text, details)]
@@ -160,7 +162,7 @@ class Printer:
             typer.echo("\n".join(wrap(meaning, f"{name.ljust(width)}  = ")))
 
     def event(self, node_id: int, event: HistoryEvent) -> None:
-        """The lines of an event, with its date where the date has changed."""
+        """Print the lines of an event, with its date if the date has changed."""
         text = event.text
         if self._short_names:
             new = self._names.see(text, event.details)
@@ -177,7 +179,7 @@ class Printer:
         self._last_ms = max(event.last_time_ms, self._last_ms or 0)
 
     def now(self, found: Iterable[HistoryDescription]) -> None:
-        """The present states."""
+        """Print the present states."""
         label = "now"
         for each in found:
             for state in each.states:
@@ -189,18 +191,18 @@ class Printer:
                 label = ""
 
     def note(self, text: str) -> None:
-        """A line beside the events."""
+        """Print a line beside the events."""
         self._dim(f"({text})", _MARGIN)
 
     def notes_of_restart(self, found: HistoryDescription) -> None:
-        """The broker was started anew while its history was followed."""
+        """Print that the broker was restarted while its history was followed."""
         for note in self._notes(found):
             self.note(note)
 
     # --- Parts ---
 
     def _notes(self, found: HistoryDescription) -> list[str]:
-        """From when on the events are whole, and what is missing."""
+        """The time from which the events are complete, and what is missing."""
         from odradek_broker.explain.sentences import duration_text
 
         ago = duration_text(found.now_ms - found.started_ms)
@@ -224,8 +226,7 @@ class Printer:
         return f"node {node_id}: {text}" if self._several else text
 
     def _since(self, time_ms: int) -> str:
-        """The time since the event before; nothing where it is the same moment, or a clock was set
-        back."""
+        """The time since the event before; empty for the same moment, or if a clock was set back."""
         if self._last_ms is None or time_ms <= self._last_ms:
             return ""
         from odradek_broker.explain.sentences import duration_text

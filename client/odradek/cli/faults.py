@@ -1,4 +1,4 @@
-"""`odradek faults ...`: orders for faults, to a broker that was started with `--testing`."""
+"""`odradek faults ...`: faults ordered of a broker that was started with `--testing`."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def abort_transaction(
 
 @app.command("list")
 def list_all(http: Http, as_json: AsJson = False) -> None:
-    """The faults that are in force."""
+    """List the faults that are in force."""
     found = _call(Faults.at(http).list)
     if as_json:
         rows = [
@@ -226,6 +226,6 @@ def clear(
     http: Http,
     number: Annotated[int | None, typer.Argument(metavar="ID", help="Only this one.")] = None,
 ) -> None:
-    """Take all faults back, or one of them."""
+    """Clear all faults, or one of them."""
     faults = Faults.at(http)
     _call(faults.clear if number is None else lambda: faults.remove(number))

@@ -1,5 +1,4 @@
-"""`odradek group reset-offsets`: have groups begin elsewhere. See `offset_reset` for what that
-means."""
+"""`odradek group reset-offsets`: move the positions of groups. `offset_reset` has the rules."""
 
 from __future__ import annotations
 
@@ -109,7 +108,7 @@ def reset_offsets(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Have groups begin elsewhere; their members must have stopped.
+    """Move the positions of groups; their members must have stopped.
 
     Nothing is changed without --execute. An offset outside of the log becomes the nearest one
     inside.
@@ -154,7 +153,7 @@ def reset_offsets(
 
 @dataclass(frozen=True)
 class Reset:
-    """The reset to do. `topics`: see `parse_topics`; empty for all; `listed`: from a file."""
+    """The reset to do. `topics`: see `parse_topics`; empty for all. `listed`: offsets from a file."""
 
     groups: list[str]
     topics: dict[str, list[int] | None]
@@ -166,7 +165,7 @@ class Reset:
 async def _reset(
     bootstrap: str, setting: list[str] | None, reset: Reset
 ) -> tuple[list[dict[str, Any]], list[Exception]]:
-    """A row for each partition that has, or would get, a new offset; and what went wrong."""
+    """A row for each partition that has, or would get, a new offset; and the errors."""
     from odradek_client.errors import OdradekError
 
     rows: list[dict[str, Any]] = []
@@ -215,7 +214,7 @@ async def _reset_group(
 
 
 async def _require_inactive(admin: Admin, group: str) -> None:
-    """Members would not notice that their positions were moved, and commit over it."""
+    """Refuse groups with members, which would not notice the new positions and commit over them."""
     from odradek_client.errors import InvalidGroup, Refused
 
     try:
@@ -255,7 +254,7 @@ async def _partitions(
 async def _ranges(
     admin: Admin, partitions: Sequence[Partition], errors: list[Exception]
 ) -> dict[Partition, Range]:
-    """The offsets of each partition; those that cannot be asked for are left out, and said so."""
+    """The offsets of each partition; partitions without an answer are left out and reported."""
     from odradek_client.admin import EARLIEST, LATEST
 
     starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST), raise_errors=False)

@@ -1,5 +1,5 @@
-"""`odradek group list|describe|reset-offsets|delete-offsets|delete`: what kafka-consumer-groups
-does."""
+"""`odradek group list|describe|reset-offsets|delete-offsets|delete`: the work of
+kafka-consumer-groups."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ def describe(
 ) -> None:
     """Positions, lag and members of groups.
 
-    With --json a line for each group has all of it. LAG is what is behind the group's position.
+    With --json one line for each group has everything. LAG is the number of records behind the
+    group's position.
     """
     if members and state:
         fail("--members and --state are two tables; ask for one", 2)
@@ -148,7 +149,7 @@ async def _describe(
     async with open_admin(bootstrap, setting) as admin:
         names = groups or [each.group_id for each in await admin.list_groups()]
         described = await admin.describe_groups(names, raise_errors=False)
-        # Of all groups, those that went in between are no error.
+        # If all groups are described, one that was deleted meanwhile is no error.
         errors = list(described.errors.values()) if groups else []
         found = [described[name] for name in dict.fromkeys(names) if name in described]
         committed = {each.group_id: await admin.list_group_offsets(each.group_id) for each in found}
@@ -218,8 +219,7 @@ def _partition_row(
         "leader_epoch": epoch,
         "current_offset": current,
         "log_end_offset": end,
-        # A position behind the end is one of before a truncation: there is nothing to catch up
-        # with.
+        # A position behind the end is from before a truncation: nothing is left to read.
         "lag": None if current is None or end is None else max(end - current, 0),
         "metadata": None if committed is None else committed.metadata,
         "member_id": None if owner is None else owner.member_id,
@@ -229,7 +229,7 @@ def _partition_row(
 
 
 def _print_groups(rows: list[dict[str, Any]], members: bool, verbose: bool) -> None:
-    """A table for each group that has something to show."""
+    """Print a table for each group that has rows."""
     first = True
     for row in rows:
         name, state = row["group"], row["state"]
@@ -366,7 +366,7 @@ def delete_offsets(
 def _chosen(
     held: Sequence[Partition], topics: Mapping[str, list[int] | None], all_topics: bool
 ) -> tuple[list[Partition], list[str]]:
-    """Which positions are meant, and what was named where there is none."""
+    """The positions to delete, and the names that no position matches."""
     if all_topics:
         return list(held), []
     wanted: list[Partition] = []

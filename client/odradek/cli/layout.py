@@ -1,6 +1,6 @@
-"""The width of lines for people: text that is wrapped to it, and tables that fit a terminal.
+"""The width of text for people: wrapped lines, and tables that fit a terminal.
 
-In a pipe or file text has `PIPED_COLUMNS`, and a table keeps each row on one line, for grep and
+In a pipe or file, text has `PIPED_COLUMNS`, and a table keeps each row on one line for grep and
 awk.
 """
 
@@ -11,22 +11,22 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-#: Of lines that do not go to a terminal.
+#: The width of lines that do not go to a terminal.
 PIPED_COLUMNS = 100
-#: A narrower terminal wraps by itself.
+#: The least width to wrap for: a narrower terminal wraps by itself.
 _COLUMNS_MIN = 40
-#: Columns of a table are not made narrower than this.
+#: The least width of a table's column.
 _CELL_MIN = 12
 _GAP = "  "
 
 
 def is_terminal() -> bool:
-    """Does a person read standard output?"""
+    """True if standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def columns() -> int:
-    """The columns of a line: those of the terminal, or `PIPED_COLUMNS` in a pipe or file."""
+    """The width of a line: the terminal's, or `PIPED_COLUMNS` in a pipe or file."""
     if not is_terminal():
         return PIPED_COLUMNS
     return max(shutil.get_terminal_size((PIPED_COLUMNS, 0)).columns, _COLUMNS_MIN)
@@ -48,13 +48,13 @@ def wrap(text: str, first: str = "", rest: str | None = None) -> list[str]:
 
 
 def fits(widths: Sequence[int]) -> bool:
-    """May a table with columns of these widths be printed as it is?"""
+    """True if a table with columns of these widths can be printed without folding."""
     return not is_terminal() or _table_width(widths) <= columns()
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Aligned columns, each as wide as it needs. Where that is wider than the terminal, the widest
-    columns are folded."""
+    """Aligned columns, each as wide as its cells need. In a table wider than the terminal, the
+    widest columns are folded."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if fits(widths):
         return [_row(row, widths) for row in rows]

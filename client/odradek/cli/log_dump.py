@@ -1,7 +1,7 @@
 """`odradek log dump`: the content of the files of a data directory.
 
-Reads only, and takes no lock: the broker may run meanwhile, or be gone for good. Everything is
-checked as it is read; damage is named, and makes the command exit with 1.
+The command only reads, and takes no lock: the broker may be running. Everything is checked as it is
+read; damage is reported, and makes the command exit with 1.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ if TYPE_CHECKING:
     from odradek_broker.tools.dump import Row, Selection
     from odradek_broker.tools.file_names import FileName
 
-#: Rows that are looked at for how wide the columns of a table are; later ones may be wider.
+#: The number of rows that set the widths of a table's columns; later rows may be wider.
 _ROWS_AHEAD = 200
-#: Between two looks at a segment that ends inside of a batch, which the broker may be writing.
+#: The pause before a second read of a segment that ends inside a batch, which the broker may be
+#: writing.
 _LOOK_AGAIN_S = 0.01
 
 
-#: A blank between a name and its value, where no line is broken; values have none (`_escaped`).
+#: A blank between a name and its value, at which no line is broken; values have none (`_escaped`).
 _NO_BREAK = "\u00a0"
 
 
 class _Table:
     """Rows of one kind under a heading, the rows of records below their batch.
 
-    On a terminal that is not as wide as the table, each row is a list of names and values instead.
+    On a terminal narrower than the table, each row is a list of names and values instead.
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,7 @@ class _Table:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits for the width of the columns."""
+        """Write the rows that were kept back to find the widths of the columns."""
         rows = [row for row in self._waiting if row["kind"] != "record"]
         if rows and not self._heading:
             self._heading = [name.upper().replace("_", "-") for name in rows[0] if name != "kind"]
@@ -117,20 +118,20 @@ def _cell(value: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text that neither ends a line nor moves the cursor."""
+    """The text without characters that end a line or move the cursor."""
     from odradek_broker.explain.sentences import visible
 
     return visible(text)
 
 
 def _jsonable(value: Any) -> Any:
-    """Bytes are text where they are UTF-8, else base64."""
+    """Bytes as text if they are UTF-8, else as base64."""
     if isinstance(value, dict):
         return {name: _jsonable(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_jsonable(each) for each in value]
     if isinstance(value, str) and not value.isascii():
-        # Names of headers that were no UTF-8 hold their bytes as lone surrogates.
+        # A header's name that was not UTF-8 holds its bytes as lone surrogates.
         value = value.encode(errors="surrogateescape")
     if isinstance(value, bytes | bytearray | memoryview):
         try:
@@ -145,7 +146,7 @@ def _print_json(path: Path, row: Row) -> None:
 
 
 def _found(paths: list[Path], only: set[str]) -> Iterator[tuple[Path, FileName, bool]]:
-    """(path, what its name says, was it asked for by name)."""
+    """(path, meaning of its name, true if it was asked for by name)."""
     from odradek_broker.tools.file_names import parse_file
 
     for path in paths:
@@ -269,10 +270,9 @@ def dump(
 ) -> None:
     """Print what is in the files of a log: segments, indexes, snapshots, checkpoints.
 
-    The broker may run: nothing is locked or written. Records of the broker's own topics are
-    decoded.
+    The broker may be running: nothing is locked or written. Records of internal topics are decoded.
 
-    Exits with 1 if a file is damaged, after everything up to the damage.
+    Exits with 1 if a file is damaged, after printing everything before the damage.
     """
     from odradek_broker.tools.dump import Selection
 

@@ -1,4 +1,4 @@
-"""Which files and directories `odradek log` is asked about."""
+"""The files and directories that `odradek log` reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek log verify`: are data directories sound, and what would the next start do?"""
+"""`odradek log verify`: checks data directories, and says what the next start would do."""
 
 from __future__ import annotations
 
@@ -50,11 +50,12 @@ def verify(
 ) -> None:
     """Check all files of data directories against each other, and say what the next start will do.
 
-    Of a broker with several all are named together. Nothing is written. No broker can start on them
-    meanwhile.
+    Name all data directories of a broker together. Nothing is written. No broker can start on the
+    directories meanwhile.
 
-    Exits with 0 if it is sound, with 1 if the next start repairs it, with 2 if something has to be
-    done, and with 3 if it could not be checked, as when a broker runs on it.
+    Exits with 0 if the directories are sound, with 1 if the next start repairs them, with 2 if
+    something has to be done, and with 3 if the check is impossible, as when a broker is running on
+    them.
     """
     from odradek_broker.platform.machine import ReadOnlyFiles
     from odradek_broker.tools.verify.findings import Findings
@@ -86,8 +87,8 @@ def verify(
 
 
 def _lock(files: Files, directory: Path, running: bool, stack: ExitStack) -> None:
-    """Keep brokers away until the end, unless one may run. Directories that never had one, or are
-    copies, have no file to lock."""
+    """Keep brokers away until the command ends, unless a broker may run. Directories that are
+    copies, or that no broker used yet, have no lock file."""
     from odradek_broker.storage.checkpoints import LOCK
 
     if running:
@@ -113,7 +114,7 @@ def _verify(
     running: bool,
     advance: Callable[[int], None],
 ) -> str:
-    """Counts of everything that was read, as a text. OSError."""
+    """Check everything. Returns the counts of what was read, as a text. OSError."""
     from odradek_broker.platform.machine import RealRandomness
     from odradek_broker.tools.file_names import parse_directory
     from odradek_broker.tools.verify.data_directories import DataDirectoriesCheck
@@ -147,7 +148,7 @@ def _verify(
 
 
 def _segment_bytes(directory: Path) -> int:
-    """For the progress bar; what goes away meanwhile does not count."""
+    """The size of all segments, for the progress bar; deleted files do not count."""
     total = 0
     for folder, _, names in os.walk(directory):
         for name in names:

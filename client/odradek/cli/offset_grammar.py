@@ -1,8 +1,8 @@
-"""Where to begin and where to end reading, as typed: kcat's grammar, with ISO times.
+"""Where to begin and where to stop reading, as typed: kcat's grammar, with ISO times.
 
     beginning | earliest     the oldest record
-    end | latest             only what comes from now on
-    stored                   where the group stands
+    end | latest             only records that are appended later
+    stored                   the group's committed offset
     N                        this offset
     -N                       N records before the end
     ISO, s@TIME or @TIME     the first record at that time or later
@@ -25,7 +25,7 @@ class OffsetError(ValueError):
 
 
 class Place(Enum):
-    """Where an offset is counted from."""
+    """The base that an offset is counted from."""
 
     BEGINNING = "beginning"
     END = "end"
@@ -44,13 +44,13 @@ _NAMES = {
 }
 
 
-#: What is all digits is an offset; `@20240501` is that day.
+#: A text of digits only is an offset; `@20240501` is that day.
 _LOOKS_LIKE_A_DATE = re.compile(r"\d{4}-")
 
 
 @dataclass(frozen=True)
 class Bound:
-    """`value`: an offset, a count, or milliseconds since the epoch."""
+    """One bound of a range. `value`: an offset, a count, or milliseconds since the epoch."""
 
     place: Place
     value: int = 0
@@ -58,7 +58,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Span:
-    """`stop_ms`: None reads on."""
+    """The range to read. `stop_ms` None: read on."""
 
     start: Bound | None
     stop_ms: int | None = None
@@ -99,7 +99,7 @@ def parse_offset(text: str) -> Bound:
 
 
 def parse_span(texts: list[str]) -> Span:
-    """All `-o` of one command: at most one start and one e@TIME. OffsetError."""
+    """Parse all `-o` of one command: at most one start and one e@TIME. OffsetError."""
     start: Bound | None = None
     stop_ms: int | None = None
     for text in texts:

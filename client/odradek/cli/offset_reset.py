@@ -1,8 +1,8 @@
-"""Where a group is to begin again: what may be typed, and the offsets that come of it.
+"""New positions of a group: the options that say them, and the offsets that result.
 
 The rules are those of Kafka's own tool: an offset outside of the log becomes the nearest one
-inside; a time behind the last record means the end; a partition without a position stays where
-Kafka would have put it with `--to-current`, at the end. Nothing here talks to a broker.
+inside; a time behind the last record means the end; a partition without a position gets the end, as
+with Kafka's `--to-current`. Nothing here talks to a broker.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ class Where(Enum):
 
 @dataclass(frozen=True)
 class Target:
-    """`value`: an offset, a number of records, or milliseconds since the epoch."""
+    """A base and a distance from it. `value`: an offset, a number of records, or milliseconds since
+    the epoch."""
 
     where: Where
     value: int = 0
 
 
 class Range(NamedTuple):
-    """The range of a partition: the first offset, and the one that the next record gets."""
+    """The range of a partition: its first offset, and its end offset."""
 
     start: int
     end: int
@@ -50,17 +51,18 @@ class Range(NamedTuple):
 
 @dataclass
 class Plan:
-    """New offsets, and what a person should know about them."""
+    """New offsets, and notes about them for the user."""
 
     offsets: dict[Partition, int]
     notes: list[str]
 
 
-# --- What is typed --------------------------------------------------------------------------------
+# --- Options --------------------------------------------------------------------------------------
 
 
 def parse_topics(texts: Iterable[str]) -> dict[str, list[int] | None]:
-    """`T` (all partitions, None) or `T:0,3`; the same topic twice is both together. OffsetError."""
+    """Parse `T` (all partitions, None) or `T:0,3`; a topic given twice gets the partitions of both.
+    OffsetError."""
     found: dict[str, list[int] | None] = {}
     for text in texts:
         topic, colon, numbers = text.partition(":")
@@ -84,7 +86,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_duration_ms(text: str) -> int:
-    """ISO 8601 as Kafka's tool wants it (PT1H30M, P2D), or a number and a unit (90m, 2d).
+    """Parse ISO 8601 as Kafka's tool takes it (PT1H30M, P2D), or a number and a unit (90m, 2d).
     OffsetError."""
     short = _SHORT_DURATION.fullmatch(text)
     if short is not None:
@@ -110,7 +112,7 @@ def parse_target(
     from_file: bool,
     now_ms: int,
 ) -> Target:
-    """The one target that is given. OffsetError for none or several."""
+    """The single target that is given. OffsetError for none or several."""
     given: list[Target] = []
     if to_earliest:
         given.append(Target(Where.EARLIEST))
@@ -148,8 +150,8 @@ def plan(
 ) -> Plan:
     """The new offset of each partition in `ranges`.
 
-    `committed`: where the group stands, as far as it does. `at_time`: for Where.TIME the first
-    offset at that time or later, None if there is none. OffsetError for a shift from nowhere.
+    `committed`: the group's committed offsets. `at_time`: for Where.TIME the first offset at that
+    time or later, None if there is none. OffsetError for a shift of a position that does not exist.
     """
     made = Plan({}, [])
     for partition, held in ranges.items():
@@ -196,8 +198,8 @@ def _inside(name: str, wanted: int, held: Range, notes: list[str]) -> int:
 
 
 def write_csv(rows: Iterable[tuple[str, str, int, int]], *, with_group: bool) -> str:
-    """(group, topic, partition, offset) as Kafka's tool exports it; the group where there are
-    many."""
+    """Write (group, topic, partition, offset) as Kafka's tool exports them; with the group only if
+    there are several."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerows(row if with_group else row[1:] for row in rows)
@@ -205,7 +207,7 @@ def write_csv(rows: Iterable[tuple[str, str, int, int]], *, with_group: bool) ->
 
 
 def read_csv(text: str, groups: list[str]) -> dict[str, dict[Partition, int]]:
-    """The offsets by group. Lines without a group are for the only one. OffsetError.
+    """The offsets by group. Lines without a group are for the only group. OffsetError.
 
     Both of Kafka's forms are read: `topic,partition,offset` and `group,topic,partition,offset`.
     """

@@ -1,10 +1,10 @@
-"""The pid file of a broker: who serves a data directory, and on which address.
+"""The pid file of a broker: the process that serves a data directory, and its address.
 
-Its first line is the process id, its second the address. The file is locked while the broker
-lives, so a file that nobody holds is stale, whatever process has its number by now.
+The first line is the process id, the second the address. The broker locks the file as long as it
+lives: an unlocked file is stale, even if a process with its number exists.
 
-A disk without a free page takes an empty file, and no line in it. A broker that starts there serves
-what is stored, so both are the target of a symbolic link then, which needs no page.
+On a full disk the file can be created, but no line written to it. A broker that starts there serves
+the stored data, and both lines are the target of a symbolic link, which needs no free page.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ PID_FILE = "odradek.pid"
 _LINK_SUFFIX = ".link"
 LOG_FILE = "odradek.log"
 
-#: A status query holds the lock for an instant; more than this is another broker.
+#: A status query holds the lock for an instant; a lock held longer is another broker's.
 _CLAIM_TIMEOUT_S = 2.0
 _RETRY_S = 0.01
 
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """A broker that lives. `address` is HOST:PORT."""
+    """A running broker. `address` is HOST:PORT."""
 
     pid: int
     address: str
 
 
 class PidFileBusyError(Exception):
-    """Another broker holds the file."""
+    """Another broker has locked the file."""
 
 
 class PidFile:
@@ -47,8 +47,8 @@ class PidFile:
         self._fd: int | None = None
 
     def claim(self, pid: int, address: str) -> None:
-        """Write and hold it until `release`. PidFileBusyError, or OSError of the disk, unless that
-        is only full."""
+        """Write and lock the file until `release`. PidFileBusyError, or OSError of the disk, unless
+        the disk is only full."""
         self._fd = self._lock()
         content = f"{pid}\n{address}\n"
         try:
@@ -70,7 +70,8 @@ class PidFile:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             with suppress(BlockingIOError, FileNotFoundError):
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # The one who held it may have removed it meanwhile: then this is no file's lock.
+                # The previous owner may have removed the file meanwhile: then the lock is of no
+                # use.
                 if os.fstat(fd).st_ino == os.stat(self.path).st_ino:
                     return fd
             os.close(fd)
@@ -79,7 +80,7 @@ class PidFile:
             time.sleep(_RETRY_S)
 
     def release(self) -> None:
-        """Remove it. Nothing happens if it is not held."""
+        """Remove the file, if this object has locked it."""
         if self._fd is not None:
             for path in (self._link, self.path):
                 with suppress(FileNotFoundError):
@@ -88,7 +89,8 @@ class PidFile:
             self._fd = None
 
     def read(self) -> RunningBroker | None:
-        """The broker that holds it; None if there is none. OSError if it cannot be read."""
+        """The broker that has locked the file; None if there is none. OSError if the file cannot be
+        read."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -106,7 +108,7 @@ class PidFile:
         try:
             return os.readlink(bytes(self._link))
         except OSError:
-            return b""  # It is being written at this moment.
+            return b""  # A broker is writing the file at this moment.
 
 
 def _parse(content: bytes) -> RunningBroker | None:

@@ -44,24 +44,24 @@ if TYPE_CHECKING:
     _Fate = tuple[int, bool, OdradekError | None]
 
 _READ_BYTES = 1024 * 1024
-#: From so much on lines are sent as a whole. Less may be a program that says something now and
-#: then.
+#: From this size on, lines are sent as a whole. Less input may come from a program that writes a
+#: line now and then.
 _WHOLE_BYTES = 32 * 1024
-#: One record may not be longer than this; a broker would refuse it anyway.
+#: The largest record; a broker would refuse a larger one anyway.
 _RECORD_BYTES_MAX = 128 * 1024 * 1024
-#: Deliveries looked at only later; older ones are awaited first.
+#: Deliveries that may be unchecked; with more, the oldest ones are awaited first.
 _UNCHECKED_MAX = 50_000
-#: After Ctrl+C; after a second one there is no waiting.
+#: The time to wait for deliveries after Ctrl+C; after a second Ctrl+C there is none.
 _LAST_CHANCE_S = 5.0
 _FIND_TOPIC_S = 10.0
 _STANDARD_INPUT = Path("-")
 
-#: A pipe is read as fast as it can be: larger batches, and a little longer to fill them.
+#: Settings for reading a pipe as fast as possible: larger batches, and more time to fill them.
 _FOR_FILES = {"batch_size": 256 * 1024, "linger_ms": 20}
 
 
 async def _is_there(producer: Producer, topic: str) -> bool:
-    """True if the cluster has the topic, or if that cannot be asked without making it."""
+    """True if the cluster has the topic, or if asking would create it."""
     from odradek_client.errors import OdradekError
     from odradek_protocol.errors import ErrorCode
     from odradek_protocol.primitives import WireError
@@ -85,8 +85,7 @@ class InputError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """The input, and how to read it. `whole`: many lines at a time, where nothing is to be done
-    with one of them."""
+    """The input, and how to read it. `whole`: many lines at a time, if no line needs parsing."""
 
     sources: list[Path]
     delimiter: bytes
@@ -119,7 +118,7 @@ class LineFormat:
         )
 
     def parse(self, line: bytes) -> InputRecord:
-        """FormatError for a line that is no record."""
+        """The record in a line. FormatError if there is none."""
         if self.json:
             record = from_json_line(line)
             record.headers = record.headers + self.headers
@@ -143,23 +142,24 @@ class LineFormat:
 async def read_lines(
     file: BinaryIO, delimiter: bytes, *, whole: bool = False
 ) -> AsyncIterator[list[bytes] | LineRecords]:
-    """The records of a file, as many at a time as have arrived; a delimiter at the end is no
+    """The records of a file, as many at a time as have arrived; a delimiter at the end begins no
     record.
 
-    InputError for one longer than _RECORD_BYTES_MAX. `whole`: many at a time without an object for
-    each.
+    InputError for a record larger than _RECORD_BYTES_MAX. `whole`: many at a time, without an
+    object for each.
     """
     from odradek_protocol.records.lines import LineRecords
 
     descriptor = file.fileno()
-    # Of a record whose end has not arrived, and as much of it as a delimiter may have begun in.
+    # The beginning of a record whose end has not arrived, and the bytes in which its delimiter may
+    # begin.
     begun: list[bytes] = []
     begun_bytes = 0
     tail = b""
     lines: list[bytes] | LineRecords | None
     while data := await _read(descriptor):
         if begun and delimiter not in tail + data:
-            # Joined once, however many pieces a long record comes in.
+            # Joined once, however many pieces a long record arrives in.
             begun.append(data)
             begun_bytes += len(data)
             if begun_bytes > _RECORD_BYTES_MAX:
@@ -190,8 +190,8 @@ def _end_of(data: bytes, delimiter: bytes) -> bytes:
 async def _read(descriptor: int) -> bytes:
     """The available input, waiting for some; empty at the end. OSError.
 
-    In a thread of its own that nobody waits for: neither a terminal nor a pipe has to say anything
-    before the program can end. (Not the loop's own executor, which is joined at the end.)
+    Read in a thread that nobody waits for: the program can end while a terminal or a pipe is
+    silent. (Not in the loop's own executor, which is joined at the end.)
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Future[bytes] = loop.create_future()
@@ -229,7 +229,7 @@ class _Whole:
         return self.delivery.buffered
 
     async def wait(self) -> None:
-        """Raises why the first that failed was not written."""
+        """Raise the error of the first record that was not written."""
         from odradek_client.errors import OdradekError
 
         with suppress(OdradekError):
@@ -279,7 +279,7 @@ class _Run:
     async def send_lines(
         self, producer: Producer, lines: LineRecords, partition: int | None
     ) -> int:
-        """Send the lines before the first that is too large to be a record. Returns the number
+        """Send the lines before the first one that is too large for a record. Returns how many were
         sent."""
         if not self.sent:
             await self._find_topic(producer)
@@ -295,7 +295,7 @@ class _Run:
         return delivery.buffered
 
     async def _find_topic(self, producer: Producer) -> None:
-        """Fail soon where the broker neither has the topic nor makes it."""
+        """Fail soon if the topic neither exists nor is created by the broker."""
         from odradek_client.errors import MetadataTimeout
 
         try:
@@ -320,7 +320,7 @@ class _Run:
             await self._check()
 
     async def _check(self) -> None:
-        """Wait for the oldest record, or for the oldest lines; raise why it was not written."""
+        """Wait for the oldest record or lines; raise the error if they were not written."""
         oldest = self._unchecked[0]
         count = 1
         if isinstance(oldest, _Whole):
@@ -332,13 +332,13 @@ class _Run:
         self.acknowledged += count
 
     async def finish(self, producer: Producer) -> None:
-        """Raise what went wrong with any record."""
+        """Wait for all deliveries; raise the error of any record."""
         await producer.flush()
         while self._unchecked:
             await self._check()
 
     def settle(self) -> str:
-        """At an end that was none: how many records are written, refused, or nobody knows."""
+        """Count the records that are written, refused or of unknown fate, after an interruption."""
         from odradek_client.errors import Closed, DeliveryTimeout
 
         refused = 0
@@ -377,7 +377,7 @@ async def _produce(settings: dict[str, Any], job: Job, work: _Run) -> None:
                         await _produce_file(producer, work, source, job)
                     await work.finish(producer)
                 except asyncio.CancelledError:
-                    # What is on its way has a little time to arrive, or to be aborted.
+                    # Records in flight get a little time to be acknowledged, or aborted.
                     limit.reschedule(loop.time() + _LAST_CHANCE_S)
                     raise
         except asyncio.CancelledError:
@@ -401,7 +401,7 @@ async def _transaction(producer: Producer, work: _Run) -> AsyncIterator[None]:
             yield
             work.is_committing = True
     except (Abortable, Fatal, Refused):
-        # The broker has answered: there is no commit on its way.
+        # The broker has answered: no commit is in flight.
         work.is_committing = False
         open_s = time.monotonic() - work.open_since_s
         if open_s >= timeout_s:
@@ -424,10 +424,10 @@ async def _produce_file(producer: Producer, work: _Run, source: Path, job: Job) 
                 if isinstance(lines, list):
                     left = lines
                 else:
-                    number += 1  # whatever is wrong is so with the first of them
+                    number += 1  # a parse error is counted for the first of the lines
                     sent = await work.send_lines(producer, lines, job.partition)
                     number += sent - 1
-                    # The next one is too large, if there is one.
+                    # The line after the sent ones is too large for a record, if there is one.
                     left = map(lines.line, range(sent, lines.count))
                 for line in left:
                     number += 1
@@ -439,13 +439,13 @@ async def _produce_file(producer: Producer, work: _Run, source: Path, job: Job) 
             await work.finish(producer)
             raise InputError(f"{name}, record {number}: {error}") from error
         except OdradekError:
-            raise  # those that say "not in time" are OSErrors as well
+            raise  # timeouts of the client are OSErrors too
         except OSError as error:
             raise InputError(f"{name} cannot be read: {error.strerror}") from error
 
 
 def _open(source: Path, name: str) -> BinaryIO:
-    """InputError for a file that cannot be opened."""
+    """Open an input. InputError if that is impossible."""
     if source == _STANDARD_INPUT:
         return sys.stdin.buffer
     try:
@@ -530,8 +530,8 @@ def produce(
     """Write records to a topic: a line each, or with --json what `odradek consume --json` prints.
 
     Exits with 0 when every record is acknowledged, and with --transactional-id committed. Ctrl+C
-    waits for what is on its way and says what was acknowledged; a second one does not wait. Input
-    that takes longer than the transaction may needs -X transaction.timeout.ms=MS.
+    waits for records in flight and says what was acknowledged; a second one does not wait. Input
+    that takes longer than the transaction's timeout needs -X transaction.timeout.ms=MS.
 
     \b
     printf 'en:hello\\nes:hola\\n' | odradek produce greetings --key-delimiter :
@@ -563,7 +563,7 @@ def produce(
     interactive = sys.stdin.isatty() and not files
     from odradek_protocol.records import native
 
-    # The pure record codec is faster with records one by one.
+    # The pure record codec is faster with single records.
     whole = (
         line_format.is_plain
         and settings.get("partitioner", "default") == "default"
@@ -583,9 +583,9 @@ def produce(
 
 
 def _tell_end(work: _Run, transactional_id: str | None) -> None:
-    """The fate of the records when the command did not come to its own end."""
+    """Say what became of the records after an interruption."""
     if sys.stderr.isatty():
-        tell("")  # behind ^C
+        tell("")  # ends the line of ^C
     if not work.sent:
         return
     if transactional_id is None:

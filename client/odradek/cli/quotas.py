@@ -28,7 +28,7 @@ app = typer.Typer(
     help="Describe, set, delete quotas of users, client ids, addresses.", no_args_is_help=True
 )
 
-#: In tables, for a user, client id or address without a quota of its own.
+#: The entity of a default quota in tables: a user, client id or address without a quota of its own.
 _DEFAULT = "(default)"
 
 User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="A user.")]
@@ -60,7 +60,7 @@ def describe(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """The quotas that are set; all of them, or those of a user, client id or address.
+    """Show the quotas that are set: all of them, or those of a user, client id or address.
 
     \b
     odradek quota describe
@@ -118,7 +118,7 @@ def set_(
     validate_only: ValidateOnly = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Set quotas; they hold at once.
+    """Set quotas, which take effect at once.
 
     \b
     odradek quota set --client-id loader producer_byte_rate=1048576
@@ -167,7 +167,7 @@ def _entity(
     ip: str | None,
     ip_defaults: bool,
 ) -> QuotaEntity | None:
-    """None if nobody is named."""
+    """The quota entity that the options name; None if they name none."""
     from odradek_client.admin.quotas import QuotaEntity
 
     entity = QuotaEntity(

@@ -5,8 +5,8 @@ Tokens: %s value, %S its length, %R its length as four bytes, %k key, %K its len
 Lengths of null are -1.
 
 A JSON line has topic, partition, offset, tstype, ts, headers (name, value, name, value...), key and
-payload. What is not UTF-8 is given as `key_base64`, `payload_base64`, or in the headers as
-{"base64": ...}, so that every record survives the way out and back in.
+payload. Bytes that are not UTF-8 are given as `key_base64`, `payload_base64`, or in the headers as
+{"base64": ...}, so that every record can be printed and read again without a change.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`odradek serve` itself: a broker in the foreground.
 
-Imports little: containers, tests and `odradek start` wait for it. So it has a small reader of its
-options beside typer's (`odradek.cli.broker`), for what is written plainly; a test holds the two
-equal. Whatever it does not know (help, a mistake) it leaves to typer, which has the words for it.
+The module imports little, because containers, tests and `odradek start` wait for the broker. So it
+has a small parser for plainly written options beside typer's (`odradek.cli.broker`); a test holds
+the two equal. Anything else (help, a mistake) is left to typer.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from odradek_broker.server.fault_control import FaultControl
     from odradek_broker.server.server import OnTesting
 
-#: A broker that has not stopped in that time is ended without its consent.
+#: The time for a clean stop; after it the process is ended.
 _STOP_S = 10.0
 
 
 @contextmanager
 def ended_by_stdin(scratch: Path | None) -> Iterator[None]:
-    """Interrupt the block when standard input ends, and remove `scratch` then. None: do nothing.
+    """Interrupt the block when standard input ends, and then remove `scratch`. None: do nothing.
 
-    While standard input is open, `scratch` is the other program's to remove.
+    While standard input is open, `scratch` is left to the other program to remove.
     """
     if scratch is None:
         yield
@@ -72,10 +72,10 @@ def _read_some() -> bytes:
 
 EXIT_BAD_CONFIG = 2
 
-#: Where a broker under test takes orders unless http.listen says otherwise.
+#: The address for ordered faults of a broker under test, unless http.listen gives another.
 TESTING_HTTP = "127.0.0.1:0"
 
-#: In the ready line of a broker under test, before the address of its HTTP endpoint.
+#: The words before the address of the HTTP endpoint, in the ready line of a broker under test.
 TESTING_WORDS = ", faults on "
 _USERS = "sasl.scram.initial.users"
 DATA_DIR_VARIABLE = "ODRADEK_DATA_DIR"
@@ -93,12 +93,12 @@ class ServeOptions:
     testing: bool = False
     insecure: bool = False
     users: list[str] = field(default_factory=list)
-    #: Given by a program that has started the broker for itself: see `parent_watch`.
+    #: The pid of a program that has started the broker for itself: see `parent_watch`.
     scratch: Path | None = None
 
 
 def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions | None:
-    """The options, as `--name value` or `--name=value`; None if anything else is among them."""
+    """The options given as `--name value` or `--name=value`; None if there are any others."""
     options = ServeOptions()
     if environment.get(DATA_DIR_VARIABLE):
         options.data_dir = Path(environment[DATA_DIR_VARIABLE])
@@ -134,14 +134,13 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
 
 
 def serve(options: ServeOptions) -> None:
-    """Until a signal; ends the program with 2 for a bad setting, 1 for what keeps it from
-    serving."""
+    """Serve until a signal. Ends the program with 2 for a bad setting, 1 if serving is impossible."""
     with ended_by_stdin(options.scratch):
         _serve(options)
 
 
 def _serve(options: ServeOptions) -> None:
-    # What is imported is no garbage: not looked for while it comes, nor among it later.
+    # Imported modules are no garbage: the collector does not run meanwhile, nor look at them later.
     gc.disable()
     parsed, notices = configure(
         options.listen,
@@ -194,9 +193,8 @@ def _serve(options: ServeOptions) -> None:
 
 
 def _import_structlog() -> None:
-    """structlog, without rich: it would import that for tracebacks in colour, which takes longer
-    than all the rest of it. This process is ours alone, so nobody else misses it.
-    """
+    """Import structlog without rich, which it would import for tracebacks in colour: that takes
+    longer than importing structlog. No other code in this process uses rich."""
     if "rich" in sys.modules or "structlog" in sys.modules:
         return
     sys.modules["rich"] = None  # type: ignore[assignment]
@@ -215,7 +213,8 @@ def configure(
     insecure: bool = False,
     users: Sequence[str] = (),
 ) -> tuple[BrokerConfig, list[Notice]]:
-    """From the command line's options. Ends the program with exit code 2 if they are bad."""
+    """The configuration from the command line's options. Ends the program with exit code 2 for a
+    bad one."""
     from odradek_broker.config.broker import (
         ConfigError,
         parse_assignments,
@@ -251,7 +250,7 @@ def _read(config_file: Path) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Of an OSError what the system says, of others their text."""
+    """The operating system's text for an OSError, the exception's own text otherwise."""
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -268,11 +267,11 @@ def _say(notices: list[Notice]) -> None:
 
 
 def _warn_of_open_directories(paths: Sequence[str]) -> None:
-    """Say which data directories other users of this machine may look into."""
+    """Warn of data directories that other users of this machine may read."""
     import structlog
 
     for path in paths:
-        with suppress(OSError):  # A missing directory is made, for this user alone.
+        with suppress(OSError):  # a missing directory is created for this user alone
             mode = stat.S_IMODE(os.stat(path).st_mode)
             if mode & stat.S_IRWXO:
                 structlog.get_logger("odradek.config").warning(
@@ -285,8 +284,8 @@ def _warn_of_open_directories(paths: Sequence[str]) -> None:
 
 
 def _print_if_anybody_reads(line: str) -> None:
-    """Print a line. The broker serves also where its terminal or the reader of its output is gone:
-    SIGHUP tells of a closed terminal, and ends the broker cleanly."""
+    """Print a line. The broker keeps serving if its terminal or the reader of its output is gone: a
+    closed terminal sends SIGHUP, which stops the broker cleanly."""
     import structlog
 
     try:
@@ -304,7 +303,7 @@ def _run(
     testing: OnTesting | None = None,
     reopen_log: Callable[[], None] | None = None,
 ) -> None:
-    """Serve until told to stop. Whatever keeps the broker from it is one line and exit code 1."""
+    """Serve until told to stop. A failure is one line and exit code 1."""
     from odradek_broker.config.broker import ConfigError
     from odradek_broker.metadata.cluster import MetadataError
     from odradek_broker.server.host import StartError, run
@@ -319,7 +318,7 @@ def _run(
     except (StartError, DataDirectoryError, PidFileBusyError) as error:
         fail(str(error))
     except ConfigError as error:
-        # A dynamic setting in the metadata does not go with the file any more.
+        # A dynamic setting in the metadata is incompatible with the file's settings.
         fail(str(error), EXIT_BAD_CONFIG)
     except (MetadataError, DecodeError) as error:
         fail(f"the metadata in {config.data_dir} cannot be used: {error}")
@@ -328,5 +327,5 @@ def _run(
         room = "; make room on its disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         fail(f"cannot serve:{where} {reason(error)}{room}")
     except KeyboardInterrupt:
-        # Before the signals were handled nothing had begun.
+        # The signal came before its handler was set; nothing had begun.
         raise SystemExit(130) from None

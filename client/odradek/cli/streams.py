@@ -1,7 +1,7 @@
-"""The process around a command: standard streams that are closed, full or gone, and its end.
+"""Standard streams that are closed, full or gone, and the end of the process.
 
-Nothing here is a traceback: whoever pipes into `head`, or writes to a full disk, gets one line or
-none.
+No failure of a stream is a traceback: a pipe into `head` that closes, or a full disk, is one line
+or none.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-#: What writing to a stream fails with when there is no room, no stream or no device.
+#: The errors of writing to a stream without room or without a device, or to a closed stream.
 _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO})
 
 
 def open_missing() -> None:
-    """Where a stream was closed by the parent, one that fails with EBADF when it is used.
+    """Replace each stream that the parent closed with one that fails with EBADF when it is used.
 
-    It also keeps the numbers 0 to 2 from being given to sockets. What people should read on stderr
-    is lost in silence, as there is nobody to tell.
+    The replacement also keeps the numbers 0 to 2 from being given to sockets. Text for stderr is
+    lost in silence.
     """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY), "r", closefd=False)
@@ -32,16 +32,16 @@ def open_missing() -> None:
 
 
 def drop_output() -> None:
-    """Whoever read our output has had enough, or cannot take it: Python must not try it again."""
+    """Discard further output: its reader is gone or cannot take it, and Python would try again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run_to_end(command: Callable[[], None]) -> NoReturn:
     """Run a command and end the process with its exit code.
 
-    What cannot be written to stdout is one line on stderr and exit code 1; a pipe that was closed
-    is nothing at all. A thread that is stuck in a call of the system, such as a resolver that does
-    not answer, holds nobody up.
+    Output that cannot be written to stdout is one line on stderr and exit code 1; a closed pipe is
+    no error. The process ends even if a thread is stuck in a system call, such as a resolver that
+    does not answer.
     """
     code: int | str | None = 0
     try:
@@ -66,7 +66,7 @@ def run_to_end(command: Callable[[], None]) -> NoReturn:
 
 
 def _failed(error: OSError) -> int:
-    """Say it, unless nobody wants to know; the exit code."""
+    """Report a failed write, except to a closed pipe. Returns the exit code."""
     drop_output()
     if error.errno == errno.EPIPE:
         return 0

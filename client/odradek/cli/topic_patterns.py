@@ -1,4 +1,4 @@
-"""Topics that a command names by a regular expression.
+"""Topics that a command selects by a regular expression.
 
 A word with a character that no topic's name may have, such as `*`, is a regular expression for
 whole names; any other word is a name. `orders.items` is a name, `orders.*` an expression.
@@ -15,13 +15,12 @@ _OF_EXPRESSIONS = frozenset(r"\^$*+?{}[]()|")
 
 
 def is_pattern(text: str) -> bool:
-    """Is it a regular expression, and not the name of a topic?"""
+    """True if a word is a regular expression, and not the name of a topic."""
     return not _OF_EXPRESSIONS.isdisjoint(text)
 
 
 def pattern_of(words: Iterable[str]) -> str:
-    """An expression that matches all names and expressions. Ends the program for one that is
-    wrong."""
+    """An expression that matches all names and expressions. Ends the program for an invalid one."""
     return "|".join(_alternative(word) for word in words)
 
 
@@ -36,18 +35,19 @@ def _alternative(word: str) -> str:
 
 
 def matching(words: Iterable[str], there: Iterable[str]) -> list[str]:
-    """The topics of `there` that fit one of the words, in order. Errors as `pattern_of`."""
+    """The topics of `there` that match one of the words, in order. Ends the program like
+    `pattern_of`."""
     pattern = re.compile(pattern_of(words))
     return sorted(name for name in there if pattern.fullmatch(name))
 
 
 def quoted(words: Iterable[str]) -> str:
-    """The words as one types them in a shell."""
+    """The words as a user types them in a shell."""
     return " ".join(f"'{word}'" for word in words)
 
 
 def nothing_matches(words: list[str]) -> str:
-    """The error for expressions that fit no topic."""
+    """The error for expressions that match no topic."""
     hint = ""
     if len(words) == 1 and re.search(r"[\w-]\*$", words[0]):
         start = words[0][:-1]

@@ -117,7 +117,7 @@ class Trim:
 async def _trim(
     bootstrap: str, setting: list[str] | None, job: Trim
 ) -> tuple[list[dict[str, Any]], list[OdradekError]]:
-    """A row for each partition, with the new start that it has or would get."""
+    """A row for each partition, with its new start, or the start that it would get."""
     from odradek_client.admin import EARLIEST, LATEST
     from odradek_client.errors import OffsetOutOfRange, StorageFailed
 
@@ -174,7 +174,7 @@ async def _partitions(admin: Admin, job: Trim) -> list[TopicPartition]:
 async def _first_offsets(
     admin: Admin, partitions: list[TopicPartition], job: Trim
 ) -> dict[TopicPartition, int | None]:
-    """Of the records that are to stay; None if none is."""
+    """The first offset to keep in each partition; None if every record is older."""
     if job.until_ms is None:
         return dict.fromkeys(partitions, job.to_offset)
     found = await admin.list_offsets(dict.fromkeys(partitions, job.until_ms))

@@ -104,12 +104,12 @@ def list_(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """All topics, with the number of their partitions and replicas."""
+    """List all topics, with the number of their partitions and replicas."""
 
     async def main() -> list[dict[str, Any]]:
         async with open_admin(bootstrap, setting) as admin:
             names = await admin.list_topics(internal=internal)
-            # One that was deleted in between is listed no more.
+            # A topic that was deleted meanwhile is left out.
             found = await admin.describe_topics(names, raise_errors=False)
             return [
                 {
@@ -157,7 +157,7 @@ def describe(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Partitions, leaders, offsets and settings of topics.
+    """Show partitions, leaders, offsets and settings of topics.
 
     \b
     odradek topic describe orders
@@ -198,7 +198,7 @@ async def _describe(
 async def _names_of(
     admin: Admin, words: list[str] | None
 ) -> tuple[list[str], dict[str, OdradekError]]:
-    """The topics that these words mean, each once, and the expressions that fit none."""
+    """The topics that these words match, each once, and the expressions that match none."""
     from odradek_client.errors import Refused
 
     if words and not any(map(is_pattern, words)):
@@ -343,7 +343,7 @@ def _tell(
     errors: Errors,
     harmless: tuple[type[OdradekError], ...] = (),
 ) -> None:
-    """A line for each topic; ends the program with 1 if any failed with more than `harmless`."""
+    """Print a line for each topic; end the program with 1 if any error is not in `harmless`."""
     failed = False
     for name in topics:
         error = errors.get(name)

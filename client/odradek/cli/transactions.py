@@ -30,8 +30,7 @@ Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Transactional ids.
 
 
 def _age_ms(described: TransactionDescription) -> int | None:
-    """The time in ms for which a transaction has been open, by this machine's clock; None if none
-    is open."""
+    """The time in ms since a transaction began, by this machine's clock; None if none is open."""
     if described.start_ms is None:
         return None
     return max(0, int(time.time() * 1000) - described.start_ms)
@@ -79,14 +78,14 @@ def list_(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """All transactional ids, and how long their transactions have been open."""
+    """List all transactional ids, and how long their transactions have been open."""
 
     async def main() -> list[dict[str, Any]]:
         async with open_admin(bootstrap, setting) as admin:
             listed = await admin.list_transactions(
                 states=state or (), longer_than_ms=longer_than_ms
             )
-            # One that expired in between is listed no more.
+            # A transactional id that expired meanwhile is left out.
             ids = [each.transactional_id for each in listed]
             found = await admin.describe_transactions(ids, raise_errors=False)
             return [_row(found[name]) for name in ids if name in found]
@@ -110,7 +109,7 @@ def describe(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """State, identity and partitions of transactional ids."""
+    """Show state, identity and partitions of transactional ids."""
 
     async def main() -> tuple[list[dict[str, Any]], list[OdradekError]]:
         async with open_admin(bootstrap, setting) as admin:
@@ -158,8 +157,8 @@ def abort(
 ) -> None:
     """Abort open transactions, prepared ones too; their producers are fenced.
 
-    With --topic, --partition and --start-offset one that hangs: no coordinator knows of it, but
-    consumers of committed records cannot pass its first record.
+    With --topic, --partition and --start-offset, abort a hanging transaction: no coordinator knows
+    of it, but consumers of committed records cannot pass its first record.
     """
     place = (topic, partition, start_offset)
     hanging = topic is not None and partition is not None and start_offset is not None

@@ -67,7 +67,7 @@ def list_(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Users and the mechanisms that they have a password for.
+    """List users and the mechanisms that they have a password for.
 
     \b
     odradek user list
@@ -125,7 +125,7 @@ def alter(
     password_env: PasswordEnv = None,
     setting: ClientSettings = None,
 ) -> None:
-    """Give a user another password. Connections that stand go on.
+    """Give a user another password. Open connections stay open.
 
     \b
     odradek user alter alice --password-file /run/secrets/alice
@@ -148,7 +148,7 @@ def delete(
     ] = None,
     setting: ClientSettings = None,
 ) -> None:
-    """Take a user's passwords away. Connections that stand go on until their session ends.
+    """Remove a user's passwords. Open connections stay open until their session ends.
 
     \b
     odradek user delete alice
@@ -172,7 +172,7 @@ def delete(
 
 @app.command("hash")
 def hash_(name: Name, password_file: PasswordFile = None, password_env: PasswordEnv = None) -> None:
-    """Print a line for the file of PLAIN's users (sasl.plain.users.file). No broker is asked.
+    """Print a line for the file of PLAIN's users (sasl.plain.users.file), without a broker.
 
     \b
     odradek user hash alice >> /etc/odradek/users
@@ -205,7 +205,7 @@ def _store(
             for each in mechanisms:
                 if (each in present) == new:
                     fail(_other_command(name, each, new))
-            # One after the other: brokers take one credential of a user in a request.
+            # One credential at a time: brokers take one of each user in a request.
             for each in mechanisms:
                 await admin.alter_user_scram_credentials(
                     UserScramCredentialUpsertion(name, password, each, iterations)
@@ -231,7 +231,7 @@ async def _mechanisms_of(admin: Admin, name: str) -> list[str]:
 
 
 def _mechanisms(given: list[str] | None, default: tuple[str, ...]) -> list[str]:
-    """Ends the program for one that is not known."""
+    """The mechanisms by name. Ends the program for an unknown one."""
     from odradek_client.admin import SCRAM_MECHANISMS
 
     mechanisms = list(dict.fromkeys(each.strip().upper() for each in given or default))
@@ -242,7 +242,7 @@ def _mechanisms(given: list[str] | None, default: tuple[str, ...]) -> list[str]:
 
 
 def _password(name: str, file: str | None, variable: str | None) -> str:
-    """From where the options say, or the terminal, or standard input. Ends the program if there is
+    """The password from the options, the terminal or standard input. Ends the program if there is
     none."""
     if file is not None and variable is not None:
         fail("--password-file and --password-env are given; leave one out", 2)
