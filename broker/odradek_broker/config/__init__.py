@@ -1,1 +1,1 @@
-"""Settings of the broker, of topics and of groups: rows, types, and which value holds."""
+"""Settings of the broker, of topics and of groups: rows, types, and the values in effect."""

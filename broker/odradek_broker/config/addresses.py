@@ -8,7 +8,7 @@ from odradek_protocol.settings import INT32_MAX, Check, read_list
 
 
 def plain_address(text: str) -> str:
-    """An address as everybody spells it, IPv4 where it is only mapped to IPv6. ValueError."""
+    """An address in its usual spelling; an IPv4-mapped IPv6 address becomes IPv4. ValueError."""
     address = ip_address(text)
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
@@ -16,7 +16,7 @@ def plain_address(text: str) -> str:
 
 
 def parse_counts(text: str) -> dict[str, int]:
-    """Numbers by address, of "ADDRESS:COUNT,...". ValueError."""
+    """Parse "ADDRESS:COUNT,..." into counts by address. ValueError."""
     counts = {}
     for part in read_list(text):
         address, _, number = part.rpartition(":")

@@ -6,12 +6,12 @@ from odradek_broker.config.types import Kind, setting
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import Check, read_list
 
-#: The one authorizer that there is; also called so by Kafka.
+#: The only authorizer, by the name of Kafka's class.
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 def read_super_users(text: str) -> tuple[str, ...]:
-    """The principals in a value of super.users. ValueError if one is no TYPE:NAME."""
+    """The principals in a value of super.users. ValueError if one is not TYPE:NAME."""
     found = read_list(text, ";")
     for principal in found:
         kind, colon, name = principal.partition(":")

@@ -64,10 +64,10 @@ __all__ = [
 ]
 
 _PROTOCOL_MAP = "listener.security.protocol.map"
-#: The setting that all brokers share, and none has of its own (N-45).
+#: The setting that is the same for all brokers and cannot be set for a single one (N-45).
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
-#: Settings that say what a node of Kafka does in its quorum, and with whom.
+#: Settings that describe a node's part in Kafka's controller quorum.
 _KRAFT = ("process.roles", "controller.quorum.", "controller.listener.names")
 
 Layers = tuple[tuple[ConfigSource, Mapping[str, str]], ...]
@@ -81,7 +81,7 @@ class Notice:
     text: str
 
 
-#: The answer to members of consumer groups where those are not served.
+#: The error message for members of consumer groups if those are switched off.
 CONSUMER_GROUPS_OFF = (
     "The consumer group protocol is switched off: group.coordinator.rebalance.protocols has no"
     " consumer in it."
@@ -110,7 +110,7 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def data_dir(self) -> str:
-        """The directory that the broker does not run without: that of the metadata log."""
+        """The directory of the metadata log; the broker cannot run without it."""
         return self.metadata_log_dir or self.log_dirs[0]
 
     @property
@@ -125,11 +125,11 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def advertised_addresses(self) -> dict[str, tuple[str, int]]:
-        """(host, port) that clients are told, by listener; of those that say it (rule N-12)."""
+        """(host, port) that clients are told, by listener, for listeners that set it (rule N-12)."""
         return advertised_addresses(self, map_is_given=self._is_given(_PROTOCOL_MAP))
 
     def listener_text(self, listener: str, name: str, mechanism: str = "") -> str | None:
-        """The given text of a setting for one listener, or one mechanism of it, alone; None if
+        """The given text of a setting for one listener alone, or for one mechanism of it; None if
         there is none."""
         key = listener_key(listener, name, mechanism)
         return next((given[key] for _, given in self.layers if key in given), None)
@@ -150,7 +150,7 @@ class BrokerConfig(BrokerSettings):
 
     def listener_int(self, listener: str, name: str) -> int:
         """The value of a setting for one listener alone; otherwise its default, because the
-        broker's own counts besides."""
+        broker's own value applies in addition."""
         row = PER_LISTENER[name]
         text = self.listener_text(listener, name)
         value = row.default if text is None else row.read(text)
@@ -162,7 +162,7 @@ class BrokerConfig(BrokerSettings):
         names = [name for name in PER_LISTENER if name.startswith("ssl.")]
         values = {name.replace(".", "_"): self.listener_value(listener, name) for name in names}
         if any(each.name == listener and each.protocol.is_sasl for each in self.broker_listeners):
-            # Only where it is said of the listener itself (KIP-684).
+            # A SASL listener asks for certificates only if its own setting says so (KIP-684).
             values["ssl_client_auth"] = self.listener_text(listener, "ssl.client.auth") or "none"
         return tls_settings(values)
 
@@ -195,9 +195,9 @@ class BrokerConfig(BrokerSettings):
 def parse_properties(text: str) -> dict[str, str]:
     """The keys and values of a file in Kafka's server.properties syntax.
 
-    ConfigError for an escape that is none.
+    ConfigError for an invalid escape.
     """
-    # Costs a noticeable part of the start, and most brokers have no file.
+    # Importing the parser takes a noticeable part of the start, and most brokers have no file.
     import javaproperties
 
     try:
@@ -207,7 +207,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """From "KEY=VALUE" texts, the last one for a key counting. ConfigError for one without a =."""
+    """Parse "KEY=VALUE" texts; the last one for a key wins. ConfigError for one without a =."""
     given = {}
     for text in assignments:
         key, equals, value = text.partition("=")
@@ -254,7 +254,7 @@ def with_dynamic(
 ) -> BrokerConfig:
     """The same static configuration under other dynamic settings (IncrementalAlterConfigs).
 
-    ConfigError for a value that is bad; the caller has kept such ones out.
+    ConfigError for a bad value, which the caller should have refused earlier.
     """
     static = tuple(layer for layer in config.layers if layer[0] is ConfigSource.STATIC_BROKER)
     dynamic = (
@@ -265,15 +265,15 @@ def with_dynamic(
 
 
 def settings_of_every_broker(config: BrokerConfig, given: Mapping[str, str]) -> dict[str, str]:
-    """The dynamic settings of all brokers: those that were `given`, and what each cluster has from
-    its first start on."""
+    """The dynamic settings of all brokers: `given`, and those that every cluster has from its first
+    start on."""
     static = dict(config.layers).get(ConfigSource.STATIC_BROKER, {})
     return {**_of_every_broker(static), **given}
 
 
 def _of_every_broker(static: Mapping[str, str]) -> dict[str, str]:
-    """Kafka makes `min.insync.replicas` a setting of all brokers where eligible leader replicas are
-    (KIP-966)."""
+    """The one setting of all brokers that every cluster has: with eligible leader replicas, Kafka
+    makes `min.insync.replicas` one (KIP-966)."""
     row = SETTING_OF_KEY[MIN_INSYNC_REPLICAS]
     return {MIN_INSYNC_REPLICAS: static.get(MIN_INSYNC_REPLICAS, write_value(row.default))}
 
@@ -319,19 +319,18 @@ def _build(layers: Layers) -> BrokerConfig:
     return config
 
 
-#: The settings of the HTTP endpoint's TLS may stand behind `listener.name.http.`.
+#: The name that gives the HTTP endpoint TLS settings: `listener.name.http.`.
 HTTP = "HTTP"
 
 
 def _has_sasl(config: BrokerConfig) -> bool:
-    """True if a listener uses SASL; without one, the module of SASL is not loaded, and a broker
-    starts faster."""
+    """True if a listener uses SASL; without SASL its module is not loaded, and a broker starts
+    faster."""
     return any(each.protocol.is_sasl for each in config.broker_listeners)
 
 
 def _check_http(config: BrokerConfig) -> None:
-    """Other machines are served by HTTP with TLS and a token, unless it is said that they need none
-    (N-35)."""
+    """Refuse HTTP for other machines without TLS and a token, unless a setting allows it (N-35)."""
     if config.http_address is None:
         return
     protected = config.http_security_protocol == "SSL" and config.http_token
@@ -383,7 +382,8 @@ def _check_together(config: BrokerConfig) -> None:
 
 
 def _check_consumer_groups(config: BrokerConfig) -> None:
-    """Timeout and interval within their own bounds, and a heartbeat in every session."""
+    """Check that timeouts and intervals are within their bounds, and heartbeats shorter than
+    sessions."""
     protocols = config.group_coordinator_rebalance_protocols
     if "classic" not in protocols:
         raise ConfigError(
@@ -456,7 +456,7 @@ def _about_listeners(config: BrokerConfig, given: Mapping[str, str]) -> list[Not
 
 
 def _about_authorizer(config: BrokerConfig) -> list[Notice]:
-    """Warnings for those who want an authorizer: nobody can make ACLs, or settings have no
+    """Warnings about an authorizer that is not set up: nobody can make ACLs, or settings have no
     effect."""
     if config.authorizer_class_name:
         if config.super_users or config.allow_everyone_if_no_acl_found:
@@ -477,7 +477,7 @@ def _about_authorizer(config: BrokerConfig) -> list[Notice]:
 
 
 def _unused(key: str) -> Notice | None:
-    """The warning for a key that is no setting; None for one that is ignored in silence."""
+    """The warning for an unknown key; None for a key that is ignored in silence."""
     if _is_ignored(key):
         return None
     if key in UNSUPPORTED_KEYS:

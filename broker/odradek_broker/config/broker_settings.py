@@ -1,7 +1,7 @@
 """The broker's settings: one row each.
 
-The rows are fields of a frozen dataclass, so that what reads a setting is type-checked against
-what declares it. A field's name is Kafka's key with underscores. `docs/operate/configuration.md`,
+The rows are fields of a frozen dataclass: the type checker compares each use of a setting with its
+declaration. A field's name is Kafka's key with underscores. `docs/operate/configuration.md`,
 DescribeConfigs and validation all read these rows.
 
 Defaults are Kafka's, except where a row says why not.

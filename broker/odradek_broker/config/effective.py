@@ -1,4 +1,4 @@
-"""Effective values of settings, for topics and for the broker, and where they come from.
+"""Effective values of the settings of topics and of the broker, and their sources.
 
 A topic's own setting comes before the broker's, the broker's dynamic one before that of its file,
 and that before the default.
@@ -58,7 +58,7 @@ class ConfigEntry:
 class TopicConfigs:
     """The settings of topics over a broker's configuration.
 
-    `config` may be replaced while the broker runs; nothing is remembered of the old one.
+    `config` may be replaced while the broker runs; no value is cached.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -74,8 +74,8 @@ class TopicConfigs:
         return self.config.value_of(row.broker)
 
     def text(self, name: str, overrides: Mapping[str, str]) -> str:
-        """The effective value as text: the topic's own as it is stored, though it might be refused
-        today. KeyError if unknown."""
+        """The effective value as text: the topic's own as it was stored, even if it would be
+        refused today. KeyError if unknown."""
         own = overrides.get(name)
         return write_value(self.value(name, overrides)) if own is None else own
 
@@ -95,7 +95,7 @@ class TopicConfigs:
     ) -> dict[str, str]:
         """The same settings, checked. ConfigError names the first bad one (INVALID_CONFIG).
 
-        `stored`: the topic's present settings. A value that stays is not checked again: a check
+        `stored`: the topic's present settings. An unchanged value is not checked again: a check
         that became stricter would keep the topic's other settings from being changed.
         """
         stored = stored or {}
@@ -117,7 +117,7 @@ class TopicConfigs:
     def describe(
         self, overrides: Mapping[str, str], keys: Collection[str] | None = None
     ) -> list[ConfigEntry]:
-        """Every setting of such a topic, or those of `keys` that exist."""
+        """Describe every setting of a topic with these overrides, or those of `keys` that exist."""
         return [
             self._describe_one(row, overrides)
             for row in TOPIC_SETTINGS.values()
@@ -133,7 +133,7 @@ class TopicConfigs:
         return ConfigEntry(
             name=row.name,
             value=self.text(row.name, overrides),
-            # As in Kafka, what the broker has under another name of its setting (hours, say) counts
+            # As in Kafka, the broker's value under another name of its setting (hours, say) counts
             # as a default here.
             source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
             read_only=False,
@@ -176,7 +176,7 @@ def describe_broker(config: BrokerConfig, keys: Collection[str] | None = None) -
 
 def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> ConfigEntry:
     """Describe one key. As in Kafka, a key that was not given has its own default and not the value
-    of a synonym, unless the synonym means the very same (`broker.id`)."""
+    of a synonym, unless the synonym has the same meaning (`broker.id`)."""
     synonyms = broker_synonyms(config, row, name)
     synonym = next((each for each in row.synonyms if each.name == name), None)
     if synonyms:
@@ -200,8 +200,8 @@ def _describe_broker_one(config: BrokerConfig, row: Setting, name: str) -> Confi
 
 
 def broker_synonyms(config: BrokerConfig, row: Setting, key: str) -> list[SynonymEntry]:
-    """The values of a broker setting, strongest first, its default last; from the first on that
-    stands under `key`, as in Kafka."""
+    """The values of a broker setting, strongest first, its default last; beginning with the first
+    one under `key`, as in Kafka."""
     synonyms = [
         SynonymEntry(name, given[name], source)
         for source, given in config.layers

@@ -1,7 +1,7 @@
 """Settings of groups and of subscriptions to client metrics (KIP-848, KIP-714).
 
-Only those of consumer groups change anything: share groups, Streams groups and client metrics are
-not served, and what is set for them is kept and shown.
+Only settings of consumer groups have an effect: share groups, Streams groups and client metrics are
+not served, and their settings are kept and shown.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from odradek_protocol.settings import ANYTHING, Check, at_least, between, one_of
 class GroupSetting(ConfigRow):
     """A setting of a group.
 
-    `synonym`: Kafka's name for the broker's setting. `broker`, `least` and `most`: that setting and
-    its bounds, where this broker has them.
+    `synonym`: Kafka's name for the broker's setting. `broker`, `least` and `most`: the broker's
+    default and its bounds, where this broker has settings for them.
     """
 
     synonym: str

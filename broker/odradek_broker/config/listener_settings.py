@@ -1,4 +1,4 @@
-"""The settings of listeners: where to listen, what clients are told, how connections are protected.
+"""The settings of listeners: addresses, advertised addresses, protection of connections.
 
 Some of them may be given for one listener alone, behind `listener.name.` and its name in lower case
 (`PER_LISTENER`), as in Kafka.
@@ -27,7 +27,7 @@ _OF_ONE = " May be set for one listener."
 
 
 def _secret(doc: str) -> Any:
-    """A setting that nobody is shown."""
+    """A setting whose value is never shown."""
     return setting(Kind.PASSWORD, "", doc, dynamic=True, secret=True)
 
 
@@ -217,7 +217,7 @@ _ROWS = {
     for name, row in Setting.declared_by(each, ".").items()
 }
 
-#: What may be given for one listener alone, by key.
+#: The settings that may be given for one listener alone, by key.
 PER_LISTENER: dict[str, Setting] = {
     name: row
     for name, row in _ROWS.items()
@@ -239,7 +239,7 @@ def _parts(key: str) -> tuple[str, str]:
     other."""
     if not key.startswith(PREFIX) or key != key.lower():
         return "", ""
-    # Names of listeners have no dots.
+    # A listener's name has no dots.
     listener, _, name = key.removeprefix(PREFIX).partition(".")
     mechanism, _, of_mechanism = name.partition(".")
     if mechanism in _MECHANISMS and of_mechanism in PER_MECHANISM:
@@ -249,12 +249,11 @@ def _parts(key: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1024)
 def listener_setting(key: str) -> Setting | None:
-    """The row of a key that is for one listener alone, or one of its mechanisms; None if it is
-    none."""
+    """The row of a key for one listener or one of its mechanisms; None for any other key."""
     _, name = _parts(key)
     return replace(PER_LISTENER[name], name=key, synonyms=()) if name else None
 
 
 def listener_of(key: str) -> str:
-    """The listener, in lower case, of a key that is for one alone; empty for any other key."""
+    """The listener, in lower case, of a key for one listener; empty for any other key."""
     return _parts(key)[0]

@@ -1,6 +1,6 @@
-"""The listeners of a broker, from its settings: names, addresses, protocols, what is advertised.
+"""The listeners of a broker, from its settings: names, addresses, protocols, advertised addresses.
 
-The combinations that Apache Kafka refuses are refused here (N-17); nothing is opened.
+Combinations that Apache Kafka refuses are refused here (N-17); nothing is opened.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def parse_address(key: str, text: str) -> tuple[str, int]:
 
 
 def with_plaintext_address(listeners: str | None, address: str) -> str:
-    """`listeners` as text, with "HOST:PORT" as the address of PLAINTEXT; that one alone if it is
-    not set.
+    """`listeners` as text, with "HOST:PORT" as the address of PLAINTEXT; PLAINTEXT alone if
+    `listeners` is not set.
 
-    ConfigError if the address is none, or there is no such listener.
+    ConfigError for an invalid address, or if there is no listener PLAINTEXT.
     """
     parse_address("--listen", address)
     own = f"PLAINTEXT://{address}"
@@ -120,10 +120,10 @@ def broker_listeners(settings: ListenerSettings, *, map_is_given: bool) -> tuple
 def advertised_addresses(
     settings: ListenerSettings, *, map_is_given: bool
 ) -> dict[str, tuple[str, int]]:
-    """(host, port) that clients are told, by the listener's name; an empty host is the machine's
-    name, port 0 the port that was bound (N-12). ConfigError.
+    """(host, port) that clients are told, by the listener's name. An empty host is the machine's
+    name, port 0 the bound port (N-12). ConfigError.
 
-    A listener that is not named there is not in it.
+    A listener that advertised.listeners does not name is left out.
     """
     protocols = _protocols(settings, map_is_given)
     found = _parse(_ADVERTISED, settings.advertised_listeners, protocols)
@@ -132,7 +132,8 @@ def advertised_addresses(
 
 
 def check_listeners(settings: ListenerSettings, *, map_is_given: bool) -> None:
-    """Check them against each other. ConfigError names the setting to change."""
+    """Check listeners and advertised addresses against each other. ConfigError names the setting to
+    change."""
     listeners = broker_listeners(settings, map_is_given=map_is_given)
     shown = write_value(settings.listeners)
     if not listeners:
@@ -149,9 +150,10 @@ def check_listeners(settings: ListenerSettings, *, map_is_given: bool) -> None:
 def check_reach(
     settings: ListenerSettings, listeners: Iterable[Listener], authenticated: frozenset[str]
 ) -> None:
-    """Refuse to serve other machines without knowing who they are, unless that is wanted (N-18).
+    """Refuse listeners that serve other machines without authentication, unless a setting allows it
+    (N-18).
 
-    `authenticated`: the names of the listeners at which every client has to say who it is.
+    `authenticated`: the names of the listeners at which every client has to authenticate.
     """
     if settings.insecure_listeners:
         return
@@ -206,7 +208,7 @@ def _without_controllers(
 
 
 def _protocols(settings: ListenerSettings, map_is_given: bool) -> dict[str, SecurityProtocol]:
-    """The protocol of each name; of one that is there twice the last, as in Kafka."""
+    """The protocol of each name; of a name given twice the last, as in Kafka."""
     found = {}
     for entry in settings.listener_security_protocol_map:
         name, colon, protocol = (part.strip() for part in entry.partition(":"))
@@ -225,8 +227,8 @@ def _protocols(settings: ListenerSettings, map_is_given: bool) -> dict[str, Secu
 
 
 def _is_protected(name: str) -> bool:
-    """True if a name alone says that connections are protected. Kafka then requires that the
-    protocol of every other name is given."""
+    """True if a listener's name alone says that connections are protected. Kafka then requires the
+    protocol of every other name to be given."""
     return name == "SSL" or name.startswith("SASL_")
 
 
@@ -258,7 +260,8 @@ def _check_unique_names(key: str, texts: tuple[str, ...], found: list[Listener])
 
 
 def _check_names_and_ports(settings: ListenerSettings, found: list[Listener]) -> None:
-    """Each name once, and each port once but for one address of IPv4 beside one of IPv6."""
+    """Check that no name is used twice, and no port, but for an IPv4 address beside an IPv6
+    address."""
     _check_unique_names("listeners", settings.listeners, found)
     by_port: dict[int, list[Listener]] = {}
     for listener in found:

@@ -1,4 +1,4 @@
-"""From the name in a client's certificate to the name of its principal: ssl.principal.mapping.rules
+"""ssl.principal.mapping.rules: from the name in a client's certificate to a principal's name
 (KIP-371)."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NAME_CHARACTERS_MAX = 4096
 
 
 class NoRuleError(ValueError):
-    """No rule is for this name: its owner cannot be told from others."""
+    """No rule applies to this name, so no principal is known for it."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class MappingRule:
     case: str = ""
 
     def apply(self, name: str) -> str | None:
-        """The principal's name; None if the rule is not for this name."""
+        """The principal's name; None if the rule does not apply to this name."""
         if self.pattern is None:
             return name
         match = self.pattern.fullmatch(name)
@@ -79,8 +79,8 @@ def _rule(pattern: str, replacement: str, case: str) -> MappingRule:
 
 
 def principal_of(rules: Sequence[MappingRule], name: str) -> str:
-    """The principal's name by the first rule that is for `name`. Raises NoRuleError if no rule is,
-    or if `name` is too long."""
+    """The principal's name by the first rule that applies to `name`. Raises NoRuleError if none
+    applies, or if `name` is too long."""
     if len(name) <= NAME_CHARACTERS_MAX:
         for rule in rules:
             mapped = rule.apply(name)

@@ -1,6 +1,6 @@
 """The SASL settings of a listener, taken together: mechanisms, users and validation of tokens.
 
-Nothing is opened here. A reference (`${env:NAME}`) is looked up by the user of the settings.
+Nothing is opened here. The caller looks references (`${env:NAME}`) up.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _USERS_FILE = "sasl.plain.users.file"
 _HANDLER = "sasl.server.callback.handler.class"
 _REAUTH = "connections.max.reauth.ms"
 _JWKS = "sasl.oauthbearer.jwks.endpoint.url"
-#: Options of PlainLoginModule that are users.
+#: Prefix of PlainLoginModule's options that declare users.
 _USER = "user_"
 
 
 class Settings(Protocol):
-    """The parsed configuration, as this module sees it."""
+    """The parsed configuration, reduced to what this module reads."""
 
     def listener_text(self, listener: str, name: str, mechanism: str = "", /) -> str | None:
         """See `BrokerConfig`."""
@@ -83,7 +83,7 @@ class SaslListenerSettings:
     tokens: SignedTokens | UnsecuredTokens | None = None
 
 
-#: Looks a reference to a secret up, if a text is one. TlsError.
+#: Looks up the secret that a text refers to; other texts stay as they are. TlsError.
 Resolve = Callable[[str], str]
 _REFERENCE = "${"
 
@@ -94,7 +94,7 @@ def sasl_settings(
     """The SASL settings of a listener. Raises ConfigError, which names the setting to change.
 
     Without `resolve`, a sasl.jaas.config that is a reference as a whole is not looked up: its users
-    are missing, and neither they nor its login module are checked.
+    are missing, and neither the users nor the login module are checked.
     """
     mechanisms = config.listener_value(listener, _ENABLED)
     assert isinstance(mechanisms, tuple)
@@ -130,7 +130,7 @@ def sasl_settings(
 
 
 def check_sasl(config: Settings, listeners: Iterable[Listener]) -> None:
-    """See that each listener of SASL has all it needs. ConfigError names the setting to change."""
+    """Check that each SASL listener has all its settings. ConfigError names the setting to change."""
     for each in listeners:
         if each.protocol.is_sasl:
             sasl_settings(config, each.name)
@@ -165,7 +165,7 @@ def _int(value: Value) -> int:
     return value
 
 
-#: A login module that is only referred to.
+#: A login module that a reference hides.
 UNSEEN = LoginModule("", {})
 
 
@@ -256,7 +256,7 @@ def _tokens(
 
 
 def _unsecured(listener: str, options: Mapping[str, str]) -> UnsecuredTokens:
-    """By the options of Kafka's unsecured validator."""
+    """The validation by the options of Kafka's unsecured validator."""
     skew = options.get("unsecuredValidatorAllowableClockSkewMs", "0")
     if not skew.isdecimal() or int(skew) > 86_400_000:
         raise ConfigError(

@@ -13,10 +13,10 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.sasl.jaas import LOGIN_MODULES
 from odradek_protocol.settings import INT32_MAX, INT64_MAX, Check, any_of, at_least, between, one_of
 
-#: The mechanisms that are served.
+#: The SASL mechanisms that this broker serves.
 MECHANISMS = tuple(LOGIN_MODULES)
 
-#: The classes that stand for what is built in here.
+#: The names of Kafka's classes that stand for code in this broker.
 VALIDATOR = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 UNSECURED_VALIDATOR = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
@@ -27,7 +27,7 @@ _OLD_VALIDATOR = (
 )
 
 INITIAL_USERS = "sasl.scram.initial.users"
-#: From where the password of such a user comes.
+#: The kinds of sources for the password of an initial user.
 USER_SOURCES = ("env:", "file:")
 
 
@@ -189,7 +189,7 @@ class SaslSettings:
     )
 
 
-#: What may be given for one mechanism of one listener.
+#: The settings that may be given for one mechanism of one listener.
 PER_MECHANISM = (
     "sasl.jaas.config",
     "sasl.server.callback.handler.class",

@@ -1,4 +1,4 @@
-"""Settings of topics, each with the broker's setting that is its default."""
+"""Settings of topics. The default of each is the value of a setting of the broker."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
     )
 }
 
-#: The ones that a partition log takes, by the names of the fields of `LogConfig`.
+#: The settings that a partition log reads, by the names of the fields of `LogConfig`.
 LOG_SETTINGS: dict[str, TopicSetting] = {
     field: TOPIC_SETTINGS[name]
     for name in TOPIC_SETTINGS

@@ -26,7 +26,7 @@ from odradek_protocol.settings import (
 
 Value = bool | int | float | str | tuple[str, ...]
 
-#: No value is longer; settings are kept in memory and in the metadata log.
+#: The longest value; settings are kept in memory and in the metadata log.
 VALUE_CHARACTERS_MAX = 32_768
 _SHOWN_CHARACTERS_MAX = 200
 
@@ -92,7 +92,8 @@ _KIND_TEXT = {
 
 def _read_integer(limit: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        # int() alone would take "1_000", which Java does not; both take the digits of any script.
+        # int() alone would take "1_000", which Java does not; int() and Java take the digits of any
+        # script.
         digits = text[1:] if text[:1] in {"-", "+"} else text
         if not digits.isdecimal() or len(digits) > 20:
             raise ValueError(text)
@@ -169,9 +170,9 @@ def java_double(value: float) -> str:
 class Synonym:
     """Another key for the same setting, used where the first is not given.
 
-    `factor` is how many of the setting's units one of its own units is (minutes to milliseconds:
-    60000). `default` is what Kafka shows for it, None for nothing. Synonyms are read-only, as in
-    Kafka, where the setting may be dynamic.
+    `factor` is the size of the synonym's unit in the setting's units (minutes to milliseconds:
+    60000). `default` is the default that Kafka shows for the synonym, None for nothing. Synonyms
+    are read-only, as in Kafka, even if the setting is dynamic.
     """
 
     name: str
@@ -183,8 +184,8 @@ class Synonym:
 class ConfigRow(Row[Kind, Value]):
     """A row of one of the broker's tables.
 
-    `effective` is False for what is accepted and kept but changes nothing on one node, which its
-    `doc` then says.
+    `effective` is False for a setting that is accepted and kept but has no effect on a single node;
+    its `doc` then says so.
     """
 
     effective: bool = True
@@ -203,8 +204,8 @@ class ConfigRow(Row[Kind, Value]):
 class Setting(ConfigRow):
     """A broker setting.
 
-    `name` is Kafka's; `dynamic` means that it may be changed while the broker runs; `ours` that
-    Kafka has no such setting.
+    `name` is Kafka's; `dynamic`: the setting may be changed while the broker runs; `ours`: Kafka
+    has no such setting.
     """
 
     synonyms: tuple[Synonym, ...] = ()

@@ -1,4 +1,4 @@
-"""Keys of Kafka's that this broker accepts without effect, ignores, or warns of."""
+"""Kafka's keys that this broker accepts without effect, ignores, or warns of."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _POSITIVE = at_least(1)
 _NOT_NEGATIVE = at_least(0)
 _ASSIGNMENT_INTERVAL = between(0, 15_000)
 
-#: Kafka's settings that may be changed while it runs and mean nothing here. They are checked, kept
-#: and shown, so that tools which set them work.
+#: Kafka's dynamic settings that have no effect here. They are checked, kept and shown, so that
+#: tools which set them work.
 NO_EFFECT_SETTINGS: dict[str, Setting] = {
     row.name: row
     for row in (
@@ -79,8 +79,8 @@ DYNAMIC_ONLY = frozenset(
 #: Settings that are null in Kafka unless somebody has set them.
 WITHOUT_DEFAULT = DYNAMIC_ONLY | {"sasl.kerberos.service.name"}
 
-#: Kafka's keys without meaning on one node, or in this program. They are ignored in silence, so
-#: that a server.properties can be used as it is.
+#: Kafka's keys that mean nothing on a single node, or in this program. They are ignored in silence,
+#: so that a server.properties can be used as it is.
 _IGNORED_KEYS = """
     advertised.host.name advertised.port
     alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
@@ -109,7 +109,7 @@ _IGNORED_KEYS = """
 """
 IGNORED_KEYS = frozenset(_IGNORED_KEYS.split())
 
-#: Prefixes of such keys.
+#: Prefixes of keys that are ignored in silence.
 IGNORED_PREFIXES = (
     "controlled.shutdown.",
     "controller.",
@@ -135,7 +135,7 @@ IGNORED_PREFIXES = (
     "zookeeper.",
 )
 
-#: Keys whose absence a user would feel, and what to say of each. Each is a warning.
+#: Keys whose absence would surprise a user, each with the text of its warning.
 UNSUPPORTED_KEYS = {
     "sasl.client.callback.handler.class": "classes of Java cannot run here",
     "ssl.engine.factory.class": "classes of Java cannot run here",

@@ -1,8 +1,8 @@
-"""The names that a request or an answer contains, and the error answer of every API: one code for
-each part of a request, or one for the whole of it.
+"""The names in a request or an answer, and the error answer of every API.
 
-Where an answer has no place for a code, the connection is closed instead: DescribeLogDirs before
-version 3, and Produce with acks=0, which has no answer.
+An error answer has one code for each part of the request, or one for the whole request. Where it
+has no place for a code, the connection is closed instead: DescribeLogDirs before version 3, and
+Produce with acks=0, which has no answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odradek_protocol.schemas.metadata import MetadataResponse
 
 TopicName = Callable[[bytes], str | None]
 
-#: Fields that hold a group id or several, in the messages of all APIs.
+#: Fields that hold one or several group ids, in the messages of all APIs.
 _GROUPS = ("group_id", "group_ids", "groups_names", "groups")
 _TRANSACTIONAL_IDS = (
     "transactional_id",
@@ -38,7 +38,7 @@ _KEY_TYPE_TRANSACTION = 1
 
 
 def topic_of(element: Any, topic_name: TopicName) -> str | None:
-    """The topic of a part of a message, which has its name or its id."""
+    """The topic of a part of a message, found by the topic's name or id."""
     if isinstance(element, str):
         return element
     name: str | None = getattr(element, "name", None) or getattr(element, "topic", None)
@@ -61,7 +61,7 @@ def partition_of(element: Any) -> int | None:
 
 
 def named_in(message: Message, topic_name: TopicName) -> Named:
-    """`topic_name`: of a topic id; None if there is none."""
+    """The names in a message. `topic_name`: the name of a topic id; None if the id is unknown."""
     groups = frozenset(_texts(message, _GROUPS, "group_id"))
     ids = frozenset(_texts(message, _TRANSACTIONAL_IDS, "transactional_id"))
     if isinstance(message, FindCoordinatorRequest):
@@ -109,16 +109,18 @@ def _structs(value: Any) -> list[Any]:
     return [each for each in _listed(value) if not isinstance(each, str)]
 
 
-#: Whether a fault is about this topic and partition; None for what a request does not tell.
+#: True if a fault applies to this topic and partition; None for one that the request leaves out.
 Chooses = Callable[[str | None, int | None], bool]
 
-#: The request does not tell what is answered: a fetch session names changes only, and requests for
-#: metadata and descriptions may ask for all topics. Their answers are made, and then spoilt.
+#: APIs whose request does not list its answers: a fetch session names only changes, and requests
+#: for metadata and descriptions may ask for all topics. The answer is made first, and then given
+#: errors.
 ANSWERED_FIRST = frozenset({ApiKey.FETCH, ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS})
 
 
 class _Part(NamedTuple):
-    """`asked` is a list of the request, `answered` the one that answers it, element by element.
+    """A list of structs in a request and its answer. `asked` is the request's list, `answered` the
+    answer's, element by element.
 
     `names`: (field of the answer, field of the request), "" for an element that is no struct.
     """
@@ -129,9 +131,9 @@ class _Part(NamedTuple):
     inner: _Part | None = None
     versions: Versions = Versions.parse("0+")
     code: str = "error_code"
-    #: Whether its elements are topics: then a fault may be about some of them only.
+    #: True if the elements are topics: then a fault may apply to some of them only.
     of_topics: bool = False
-    #: Whether its elements have no rows of their own: those of `inner` stand in their place.
+    #: True if the elements have no rows of their own in the answer, which lists those of `inner`.
     flat: bool = False
 
 
@@ -152,7 +154,8 @@ _INDEXES = _Part("partitions", "partitions", (("partition_index", "partition_ind
 _PLAIN_INDEXES = _Part("partition_indexes", "partitions", (("partition_index", ""),))
 _RESOURCES = (("resource_type", "resource_type"), ("resource_name", "resource_name"))
 
-#: All others have one code for the whole answer.
+#: The parts of each API whose answer has several codes. All other APIs have one code for the whole
+#: answer.
 _PARTS: dict[ApiKey, tuple[_Part, ...]] = {
     ApiKey.PRODUCE: (
         _topics(
@@ -248,9 +251,10 @@ _PARTS: dict[ApiKey, tuple[_Part, ...]] = {
 
 
 class Refused(NamedTuple):
-    """`answer`: the errors. `parts`: the list of it that they are in; None if it has one code.
+    """A request that was refused in part or as a whole. `answer`: the errors. `parts`: the answer's
+    list with the errors; None if the answer has one code.
 
-    `rest`: whether the request, without what was refused, still asks for something.
+    `rest`: true if the request still asks for anything without its refused parts.
     """
 
     answer: Message
@@ -267,9 +271,10 @@ def refuse(
     chooses: Chooses,
     topic_name: TopicName,
 ) -> Refused:
-    """The error answer to what `chooses` picks of a request, which is taken out of the request.
+    """The error answer to the parts of a request that `chooses` picks; they are removed from the
+    request.
 
-    CloseConnection where the answer has no place for a code.
+    CloseConnection if the answer has no place for a code.
     """
     if api.key is ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
         raise CloseConnection(text)
@@ -302,7 +307,7 @@ class _Maker:
     ) -> tuple[list[Struct], list[Any]]:
         """(rows of the answer, elements of the request that are not refused)
 
-        `about`: the topic that the elements belong to, None in it for one that has no name; None
+        `about`: the topic of the elements, in a tuple with None for a topic without a name; None
         for elements that belong to no topic.
         """
         row_type = _element_of(answer, part.answered)
@@ -353,7 +358,7 @@ def _element_of(cls: type[Struct], name: str) -> type[Struct]:
 
 
 def _set(row: Struct, version: int, name: str, value: Any) -> bool:
-    """Set a field if this version has it; False if not."""
+    """Set a field if this version has it. False if it does not."""
     spec = _field(type(row), name)
     if spec is None or version not in spec.versions:
         return False
@@ -362,7 +367,7 @@ def _set(row: Struct, version: int, name: str, value: Any) -> bool:
 
 
 def spoil(answer: Message, code: ErrorCode, chooses: Chooses, topic_name: TopicName) -> None:
-    """Put an error into what `chooses` picks of an answer to Fetch, Metadata or
+    """Put an error into the parts that `chooses` picks, in an answer to Fetch, Metadata or
     DescribeTopicPartitions."""
     if isinstance(answer, FetchResponse):
         for fetched in answer.responses:

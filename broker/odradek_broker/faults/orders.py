@@ -11,7 +11,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.settings import did_you_mean, nearest
 
-#: Ten minutes: nothing that a client waits for takes longer.
+#: The longest delay, ten minutes: no client waits longer for anything.
 MS_MAX = 600_000
 TIMES_MAX = 1_000_000
 NAME_CHARS_MAX = 1_000
@@ -50,7 +50,7 @@ _API_BY_NAME = {api.name.lower(): key for key, api in APIS.items()}
 
 
 class BadOrder(ValueError):
-    """An order that cannot be carried out; the text says why."""
+    """An invalid order; the text says why."""
 
 
 class ExpireSession(NamedTuple):
@@ -61,7 +61,7 @@ class ExpireSession(NamedTuple):
 
 
 class AbortTransaction(NamedTuple):
-    """Abort it as if its time were over."""
+    """Abort a transaction as if its timeout had passed."""
 
     transactional_id: str
 
@@ -99,7 +99,7 @@ class _Fields:
         return value
 
     def times(self, default: int | None) -> int | None:
-        """None, as null, for ever."""
+        """The number of times; None, written as null, for no limit."""
         if "times" not in self._left:
             return default
         return self.number("times", 1, TIMES_MAX)
@@ -111,7 +111,7 @@ class _Fields:
         return value
 
     def apis(self) -> frozenset[ApiKey] | None:
-        """None for "*"."""
+        """The APIs; None for "*"."""
         value = self._left.pop("api", None)
         names = [value] if isinstance(value, str) else value
         if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
@@ -142,13 +142,13 @@ class _Fields:
         return ErrorCode(value)
 
     def end(self) -> None:
-        """BadOrder if fields are left."""
+        """Raise BadOrder if fields are left."""
         if self._left:
             raise BadOrder(f"{self.fault} takes no {min(self._left)}")
 
 
 def _near_code(name: object) -> str | None:
-    """The error code that was probably meant: a name that goes on like this one, or is alike."""
+    """The error code that was probably meant: a code that begins with this name, or is similar."""
     if not isinstance(name, str) or not name:
         return None
     names = [each.name for each in ErrorCode if each.value != 0]
@@ -161,8 +161,8 @@ def _api_names() -> str:
 
 
 def _rule(fields: _Fields, now_ms: int, action: Action, **values: Any) -> Rule:
-    """A rule, with the fields that all of them have. A request meets it once, a disk until it is
-    cleared."""
+    """A rule from the fields that all rules have. By default a rule for requests applies once, a
+    rule for the disk until it is cleared."""
     for_ms = fields.number("for_ms", 1, MS_MAX)
     until_ms = None if for_ms is None else now_ms + for_ms
     skip = fields.number("skip", 0, TIMES_MAX) or 0
@@ -198,7 +198,7 @@ def _any_rule(fields: _Fields, now_ms: int) -> Order:
     return _rule(fields, now_ms, action, **_FIELDS[action](fields))
 
 
-#: The fields of an order for each action, beside those that all rules have.
+#: The fields of an order for each action, besides those that all rules have.
 _FIELDS: dict[Action, Callable[[_Fields], dict[str, Any]]] = {
     Action.FAIL: lambda fields: {"code": fields.code(), **_matched(fields)},
     Action.DELAY: lambda fields: {"delay_ms": _ms(fields), **_matched(fields)},
@@ -254,7 +254,7 @@ _FAULTS: dict[str, Callable[[_Fields, int], Order]] = {
 
 
 def parse_order(order: object, now_ms: int) -> Order:
-    """The fault that a JSON object orders, at this time of the monotonic clock. BadOrder."""
+    """The fault that a JSON object orders. `now_ms`: the monotonic clock. BadOrder."""
     if not isinstance(order, dict):
         raise BadOrder("an order is a JSON object")
     fields = _Fields(order)

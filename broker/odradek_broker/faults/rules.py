@@ -1,5 +1,7 @@
-"""Rules: the faults of requests and of the disk, how often and for how long they occur.
-`DiskFaults` applies those of the disk."""
+"""Rules for ordered faults: the requests or disk operations that they match, how often, how long.
+
+`DiskFaults` applies the rules for the disk.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,20 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.lazy_dataclass import dataclass
 
-#: Rules at a time; those that have run out make room for new ones.
+#: The limit of rules; a rule that has run out makes room for a new one.
 RULES_MAX = 100
 
 
 class Action(Enum):
-    """The effect of a fault on a request, or on the disk, by the name that orders have for it."""
+    """The effect of a fault on a request or on the disk; the values are the names in orders."""
 
-    #: An error is answered, and the request is not handled.
+    #: The request is answered with an error, and not handled.
     FAIL = "fail"
-    #: The request is handled, and answered later.
+    #: The request is handled, and its answer delayed.
     DELAY = "delay"
-    #: The request is handled, and never answered.
+    #: The request is handled, and its answer dropped.
     DROP_REPLY = "drop_reply"
-    #: The connection is closed instead of an answer.
+    #: The connection is closed instead of sending an answer.
     CUT = "cut"
     #: Every sync takes longer.
     SLOW_DISK = "slow_disk"
@@ -45,8 +47,7 @@ class TooManyRules(ValueError):
 
 
 class Named(NamedTuple):
-    """The names in a request or an answer. `partitions`: (topic, partition), -1 for a whole
-    topic."""
+    """The names in a request or an answer. `partitions`: (topic, partition); -1 is a whole topic."""
 
     partitions: frozenset[tuple[str, int]] = frozenset()
     groups: frozenset[str] = frozenset()
@@ -55,12 +56,13 @@ class Named(NamedTuple):
 
 @dataclass(slots=True)
 class Rule:
-    """Matches are requests, or a disk's writes or syncs. `apis` None: every API. What is None or
-    empty below it does not matter to a match.
+    """A rule, which matches requests, or writes or syncs of the disk.
 
-    `handled` (CUT): whether the request is handled before. `skip`: so many matches pass first.
-    `left`: so many matches meet the fault; None for all. `until_ms`: of the monotonic clock.
-    `met`: how many have met it. `order`: as it was ordered.
+    `apis` None: every API. Each of the following fields that is None or empty matches everything.
+    `handled` (CUT): true to handle the request before the connection is closed. `skip`: the number
+    of matches to pass first. `left`: the number of matches that get the fault; None for all.
+    `until_ms`: on the monotonic clock. `met`: the number of matches that got the fault. `order`:
+    the JSON object of the order.
     """
 
     action: Action
@@ -84,8 +86,7 @@ class Rule:
         return self.left == 0 or (self.until_ms is not None and now_ms >= self.until_ms)
 
     def takes_next(self) -> bool:
-        """True if the next match meets the fault, which is then counted; False if the rule lets it
-        pass."""
+        """Count a match. True if it gets the fault; False if the rule still skips it."""
         if self.skip:
             self.skip -= 1
             return False
@@ -95,14 +96,14 @@ class Rule:
         return True
 
     def chooses(self, topic: str | None, partition: int | None) -> bool:
-        """True if the rule is about this partition. A partition of None, where the request names
-        only the topic, is chosen by every rule for the topic."""
+        """True if the rule applies to this partition. `partition` None: the request names only the
+        topic, to which every rule for the topic applies."""
         if self.topic is not None and topic != self.topic:
             return False
         return self.partition is None or partition is None or partition == self.partition
 
     def matches(self, api: ApiKey, named: Named, client_id: str | None) -> bool:
-        """True if the rule selects a request of these names."""
+        """True if the rule matches a request with these names."""
         return (
             (self.apis is None or api in self.apis)
             and (self.client_id is None or self.client_id == client_id)
@@ -119,7 +120,7 @@ class Rule:
 
 
 class Rules:
-    """The rules of a broker in their order of arrival: the first that matches applies."""
+    """The rules of a broker, oldest first: the first that matches applies."""
 
     def __init__(self) -> None:
         self._rules: dict[int, Rule] = {}
@@ -129,7 +130,7 @@ class Rules:
         return bool(self._rules)
 
     def add(self, rule: Rule, now_ms: int) -> Rule:
-        """The rule, with its number. TooManyRules."""
+        """Add a rule. Returns the rule with its number. TooManyRules."""
         if len(self._rules) >= RULES_MAX:
             over = next((n for n, each in self._rules.items() if each.is_over(now_ms)), None)
             if over is None:
@@ -141,7 +142,7 @@ class Rules:
         return rule
 
     def meet(self, api: ApiKey, named: Named, client_id: str | None, now_ms: int) -> Rule | None:
-        """The rule that a request of these names meets now, counted; None if there is none."""
+        """The rule that applies to a request with these names, counted; None if there is none."""
         for rule in self._rules.values():
             if (
                 rule.action.of_disk
@@ -154,7 +155,8 @@ class Rules:
         return None
 
     def meet_disk(self, action: Action, now_ms: int) -> Rule | None:
-        """The rule that a write, or a sync, meets now, counted. From one thread at a time."""
+        """The rule that applies to a write or a sync of the disk, counted. Called by one thread at
+        a time."""
         for rule in tuple(self._rules.values()):
             if rule.action is action and not rule.is_over(now_ms) and rule.takes_next():
                 return rule
@@ -173,8 +175,8 @@ class Rules:
 
 
 class DiskFaults:
-    """Asked before every write and every sync, from several threads. `sleep`: seconds. `lock`: of
-    these threads."""
+    """The faults of the disk, asked before every write and every sync, from several threads.
+    `sleep` takes seconds. `lock` serialises these threads."""
 
     def __init__(
         self,
@@ -189,12 +191,12 @@ class DiskFaults:
         self._lock = lock
 
     def before_write(self) -> None:
-        """OSError (ENOSPC) while the disk is full."""
+        """Raise OSError (ENOSPC) while the disk is full."""
         if self._meet(Action.FULL_DISK) is not None:
             raise OSError(errno.ENOSPC, "No space left on device (ordered)")
 
     def before_sync(self) -> None:
-        """Takes as long as a slow disk does."""
+        """Take as long as a slow disk does."""
         slow = self._meet(Action.SLOW_DISK)
         if slow is not None:
             self._sleep(slow.delay_ms / 1000)
@@ -204,7 +206,7 @@ class DiskFaults:
             return self._rules.meet_disk(action, self._clock.monotonic_ms())
 
     def wrap(self, file: File) -> File:
-        """The same file, on this disk."""
+        """The same file with the faults of this disk."""
         return _FaultyFile(file, self)
 
 

@@ -22,7 +22,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 
 class Fetch(Protocol[A_co]):
-    """A Fetch request that may be read more than once until it is answered."""
+    """A Fetch request, which may be read several times before it is answered."""
 
     def satisfied(self) -> bool:
         """True if there are enough bytes, or an error: waiting longer would change nothing
@@ -30,11 +30,11 @@ class Fetch(Protocol[A_co]):
         ...
 
     def read(self) -> A_co:
-        """The answer with what can be read now."""
+        """The answer with the records that can be read now."""
         ...
 
     def include(self, requested: RequestedPartition, partition: Partition) -> None:
-        """Read this partition as well: the session is not up to date there any more."""
+        """Read this partition as well, because the session is not up to date there any more."""
         ...
 
 
@@ -57,14 +57,15 @@ class ParkedFetches:
         max_wait_ms: int,
         session: Session | None = None,
     ) -> Deferred[A]:
-        """The answer of `fetch` once it is satisfied by one of `partitions` or one at which its
-        session is up to date, or its time is over."""
+        """The answer of `fetch`, given when one of `partitions` or of the session's partitions
+        satisfies it, or when its time is over."""
         parked = ParkedFetch(fetch, partitions, self._parked, session, self._timeouts, max_wait_ms)
         self._timeouts.begin(parked, max_wait_ms)
         return parked
 
     def answer_all(self) -> None:
-        """Answer every parked fetch with what can be read now: the broker stops (N-15)."""
+        """Answer every parked fetch with the records that can be read now, because the broker stops
+        (N-15)."""
         for parked in list(self._parked):
             parked.answer()
 
@@ -91,7 +92,7 @@ class ParkedFetch(Deferred[A]):
         self._timeouts = timeouts
         self._max_wait_ms = max_wait_ms
         self.on_abandon = self._unwatch
-        # One for all: a fetch may have thousands of partitions.
+        # The same bound method for all partitions: a fetch may have thousands.
         waiter = self._try_to_answer
         for partition in partitions:
             partition.data_waiters[waiter] = None
@@ -100,13 +101,13 @@ class ParkedFetch(Deferred[A]):
         parked[self] = None
 
     def answer(self) -> None:
-        """Answer with what can be read now, unless it was answered before."""
+        """Answer with the records that can be read now, unless the fetch was answered before."""
         self._unwatch()
         if not self.done:
             self.resolve(self._fetch.read())
 
     def timed_out(self) -> None:
-        """Answer with what can be read now: max.wait.ms is over."""
+        """Answer with the records that can be read now: max.wait.ms is over."""
         self.answer()
 
     def include(self, requested: RequestedPartition, partition: Partition) -> None:

@@ -46,9 +46,10 @@ from odradek_protocol.schemas.fetch import (
 )
 
 _EPOCH_MAX = 2**31 - 1
-#: A session this long unused may be evicted for any other (F-26).
+#: A session unused for this long may be evicted for any other (F-26).
 _IDLE_MS = 120_000
-#: Partitions of all sessions together; a client without a session names its partitions each time.
+#: The limit of partitions in all sessions; a client without a session names its partitions each
+#: time.
 PARTITIONS_MAX = 1_000_000
 
 Key = tuple[str | bytes, int]
@@ -202,9 +203,9 @@ class FetchPlan:
         return [each for each in answers if each[0].changed_by(each[1])]
 
     def note_sent(self, answers: Answers) -> None:
-        """Take note that the client knows all these answers, also those that `told` leaves out."""
+        """Record that the client knows all these answers, also those that `told` leaves out."""
         for requested, answer in answers:
-            # After an error nothing counts as sent, so that recovery is reported.
+            # After an error nothing counts as sent, so that the next fetch reports recovery.
             requested.sent_high_watermark = -1 if answer.error_code else answer.high_watermark
             requested.sent_log_start_offset = answer.log_start_offset
             if answer.records and self.session is not None:
@@ -269,7 +270,7 @@ class FetchSessions:
         self._topic_name = topic_name
         self._topics_version = topics_version
         self._sessions: dict[int, Session] = {}
-        #: Of all sessions.
+        #: Partitions in all sessions together.
         self._partitions = 0
 
     def __len__(self) -> int:
@@ -279,7 +280,7 @@ class FetchSessions:
         self, request: FetchRequest | OneFetch, version: int, *, everything: bool = False
     ) -> FetchPlan | ErrorCode:
         """The plan of a request, or the session error that answers it (F-20, F-21). `everything`:
-        all partitions of the session are to be looked at."""
+        read all partitions of the session."""
         epoch = request.session_epoch
         if version < SESSIONS_SINCE or epoch <= INITIAL_SESSION_EPOCH:
             if request.session_id and version >= SESSIONS_SINCE:
@@ -297,14 +298,14 @@ class FetchSessions:
         if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         if session.waiting is not None:
-            # A session has one fetch at a time, and its client has gone on.
+            # A session has one fetch at a time, and its client has sent the next one.
             session.waiting.answer()
             return self.plan(request, version, everything=everything)
         return self._incremental(session, request, version, everything)
 
     def withhold(self, plan: FetchPlan) -> FetchResponse:
-        """The response of a fetch that is given nothing, because of a quota: its session stays as
-        it was, and a new one does not begin (Q-08)."""
+        """The response without records that a quota causes: its session stays unchanged, and no new
+        session begins (Q-08)."""
         if plan.session is None:
             return FetchResponse()
         if plan.incremental:
@@ -320,7 +321,7 @@ class FetchSessions:
         tells_divergence = version >= DIVERGENCE_SINCE
         if session.tells_divergence is not tells_divergence:
             session.tells_divergence = tells_divergence
-            # No answer of the older version could say what comes of the epochs that were named.
+            # The older version had no answer for the epochs that the client named.
             for requested in session.partitions.values():
                 requested.last_fetched_epoch = -1
             session.mark_all_changed()
@@ -333,7 +334,7 @@ class FetchSessions:
         self._asked(request, version, session)
         self._partitions += len(session.partitions) - before
         if self._partitions > self._partitions_max:
-            # The client begins anew, and is then refused a session.
+            # The client begins a new session, and is then refused one.
             self._remove(session.id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if not session.partitions:
@@ -357,7 +358,7 @@ class FetchSessions:
     def _asked(
         self, request: FetchRequest | OneFetch, version: int, session: Session | None = None
     ) -> dict[Key, RequestedPartition]:
-        """Add or update the partitions that the request lists; the last of equals wins (F-15)."""
+        """Add or update the partitions that the request lists; of equal ones the last wins (F-15)."""
         uses_ids = version >= TOPIC_IDS_SINCE
         into = {} if session is None else session.partitions
         for topic, topic_id, asked in _named(request):
@@ -384,8 +385,8 @@ class FetchSessions:
         return into
 
     def _resolve(self, requested: RequestedPartition) -> None:
-        """Look the name of a topic id up: topics come and go during a session, which knows the name
-        of one that has gone, and that may have another id by then (F-14)."""
+        """Look up the name of a topic id: topics are created and deleted during a session, which
+        keeps the name of a deleted topic even if another id has the name later (F-14)."""
         name = None if requested.topic_id == ZERO_UUID else self._topic_name(requested.topic_id)
         if name:
             requested.topic, requested.error = name, ErrorCode.NONE
@@ -446,7 +447,7 @@ class FetchSessions:
         return True
 
     def _evict_idle(self) -> bool:
-        """Remove a session that was not used for long; False if there is none."""
+        """Remove a session that was unused for long; False if there is none."""
         oldest = min(self._sessions.values(), key=lambda session: session.used_ms, default=None)
         if oldest is None or self._clock.monotonic_ms() - oldest.used_ms < _IDLE_MS:
             return False

@@ -42,23 +42,23 @@ from odradek_protocol.schemas.fetch import (
 def handle(
     node: Node, context: RequestContext, request: FetchRequest | OneFetch
 ) -> _Reply | Deferred[_Reply]:
-    """Answer at once if the request's conditions are met (F-01), else park it.
+    """Answer at once if the request's conditions are met (F-01), otherwise park the fetch.
 
-    A response without errors to a request of the common shape is encoded here.
+    A response without errors to a request in the common shape is encoded here.
     """
     replica_id = -1
     if isinstance(request, FetchRequest):
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
             return _failed_as_a_whole(request, context.api_version)
         replica_id = max(request.replica_id, request.replica_state.replica_id)
-    # Rights can change between requests, so a session is never up to date where they are checked.
+    # Rights can change between requests, so with an authorizer a session is never up to date.
     everything = replica_id >= 0 or node.authorizer is not ALLOW_EVERYTHING
     plan = node.fetch_sessions.plan(request, context.api_version, everything=everything)
     if isinstance(plan, ErrorCode):
         return FetchResponse(error_code=plan)
     max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
     if node.quotas.fetch is not None:
-        # More at once would never be answered (Q-08).
+        # A larger answer could never be sent under the quota (Q-08).
         max_bytes = int(min(max_bytes, node.quotas.fetch.most_at_once(context)))
     fetch = Fetch(node, context, plan, request, max_bytes)
     fetch.look_up(replica_id, skips=not everything)
@@ -70,7 +70,7 @@ def handle(
 
 _Reply = FetchResponse | list[codec.Buffer]
 
-#: A fetch may have thousands of answers.
+#: Compiled for speed: a fetch may have thousands of answers.
 _make_answer = codec.struct_maker(
     PartitionData,
     diverging_epoch=EpochEndOffset(),
@@ -82,7 +82,7 @@ _Resolved = tuple[Partition | None, ErrorCode]
 
 
 class Fetch:
-    """A request from its arrival to its answer. `max_bytes`: of records."""
+    """A Fetch request from its arrival to its answer. `max_bytes` limits the records."""
 
     __slots__ = (
         "_committed",
@@ -106,7 +106,7 @@ class Fetch:
         self._node = node
         self._plan = plan
         self._context = context
-        #: Of the common shape, or None.
+        #: The common-shape request, or None.
         self._request = request if isinstance(request, OneFetch) else None
         self._committed = request.isolation_level == READ_COMMITTED
         self._max_bytes = max_bytes
@@ -130,7 +130,7 @@ class Fetch:
             self._refuse_denied(self._context, replica_id)
 
     def _refuse_denied(self, context: RequestContext, replica_id: int) -> None:
-        """Rights are checked in every fetch of a session, as they may be taken away (A-09)."""
+        """Check the rights in every fetch of a session, as they may be taken away (A-09)."""
         authorizer = self._node.authorizer
         named = (
             requested.topic
@@ -146,7 +146,7 @@ class Fetch:
                 self._partitions[requested] = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     def _is_up_to_date(self, requested: RequestedPartition, partition: Partition) -> bool:
-        """True if a fetch has nothing to say about the partition before it moves."""
+        """True if the fetch needs no answer for the partition until it moves."""
         log = partition.log
         return (
             log.high_watermark == requested.sent_high_watermark
@@ -163,7 +163,7 @@ class Fetch:
         self._partitions[requested] = partition, ErrorCode.NONE
 
     def _resolve(self, requested: RequestedPartition, replica_id: int) -> _Resolved:
-        """The partition, or why it cannot be read."""
+        """The partition, or the reason why it cannot be read."""
         node = self._node
         if requested.error is ErrorCode.UNKNOWN_TOPIC_ID:
             return None, requested.error
@@ -181,7 +181,7 @@ class Fetch:
         return partition, error
 
     def partitions(self) -> list[Partition]:
-        """The partitions that exist, that the client may read and that have changed."""
+        """The partitions that exist, that the client may read, and that have changed."""
         return [partition for partition, _ in self._partitions.values() if partition is not None]
 
     def _bound(self, partition: Partition) -> int:
@@ -211,7 +211,7 @@ class Fetch:
 
     def _answer_bytes(self) -> int:
         """Bytes of records in the response, if it were given at once (F-04). The first batch of the
-        first partition that has any counts whole (F-06)."""
+        first partition with any records counts whole (F-06)."""
         total_bytes = 0
         for requested in self._in_order():
             partition = self._partitions[requested][0]
@@ -237,7 +237,7 @@ class Fetch:
             return True
 
     def read(self) -> _Reply:
-        """Read every partition in order, as far as the bytes go (F-05, F-06); those that do not
+        """Read every partition in order until the byte limit (F-05, F-06). Partitions that do not
         exist, or that the client may not know of, come last (F-28)."""
         limit = remaining = min(self._max_bytes, self._node.answer_room_bytes())
         nothing_yet = True
@@ -288,10 +288,9 @@ class Fetch:
         return list(self._partitions)
 
     def _is_over(self, quota: RateQuota, told: Answers) -> bool:
-        """True if the answer is larger than the rest of the client's quota. Such an answer is not
-        counted."""
+        """True if the answer exceeds the rest of the client's quota. Such an answer is not counted."""
         parts = codec.encode(response_of(self._plan.session_id, told), self._context.api_version)
-        # Kafka counts the length in front as well.
+        # Kafka counts the length field too.
         size_bytes = sum(map(len, parts)) + 4
         if not quota.record(self._context, size_bytes):
             return False
@@ -332,7 +331,7 @@ class Fetch:
             if self._committed:
                 aborted = _aborted(partition, requested.fetch_offset, bound, records)
         except IndexesBeingRebuilt as deferred:
-            # Clients of older versions retry after the other code.
+            # Clients of older versions retry only after this code.
             known = self._context.api_version >= OFFSET_NOT_AVAILABLE_SINCE
             return _failed(requested, deferred.error if known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         except StorageError as error:
@@ -350,7 +349,7 @@ class Fetch:
 def _aborted(
     partition: Partition, start: int, bound: int, records: bytes
 ) -> list[AbortedTransaction]:
-    """The aborted transactions that records, read from `start` on, belong to (F-08, F-09).
+    """The aborted transactions with records in the answer, which begins at `start` (F-08, F-09).
     StorageError."""
     aborted = partition.log.aborted_transactions(start, bound) if records else []
     if not aborted:
@@ -387,7 +386,7 @@ def _has_a_name(answer: tuple[RequestedPartition, PartitionData]) -> bool:
 
 
 def _failed(requested: RequestedPartition, error: ErrorCode) -> PartitionData:
-    """The answer for a partition that exists."""
+    """The error answer for a partition that exists."""
     return PartitionData(
         partition_index=requested.partition,
         error_code=error,

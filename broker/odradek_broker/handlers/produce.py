@@ -1,7 +1,7 @@
 """Produce (key 0): append batches, answer when they are durable (rules P-06, P-07, P-22, P-23).
 
-`handle` and `handle_one` end in the same `_Produce`: `handle_one` takes the requests of one batch,
-nearly all, which have a second codec. Requests are checked here, batches by the log
+`handle` and `handle_one` end in the same `_Produce`. `handle_one` takes requests of one batch,
+which a second codec reads: nearly all requests. Requests are checked here, batches by the log
 (`storage/log.py`). A transactional batch may have to wait until its coordinator has verified the
 transaction (`coordinator/transactions/verification.py`).
 """
@@ -60,7 +60,7 @@ _WITHOUT_LOG_START = frozenset(
 def handle(
     node: Node, context: RequestContext, request: ProduceRequest
 ) -> _Reply | Deferred[_Reply]:
-    """Append the batch of every partition; answered when all of them are durable."""
+    """Append the batch of every partition. The reply comes when all batches are durable."""
     if node.quotas.produce is not None:
         node.quotas.produce.record(context, context.size_bytes)
     produce = _Produce(node, context.api_version, request)
@@ -88,8 +88,8 @@ def _reply_to_many(request: ProduceRequest, response: ProduceResponse) -> _Reply
 def handle_one(
     node: Node, context: RequestContext, request: OneBatch
 ) -> _Reply | list[Buffer] | Deferred[_Reply | list[Buffer]]:
-    """`handle` of a request with one batch, which encodes the response to a batch that was
-    appended."""
+    """Handle a request with one batch like `handle`, and encode the response to an appended batch
+    here."""
     if node.quotas.produce is not None:
         node.quotas.produce.record(context, context.size_bytes)
     named, records = request.topic, request.records
@@ -111,7 +111,7 @@ def handle_one(
     else:
         outcome = produce.partition(topic, request.partition, records, producer)
     if produce.open:
-        # A request that waits must not keep the memory of its frame.
+        # A request that waits must not keep its frame in memory.
         records.release()
         timeout_ms = request.timeout_ms if request.acks else None
         return produce.reply(partial(_reply_to_one, context, request, outcome), timeout_ms)
@@ -207,8 +207,8 @@ def _transaction_error(
 ) -> ErrorCode:
     """The error of the whole request because of its transaction (P-06, A-01, T-25).
 
-    `wanted`: its transactional id; `producers`: those of its batches, None where a batch is not
-    transactional.
+    `wanted`: the transactional id of the request; `producers`: the producers of its batches, None
+    where a batch is not transactional.
     """
     producer_ids = {producer[0] for producer in producers if producer is not None}
     if not producer_ids:
@@ -273,8 +273,7 @@ def _fill_refusal(
 def _unanswered(
     answers: Iterable[tuple[str, PartitionProduceResponse]],
 ) -> NoResponse | CloseConnection:
-    """The reply with acks=0, from topics and answers: none, or after an error the end of the
-    connection (P-23)."""
+    """The reply with acks=0: no response, or after an error the end of the connection (P-23)."""
     for topic, answer in answers:
         if answer.error_code:
             return CloseConnection(
@@ -285,7 +284,7 @@ def _unanswered(
 
 
 class _Produce:
-    """A request until all of its batches are durable or refused."""
+    """A Produce request until all of its batches are durable or refused."""
 
     __slots__ = (
         "_budget",
@@ -305,7 +304,7 @@ class _Produce:
         self._request = request
         self._now_ms = node.clock.wall_ms()
         self._budget = None if isinstance(request, OneBatch) else DecompressionBudget()
-        #: Answers for batches that are neither durable nor refused yet, by `id`.
+        #: Answers for batches that are neither durable nor refused yet, by `id` of the answer.
         self.open: dict[int, PartitionProduceResponse] = {}
         self._reply: Deferred[Any] | None = None
         self._make: Callable[[], Any]
@@ -318,8 +317,8 @@ class _Produce:
         records: Buffer | None,
         producer: tuple[int, int] | None,
     ) -> AppendResult | PartitionProduceResponse:
-        """Append the batch of a partition; the result if it is durable, otherwise an answer, which
-        may still be open. `producer`: of a transactional batch, None of others."""
+        """Append the batch of a partition. The result if it is durable, otherwise an answer, which
+        may still be open. `producer`: the producer of a transactional batch; None for others."""
         node = self._node
         partition = node.partition(topic, index)
         if partition is None:
@@ -350,8 +349,8 @@ class _Produce:
         index: int,
         answer: PartitionProduceResponse | None = None,
     ) -> AppendResult | PartitionProduceResponse:
-        """Append; the result if it is durable, otherwise an answer, which is open until it is.
-        `answer`: the one to fill in, if it was there before."""
+        """Append a batch. The result if it is durable, otherwise an answer, which is open until it
+        is durable. `answer`: an existing answer to fill in."""
         node = self._node
         try:
             result = partition.append(batch, self._now_ms, budget=self._budget)
@@ -380,7 +379,8 @@ class _Produce:
         batch: memoryview,
         producer: tuple[int, int],
     ) -> AppendResult | PartitionProduceResponse:
-        """Append when the transaction is verified to be open here; a duplicate at once (P-09)."""
+        """Append when the transaction is verified to be open at its coordinator; a duplicate at
+        once (P-09)."""
         where = (topic, index)
         verification = self._node.verification
         try:
@@ -436,8 +436,8 @@ class _Produce:
     # --- The reply ---
 
     def reply(self, make: Callable[[], Any], timeout_ms: int | None) -> Deferred[Any]:
-        """The reply that `make` gives when no answer is open any more, or after `timeout_ms`; None:
-        without a limit."""
+        """The reply, made by `make` when no answer is open any more, or after `timeout_ms`. None:
+        no limit."""
         self._make = make
         reply: Deferred[Any] = Deferred()
         self._reply = reply
@@ -447,7 +447,7 @@ class _Produce:
         return reply
 
     def _durable(self, key: int, error: ErrorCode) -> None:
-        """The batch of an answer is durable, or never will be."""
+        """Fill in the answer to a batch that became durable, or that never will be."""
         answer = self.open.pop(key, None)
         if answer is None:
             return
@@ -464,9 +464,9 @@ class _Produce:
         reply.resolve(self._make())
 
     def timed_out(self) -> None:
-        """The disk or the coordinator is too slow for this client (P-23).
+        """Fill in the open answers: the disk or the coordinator is too slow for this client (P-23).
 
-        What is appended stays appended; what still waits for its transaction never will be.
+        An appended batch stays appended; a batch that waits for its transaction is never appended.
         """
         for answer in self.open.values():
             _fail(answer, _E.REQUEST_TIMED_OUT)

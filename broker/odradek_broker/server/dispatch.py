@@ -1,7 +1,7 @@
 """The dispatcher: from the bytes of a request to the bytes of its response.
 
-It checks key, version, size and form, calls the handler and encodes its reply (rules N-02, N-06,
-N-07, N-08).
+The dispatcher checks key, version, size and form, calls the handler and encodes its reply (rules
+N-02, N-06, N-07, N-08).
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ from odradek_protocol.produce_frames import read_one_batch
 
 log = structlog.get_logger("odradek.dispatch")
 
-#: Elements of all arrays of one request: the work that every other connection waits for (D11).
+#: The limit of elements in all arrays of a request: every other connection waits while they are
+#: handled (D11).
 REQUEST_ELEMENTS_MAX = 100_000
 
-#: Responses to these have limits of their own (F-05, F-06), and their requests are too large to be
-#: kept until they are answered.
+#: APIs whose responses have limits of their own (F-05, F-06), and whose requests are too large to
+#: be kept until they are answered.
 _RECORDS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 
 Handler = Callable[[Node, RequestContext, Message], HandlerReply | Deferred[HandlerReply]]
@@ -56,7 +57,7 @@ HANDLERS: dict[ApiKey, Handler] = {
 
 
 class CommonRequest(Protocol):
-    """A request of the shape that nearly all requests of its API have, read by a second codec."""
+    """A request of the shape that nearly all requests of its API have; a second codec reads it."""
 
     @property
     def version(self) -> int: ...
@@ -66,20 +67,21 @@ class CommonRequest(Protocol):
     def client_id(self) -> str | None: ...
 
 
-#: The reply of a handler: in place of a response without errors, the frame that it has encoded.
+#: The reply of a handler. A list of buffers is the frame of a response that the handler has
+#: encoded.
 Reply = HandlerReply | list[Buffer]
 
 
 class CommonShape(NamedTuple):
-    """The common requests of an API. `read`: decodes one, or gives None where the generated codec
-    is needed. `handle`: the handler."""
+    """The common requests of an API. `read` decodes one, or returns None for a request that needs
+    the generated codec. `handle`: the handler."""
 
     api: Api
     read: Callable[[memoryview], CommonRequest | None]
     handle: Callable[[Node, RequestContext, Any], Reply | Deferred[Any]]
 
 
-#: By the lower byte of the key; `read` looks at both.
+#: The key's lower byte selects the shape; `read` checks both bytes.
 _COMMON_SHAPES = {
     int(shape.api.key): shape
     for shape in (
@@ -87,10 +89,10 @@ _COMMON_SHAPES = {
         CommonShape(APIS[ApiKey.FETCH], read_one_fetch, fetch.handle),
     )
 }
-#: Requests that no quota of time counts, as in Kafka.
+#: APIs that are exempt from the quota of request time, as in Kafka.
 _EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
 _KNOWN_KEYS = frozenset(map(int, ApiKey))
-#: A percentage of a second, in microseconds.
+#: One percent of a second, in microseconds.
 _PERCENT_US = 10_000
 
 
@@ -98,8 +100,9 @@ _PERCENT_US = 10_000
 class Peer:
     """The other end of a connection, and the name of the listener that it came to.
 
-    `user`: the authenticated user, or ANONYMOUS. `authentication`: the one under way, or None.
-    `throttle_ms`: the time for which the connection has to be throttled; the session takes it.
+    `user`: the authenticated user, or ANONYMOUS. `authentication`: the exchange in progress, or
+    None. `throttle_ms`: the time for which the session has to throttle the connection; reading it
+    clears it.
     """
 
     host: str
@@ -112,9 +115,9 @@ class Peer:
 
 @dataclass(slots=True)
 class _InFlight:
-    """A request in flight. `request` is None where the response may have any size.
+    """A request in flight. `request` is None if its response may have any size.
 
-    `handled_us`: the time of its handler, where a quota counts it.
+    `handled_us`: the handler's processor time, if a quota counts it.
     """
 
     api: Api
@@ -139,7 +142,7 @@ def _carries_throttle_time(response: Any, version: int) -> bool:
 
 
 def _unserved(key: int) -> str:
-    """The log's words about a key that is not served."""
+    """The log's text about an API key that is not served."""
     if key not in _KNOWN_KEYS:
         return f"request of unknown key {key}"
     name = "".join(map(str.capitalize, ApiKey(key).name.split("_")))
@@ -169,7 +172,7 @@ class Dispatcher:
         self._quotas = node.quotas
         self._handlers = handlers
         self._control_bytes_max = control_bytes_max
-        # Handlers that carry out faults see requests of the generated codec alone.
+        # Handlers that carry out ordered faults see only requests of the generated codec.
         self._common_shapes = {
             key: shape
             for key, shape in _COMMON_SHAPES.items()
@@ -205,7 +208,7 @@ class Dispatcher:
         return self._finish(in_flight, reply)
 
     def _answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
-        """`answer` for all requests, by the generated codec."""
+        """Answer any request by the generated codec."""
         try:
             header, position = frames.decode_request_header(frame)
         except DecodeError as error:
@@ -245,14 +248,14 @@ class Dispatcher:
     def _finish(
         self, in_flight: _InFlight, reply: Reply | Deferred[Any]
     ) -> EncodedReply | Deferred[EncodedReply]:
-        """The reply of a handler, encoded when it is there."""
+        """Encode the handler's reply, at once or when it is complete."""
         encode = self._encoded
         if self._quotas.request is not None:
             in_flight.handled_us = self._node.metrics.now_us() - in_flight.started_us
             encode = self._timed
         throttle_ms = in_flight.context.throttle_ms
         if throttle_ms:
-            # Before the response is there: it may take long, and the client may send more.
+            # Count before the response is complete: it may take long, and the client may send more.
             in_flight.peer.throttle_ms = max(in_flight.peer.throttle_ms, throttle_ms)
         if not isinstance(reply, Deferred):
             return encode(in_flight, reply)
@@ -266,7 +269,7 @@ class Dispatcher:
         return encoded
 
     def _context(self, peer: Peer, api: Api, version: int, client_id: str | None) -> RequestContext:
-        # By position, because keywords take half as long again, in every request.
+        # Arguments by position, because keywords take half as long again, in every request.
         return RequestContext(
             version,
             client_id,
@@ -282,7 +285,7 @@ class Dispatcher:
         )
 
     def _timed(self, in_flight: _InFlight, reply: Reply) -> EncodedReply:
-        """`_encoded` of a request whose time counts, if its client has a quota of it (Q-09)."""
+        """`_encoded` for a request whose time counts, because its client has a quota of it (Q-09)."""
         quota = self._quotas.request
         if quota is None or in_flight.api.key in _EXEMPT or not isinstance(reply, Message | list):
             return self._encoded(in_flight, reply)
