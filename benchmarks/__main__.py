@@ -2,7 +2,7 @@
 
     python -m benchmarks [--json] > tables.md
 
-Takes about twenty minutes, and wants the machine for itself.
+A run takes about twenty minutes, and needs a machine that does nothing else.
 """
 
 from __future__ import annotations

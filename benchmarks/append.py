@@ -1,11 +1,10 @@
-"""What one append and one read cost the partition log, with files that swallow everything and real
-ones.
+"""Costs of one append to and one read from the partition log, with files in memory that keep
+nothing and with real files.
 
     python -m benchmarks.append [--count 20000] [--profile] [--json]
 
-A 16 KB batch of 1 KB records goes into a log in memory that forgets it, so what is left is the
-log's own work; the same with real files shows the whole. Reads are of headers and bytes as they
-lie.
+A 16 KB batch of 1 KB records is appended to a log whose files keep nothing: the time is the log's
+own work. Real files show the whole. Reads return headers and bytes as they are stored.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class _Sink(MemoryFile):
-    """Counts the bytes and forgets them."""
+    """A file that counts the bytes and keeps none."""
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         return sum(map(len, buffers))
@@ -97,7 +96,7 @@ def reads(log: PartitionLog, max_bytes: int, batch: bytes) -> tuple[float, float
 
 
 def profile(batch: bytearray, count: int) -> None:
-    """Print where appends spend their time."""
+    """Profile appends and print the result."""
     log = make_log(_SinkFiles(), "data/bench-0")
     profiler = cProfile.Profile()
     profiler.runcall(appends, log, batch, count)

@@ -1,15 +1,14 @@
-"""Our broker under confluent-kafka (librdkafka), beside librdkafka's mock broker in the same run.
+"""Our broker and librdkafka's mock broker in the same run, with confluent-kafka as client.
 
     python -m benchmarks.broker [--rounds 5] [--scale 1.0] [--only produce,consume,latency] [--json]
 
 Produce: one producer, one partition, acks=all, delivery failures counted, the log's end checked
 afterwards. Rounds alternate (ours, mock, ours, mock ...); each pair gives one ratio; the table has
-the median of the ratios and their range. Beside them: what one request costs the broker in
-processor time, how large requests were, and how busy the broker and the client were, so that one
-sees what sets the pace.
+the median of the ratios and their range. More columns show the limiting factor: the broker's
+processor time for a request, the size of requests, and the load of broker and client.
 
 Consume: confluent-kafka, and a loop over a bare socket that sends a Fetch and reads the answer
-without looking into it, from the same topic. (The mock keeps too little to be read from.)
+without parsing it, from the same topic. (The mock keeps too few records to be read from.)
 
 Latency: one record, produced and flushed, before the next; acks=all, no linger.
 """
@@ -62,7 +61,7 @@ _FETCH_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Load:
-    """One row: records of one size in batches of another."""
+    """One row: the size of records and of batches."""
 
     record_bytes: int
     batch_bytes: int
@@ -77,9 +76,9 @@ class Load:
         return text + (f", {self.partitions} partitions" if self.partitions > 1 else "")
 
 
-#: librdkafka's idempotent producer has one request at a time on its way to a partition
-#: (librdkafka pull request 4989), so with one partition those rows show latency; with as many
-#: partitions as the mock broker makes they show throughput.
+#: librdkafka's idempotent producer has one request in flight to a partition (librdkafka pull
+#: request 4989): with one partition those rows show latency; with as many partitions as the mock
+#: broker makes they show throughput.
 _PARTITIONS = 4
 
 
@@ -97,14 +96,14 @@ LOADS = tuple(_loads())
 
 @dataclass(frozen=True)
 class Measured:
-    """One run against one broker."""
+    """The result of one run against one broker."""
 
     mb_per_s: float
     wall_s: float
     client_cpu_s: float
     broker_cpu_s: float | None
     requests: int | None
-    #: Share of all cores' time in which nothing at all ran.
+    #: Share of all cores' time that was idle.
     idle: float | None
 
     def busy(self, cpu: float | None) -> float | None:
@@ -112,7 +111,7 @@ class Measured:
 
 
 class Failures:
-    """Counts deliveries that failed; librdkafka reports only those to it."""
+    """Counts failed deliveries; librdkafka reports them only to this callback."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -127,7 +126,7 @@ class Failures:
 def create_topic(bootstrap: str, partitions: int = 1) -> str:
     """A new topic."""
     name = f"bench-{uuid.uuid4().hex[:12]}"
-    # The futures do not keep the client alive that resolves them.
+    # The client resolves the futures, but they do not keep the client alive.
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
     return name
@@ -142,7 +141,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 
 def produce(target: Target, topic: str, load: Load) -> Measured:
-    """One run. SystemExit if a record was not delivered."""
+    """Produce one row's records. SystemExit if a record was not delivered."""
     failures = Failures()
     producer = Producer(
         {
@@ -161,7 +160,7 @@ def produce(target: Target, topic: str, load: Load) -> Measured:
     )
     value = os.urandom(load.record_bytes)
     send = producer.produce
-    # Connections, metadata and the producer id are not what is measured.
+    # Connections, metadata and the producer id are left out of the measurement.
     partitions = load.partitions
     for partition in range(partitions):
         send(topic, value, partition=partition, on_delivery=failures)
@@ -193,7 +192,7 @@ def produce(target: Target, topic: str, load: Load) -> Measured:
 
 
 def check_end(target: Target, topic: str, load: Load, runs: int = 1) -> None:
-    """SystemExit unless the topic holds exactly what so many runs sent, and their warm-ups."""
+    """SystemExit unless the topic holds exactly the records of so many runs and their warm-ups."""
     consumer = Consumer(
         {"bootstrap.servers": target.bootstrap, "group.id": "benchmark", "log_level": 0}
     )
@@ -210,9 +209,9 @@ def check_end(target: Target, topic: str, load: Load, runs: int = 1) -> None:
 
 
 def limit_of(load: Load, ours: list[Measured]) -> str:
-    """What set the pace of our runs, from how busy the two processes were."""
+    """The limiting factor of our runs, from the load of the two processes."""
     if load.idempotent and load.partitions == 1 and load.batch_bytes < _LARGE_BATCH:
-        # librdkafka spins while it waits, so its processor time says nothing here.
+        # librdkafka spins while it waits, so its processor time means nothing here.
         return "one request at a time"
     broker = statistics.median(each.busy(each.broker_cpu_s) or 0.0 for each in ours)
     client = statistics.median(each.client_cpu_s / each.wall_s for each in ours)
@@ -226,7 +225,7 @@ def limit_of(load: Load, ours: list[Measured]) -> str:
 
 
 def measure_produce(report: Report, durability: str, rounds: int, scale: float) -> None:
-    """The table of one durability."""
+    """Print the table of one durability."""
     report.table(
         f"Produce, {durability} (target: at least {TARGET_RATIO[durability]} of the mock)",
         (
@@ -261,7 +260,7 @@ def measure_produce(report: Report, durability: str, rounds: int, scale: float) 
 def report_produce(
     report: Report, load: Load, durability: str, ours: list[Measured], mocks: list[Measured]
 ) -> None:
-    """One row."""
+    """Print one row."""
     ratio = Spread.of([a.mb_per_s / b.mb_per_s for a, b in zip(ours, mocks, strict=True)])
     requests = statistics.median(each.requests or 0 for each in ours)
     total_cpu = sum(each.broker_cpu_s or 0.0 for each in ours)
@@ -310,7 +309,7 @@ def report_produce(
 
 @dataclass(frozen=True)
 class Mark:
-    """Where the clocks stood."""
+    """The clocks at one moment."""
 
     wall_s: float
     client_cpu_s: float
@@ -328,14 +327,15 @@ class Mark:
 
 
 def consume_confluent(target: Target, topic: str, records: int) -> tuple[Mark, Mark]:
-    """All records, values included; the clock runs from the first record to the last."""
+    """Consume all records, values included; the time counts from the first record to the last."""
     consumer = Consumer(
         {
             "bootstrap.servers": target.bootstrap,
             "group.id": "benchmark",
             "enable.auto.commit": False,
             "check.crcs": False,
-            # It pauses for a second when so many wait for the application; here nobody is slow.
+            # librdkafka pauses for a second if so many records wait for the application; here none
+            # do.
             "queued.min.messages": 1_000_000,
             "queued.max.messages.kbytes": 1_048_576,
             "fetch.queue.backoff.ms": 10,
@@ -362,7 +362,8 @@ def consume_confluent(target: Target, topic: str, records: int) -> tuple[Mark, M
 
 
 def consume_raw(target: Target, topic: str, records: int) -> tuple[Mark, Mark]:
-    """A Fetch for up to 1 MB, its answer, the next; of the batches only headers are read."""
+    """Send a Fetch for up to 1 MB after the answer to the one before; parse only the headers of
+    batches."""
     api = APIS[ApiKey.FETCH]
     host, _, port = target.bootstrap.rpartition(":")
     buffer = bytearray(_FETCH_BYTES + 65_536)
@@ -427,7 +428,7 @@ def _consumed(read: Reader, target: Target, topic: str, load: Load) -> Measured:
 
 
 def measure_consume(report: Report, rounds: int, scale: float) -> None:
-    """The table of reading, from the page cache."""
+    """Print the table of reading from the page cache."""
     report.table(
         "Consume",
         (
@@ -481,7 +482,7 @@ def measure_consume(report: Report, rounds: int, scale: float) -> None:
 
 
 def latencies_ms(producer: Producer, topic: str, count: int) -> list[float]:
-    """Of records that go one after the other, each acknowledged before the next."""
+    """Milliseconds of single records, each acknowledged before the next is sent."""
     value = os.urandom(100)
     out = []
     for _ in range(count):
@@ -493,7 +494,7 @@ def latencies_ms(producer: Producer, topic: str, count: int) -> list[float]:
 
 
 def disk_sync_ms(count: int = 200) -> list[float]:
-    """What the disk under the data directory takes for 200 bytes: a write and a bare fdatasync."""
+    """Milliseconds that the disk of the data directory takes to write 200 bytes and fdatasync them."""
     out = []
     sync = getattr(os, "fdatasync", os.fsync)
     with tempfile.NamedTemporaryFile() as file:
@@ -506,7 +507,7 @@ def disk_sync_ms(count: int = 200) -> list[float]:
 
 
 def measure_latency(report: Report, rounds: int, scale: float) -> None:
-    """One synchronous record."""
+    """Print the table of single records."""
     say("latency")
     report.table(
         f"One acknowledged record of 100 B (target: under {TARGET_SYNC_MS} ms with page-cache)",

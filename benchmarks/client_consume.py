@@ -1,8 +1,7 @@
-"""How each client consumes, for `benchmarks.clients`.
+"""Consumers of `benchmarks.clients`, one function for each client.
 
-Each function is given (bootstrap servers, topic, records, partitions) and returns the seconds from
-the first record to the last; how long a client takes to begin is another question. All fetch with
-the same sizes.
+A function gets (bootstrap servers, topic, records, partitions) and returns the seconds from the
+first record to the last, without the client's start. All clients fetch with the same sizes.
 """
 
 from __future__ import annotations
@@ -171,7 +170,8 @@ def confluent_consume(bootstrap: str, topic: str, records: int, partitions: int)
         {
             "bootstrap.servers": bootstrap,
             "group.id": "benchmark",
-            # It pauses for a second when so many wait for the application; here nobody is slow.
+            # librdkafka pauses for a second if so many records wait for the application; here none
+            # do.
             "queued.min.messages": 1_000_000,
             "queued.max.messages.kbytes": 1_048_576,
             "fetch.queue.backoff.ms": 10,
@@ -188,7 +188,7 @@ def confluent_consume(bootstrap: str, topic: str, records: int, partitions: int)
             found = consumer.consume(min(left, POLL_RECORDS), 10.0)
             if not found:
                 raise SystemExit(f"confluent-kafka: {left} records did not come")
-            # Values are copied out only when asked for; the others have done so by now.
+            # librdkafka copies values out only when asked; the other clients have done so by now.
             for message in found:
                 message.value()
             left -= len(found)

@@ -1,7 +1,8 @@
-"""How each client produces, with a result per record that is looked at, for `benchmarks.clients`.
+"""Producers of `benchmarks.clients`, one function for each client, with a checked result per
+record.
 
-Each function is given (bootstrap servers, topic, values) and returns the seconds from the first
-`send` until every delivery is known to be good. Connecting is not counted.
+A function gets (bootstrap servers, topic, values) and returns the seconds from the first `send`
+until every delivery has succeeded. Connecting is not counted.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ async def _odradek_nowait(bootstrap: str, topic: str, values: list[bytes]) -> fl
 
 
 async def _odradek_arrow(bootstrap: str, topic: str, values: list[bytes]) -> float:
-    """The rows are Arrow's before the clock starts, as those of `poll_arrow` are when it stops."""
+    """Produce rows that are in Arrow before the clock starts, as the result of `poll_arrow` is."""
     import pyarrow as pa
 
     from odradek import Producer
@@ -109,7 +110,7 @@ def _kafka_python(bootstrap: str, topic: str, values: list[bytes]) -> float:
         acks="all",
         linger_ms=LINGER_MS,
         batch_size=BATCH_BYTES,
-        # It does not cope with the broker inside librdkafka: fail soon.
+        # The client cannot use librdkafka's mock broker: fail soon.
         bootstrap_timeout_ms=5_000,
         max_block_ms=5_000,
     )

@@ -4,10 +4,10 @@
         [--only produce,consume] [--clients odradek,aiokafka] [--bootstrap HOST:PORT | --mock]
         [--json]
 
-The broker is ours with page-cache durability, unless another is named; `--mock` is the one inside
-librdkafka, for producing only. Clients take turns; each round gives one ratio to aiokafka, the
-table has the median and the range. Every record has its own result, which is looked at. "CPU" is
-the processor time of the client's process.
+The broker is ours with page-cache durability, unless another is named; `--mock` is librdkafka's
+mock broker, for producing only. Clients take turns; each round gives one ratio to aiokafka, the
+table has the median and the range. The result of every record is checked. "CPU" is the processor
+time of the client's process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ PARTITIONS = 4
 #: (row, row it is compared with, target)
 PRODUCE_TARGET = ("odradek", "aiokafka", 2.0)
 CONSUME_TARGET = ("odradek getmany", "aiokafka getmany", 1.0)
-#: The same, at ARROW_BYTES a value: beside the fastest that gives an object per record.
+#: Targets of the Arrow API, at ARROW_BYTES a value, beside the fastest API with an object per
+#: record.
 ARROW_TARGET = ("odradek poll_arrow", "confluent-kafka consume", 1.0)
 PRODUCE_ARROW_TARGET = ("odradek produce_arrow", "confluent-kafka", 1.0)
 ARROW_BYTES = 100
@@ -87,7 +88,7 @@ def delete(bootstrap: str, topic: str) -> None:
 
 
 def fill(bootstrap: str, topic: str, values: list[bytes]) -> None:
-    """Evenly over the partitions, in batches of 16 KB."""
+    """Produce records evenly to the partitions, in batches of 16 KB."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -108,7 +109,7 @@ def fill(bootstrap: str, topic: str, values: list[bytes]) -> None:
 
 
 def values_of(size: int, records: int) -> list[bytes]:
-    """Different from each other in their first bytes."""
+    """Values that differ in their first bytes."""
     rest = bytes(index % 251 for index in range(size - 12))
     return [b"%012d" % index + rest for index in range(records)]
 
@@ -116,7 +117,7 @@ def values_of(size: int, records: int) -> list[bytes]:
 def tell(
     report: Report, turns: Turns, size: int, records: int, target: tuple[str, str, float]
 ) -> None:
-    """The rows of one table, fastest first."""
+    """Print the rows of one table, fastest first."""
     wanted_row, reference, wanted = target
     for name, seconds in sorted(turns.seconds.items(), key=lambda item: min(item[1])):
         rate = records / statistics.median(seconds)
@@ -150,7 +151,7 @@ COLUMNS = ("client", "records/s", "MB/s", "us/record", "CPU us/record", "x aioka
 
 
 def chosen(names: list[str], wanted: str) -> list[str]:
-    """Those that contain one of the words; all without words."""
+    """The names that contain one of the words; all names without words."""
     words = [word.strip() for word in wanted.split(",") if word.strip()]
     return [name for name in names if not words or any(word in name for word in words)]
 
@@ -183,7 +184,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def broker(bootstrap: str | None, mock: bool) -> Iterator[str]:
-    """Where the clients go."""
+    """The address of the broker to measure."""
     if bootstrap is not None:
         yield bootstrap
     elif mock:
@@ -234,7 +235,7 @@ def consume(report: Report, bootstrap: str, values: list[bytes], wanted: str, ro
 
 
 def tell_arrow(report: Report, turns: Turns, size: int, target: tuple[str, str, float]) -> None:
-    """Arrow beside the fastest that makes an object per record."""
+    """Print Arrow beside the fastest API with an object per record."""
     ours, foreign = (turns.seconds.get(name) for name in target[:2])
     if ours and foreign:
         ratio = Spread.of([b / a for a, b in zip(ours, foreign, strict=True)])

@@ -2,9 +2,9 @@
 
     python -m benchmarks.codec [--json]
 
-Each twin reads or writes the same bytes of the same version, into the same classes, and knows only
-the shape that it is given: one topic, one partition, no tags. That is the floor for Python; the
-budget is 4 times that. The twins are checked against the codecs before anything is measured.
+Each hand-written twin reads or writes the same bytes of the same version, with the same classes,
+but only for a fixed shape: one topic, one partition, no tags. That is the lower limit for Python;
+the target is 4 times that. The twins are checked against the codecs before the measurement.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def write_produce_response(response: ProduceResponse) -> bytes:
     )
 
 
-# --- Fetch 11: what librdkafka sends ------------------------------------------------------------
+# --- Fetch 11: the version of librdkafka ----------------------------------------------------------
 
 
 def read_fetch_request(buffer: Any) -> FetchRequest:
@@ -174,7 +174,7 @@ class Pair:
 
 
 def pairs() -> list[Pair]:
-    """SystemExit unless every twin does what its codec does."""
+    """All pairs. SystemExit unless every twin agrees with its codec."""
     produce_request = ProduceRequest(
         acks=-1,
         timeout_ms=30_000,

@@ -1,16 +1,16 @@
-"""Compaction: how fast a log is cleaned, and how long others wait meanwhile; beside Apache Kafka.
+"""Compaction: the speed of cleaning, and the waits of other clients meanwhile; beside Apache Kafka.
 
     python -m benchmarks.compaction [--gigabytes 5] [--rounds 1] [--no-kafka] [--json]
 
 A topic of one partition is filled with records of 1 KB, two for each key on average, in segments of
-64 MB; until then it is not due. Then it is, and the time counts until `cleaner-offset-checkpoint`
-says that all closed segments are clean, with up to a second in which nobody looks. Before that, and
-meanwhile, a client of its own asks for Metadata, and another one produces single records to another
+64 MB, with compaction kept from starting. Then it may start, and the time counts until
+`cleaner-offset-checkpoint` shows all closed segments clean; the file is read once a second. Before
+that, and meanwhile, one client sends Metadata requests, and another one single records to another
 topic with acks=all, each 200 times a second.
 
-The sides take turns: ours in both durabilities, and Kafka from its jars, if Java and jars (or
-Maven) are there. The last table is of a run of ours on asyncio's own loop, and names the callbacks
-that held it up longest.
+The brokers take turns: ours in both durabilities, and Kafka from its jars, if Java and jars (or
+Maven) are installed. The last table is of a run of ours on asyncio's own loop, and names the
+callbacks that blocked it longest.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ _PERIOD_S = 0.005
 _BEFORE_S = 5.0
 _CLEANING_MAX_S = 3_600.0
 _SETTINGS: dict[str, object] = {"log.cleaner.backoff.ms": 100, "log.segment.bytes": _SEGMENT_BYTES}
-#: The last version that names topics.
+#: The last version with topic names.
 _PRODUCE_VERSION = 12
 
 
 @dataclass(frozen=True)
 class Side:
-    """A running broker, and where it keeps its files."""
+    """A running broker, and its data directory."""
 
     name: str
     bootstrap: str
     data_dir: Path
 
     def cleaned_to(self) -> int:
-        """Up to which offset the topic is clean, -1 before the first cleaning."""
+        """The offset up to which the topic is clean, -1 before the first cleaning."""
         try:
             lines = (self.data_dir / "cleaner-offset-checkpoint").read_text().splitlines()
         except FileNotFoundError:
@@ -89,7 +89,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Measured:
-    """One cleaning."""
+    """The result of one cleaning."""
 
     size_bytes: int
     left_bytes: int
@@ -103,7 +103,7 @@ class Measured:
 
 @contextlib.contextmanager
 def ours(durability: str) -> Iterator[Side]:
-    """Our broker as users run it."""
+    """Our broker with the settings of users."""
     settings = {**_SETTINGS, "log.durability": durability}
     with SubprocessBroker(settings=settings) as broker:
         yield Side(f"odradek, {durability}", broker.bootstrap, broker.data_dir)
@@ -121,7 +121,7 @@ def kafka() -> Iterator[Side]:
 
 
 def kafka_is_there() -> bool:
-    """Says why not."""
+    """True if Kafka can be started; prints the reason if not."""
     try:
         java()
         class_path()
@@ -149,7 +149,7 @@ async def _create(bootstrap: str) -> None:
 
 
 def fill(bootstrap: str, size_bytes: int) -> None:
-    """Keys at random. SystemExit if a record was not taken."""
+    """Produce random keys. SystemExit if a record was refused."""
     from confluent_kafka import KafkaError, Producer
 
     failed: list[str] = []
@@ -185,8 +185,7 @@ def fill(bootstrap: str, size_bytes: int) -> None:
 
 
 async def _ask(bootstrap: str, make: Callable[[], Message], version: int, out: list[float]) -> None:
-    """One request after the other, each at its time, or as soon as the one before it is
-    answered."""
+    """Send requests one by one, each at its time, or as soon as the one before is answered."""
     host, _, port = bootstrap.rpartition(":")
     client = RawClient(*await asyncio.open_connection(host, int(port)))
     due_s = time.perf_counter()
@@ -227,7 +226,7 @@ async def _others(bootstrap: str) -> AsyncIterator[Waits]:
 
 
 async def measure(side: Side, size_bytes: int, began: Callable[[], None]) -> Measured:
-    """Fill and clean. `began` is called when the topic is due."""
+    """Fill and clean. `began` is called when compaction may start."""
     await _create(side.bootstrap)
     await asyncio.to_thread(fill, side.bootstrap, size_bytes)
     *closed, (active, _) = side.segments()
@@ -254,7 +253,7 @@ def _waits(values: Sequence[float]) -> str:
 
 
 def report_side(report: Report, side: Side, found: Measured) -> None:
-    """One row."""
+    """Print one row."""
     columns = [
         *(found.before.produce_ms, found.meanwhile.produce_ms),
         *(found.before.metadata_ms, found.meanwhile.metadata_ms),
@@ -280,7 +279,7 @@ def report_side(report: Report, side: Side, found: Measured) -> None:
 
 
 def report_loop(report: Report, held: dict[str, Held], at_most: int = 12) -> None:
-    """The callbacks that took longest."""
+    """Print the callbacks that took longest."""
     report.table(
         f"What holds up the loop meanwhile (ms; the limit is {LIMIT_MS:g})",
         ["callback", "calls", "longest, processor", "longest, clock", "beyond the limit"],

@@ -1,4 +1,4 @@
-"""What TLS and SASL cost: librdkafka produces and consumes, in plaintext and encrypted, at our
+"""Costs of TLS and SASL: librdkafka produces and consumes, in plaintext and encrypted, at our
 broker and at Apache Kafka.
 
     python -m benchmarks.encryption [--megabytes 200] [--rounds 3] [--no-kafka] [--json]
@@ -54,7 +54,7 @@ class Side:
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """Of the listeners of both brokers."""
+    """The settings of the listeners, for both brokers."""
     keystore = folder / "broker.p12"
     keystore.write_bytes(CA.issue().pkcs12(_PASSWORD))
     return {
@@ -111,7 +111,7 @@ def _client(folder: Path, side: Side, protocol: str) -> dict[str, Any]:
 
 
 def _produce(settings: dict[str, Any], topic: str, batch_bytes: int, count: int) -> float:
-    """MB a second."""
+    """Produce a topic's records. Returns MB/s."""
     producer = confluent_kafka.Producer(
         {
             **settings,
@@ -133,7 +133,7 @@ def _produce(settings: dict[str, Any], topic: str, batch_bytes: int, count: int)
 
 
 def _consume(settings: dict[str, Any], topic: str, count: int) -> float:
-    """MB a second, from the first record on."""
+    """Consume the topic. Returns MB/s, counted from the first record."""
     consumer = confluent_kafka.Consumer(
         {**settings, "group.id": uuid.uuid4().hex, "enable.auto.commit": False}
     )

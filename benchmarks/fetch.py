@@ -1,11 +1,11 @@
-"""What a Fetch costs the broker: reads, waits at the end of a log, sessions with many partitions,
+"""Costs of a Fetch for the broker: reads, waits at the end of a log, sessions with many partitions,
 idle consumers.
 
     python -m benchmarks.fetch [--rounds 5] [--scale 1.0] [--only read,tail,sessions,idle] [--json]
 
-All clients are bare sockets of one thread, whose work is the same whatever the broker does.
-Processor time is that of the broker's process, user and system, and that of an append is told
-beside it where one belongs to each fetch.
+All clients are bare sockets of one thread, whose work does not depend on the broker. Processor time
+is the broker process's, user and system. If each fetch needs an append, the append's time is shown
+beside it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PRODUCE_VERSION = 9
 _BATCH = bytes(simple_batch([(None, bytes(1000))] * 16, 1_700_000_000_000))
 _MB = 1024 * 1024
 _IDLE_S = 2.0
-#: Each consumer keeps its session, those of earlier rows too.
+#: The number of sessions: each consumer keeps its own, also those of earlier rows.
 _SETTINGS = {"max.incremental.fetch.session.cache.slots": 100_000}
 
 
@@ -122,7 +122,7 @@ def _cost_us(target: Target, count: int, run: Callable[[], None]) -> float:
 
 
 def read_us(target: Target, at_most_bytes: int, count: int) -> float:
-    """Broker CPU of a fetch that is answered at once, from the page cache."""
+    """Broker CPU of a fetch that is answered at once from the page cache."""
     topic = create_topic(target.bootstrap)
     with _client(target) as client:
         batches = max(64, at_most_bytes // len(_BATCH) * 4)
@@ -144,9 +144,9 @@ def read_us(target: Target, at_most_bytes: int, count: int) -> float:
 def tail(
     target: Target, partitions: int, count: int, *, session: bool
 ) -> tuple[float, list[float]]:
-    """A consumer of so many partitions waits at their ends while batches arrive, one after the
-    other: broker CPU of an append and the fetch that it wakes, and the milliseconds from the one to
-    the other."""
+    """Measure a consumer that waits at the end of so many partitions while batches arrive one by
+    one. Returns the broker CPU of an append with the fetch that it answers, and the milliseconds
+    from the append to the answer."""
     topic = create_topic(target.bootstrap, partitions)
     took: list[float] = []
     with _client(target) as producer, _client(target) as consumer:
@@ -155,7 +155,7 @@ def tail(
         session_id = consumer.fetched().session_id
         epoch = 0
         changed = {}
-        # All of them are open, as those of consumers are.
+        # One append opens each log, as the logs that a consumer reads are.
         for partition in range(partitions):
             _append(producer, topic, partition)
             ends[partition] = 16
@@ -188,7 +188,7 @@ def tail(
 
 
 def append_us(target: Target, count: int) -> float:
-    """Broker CPU of an append that wakes nobody."""
+    """Broker CPU of an append for which no fetch waits."""
     topic = create_topic(target.bootstrap)
     with _client(target) as producer:
 
@@ -202,7 +202,7 @@ def append_us(target: Target, count: int) -> float:
 
 
 def idle_us(target: Target, consumers: int, partitions: int, *, session: bool) -> float:
-    """Broker CPU of a fetch that waits in vain for 500 ms, one of so many consumers."""
+    """Broker CPU of a fetch that waits 500 ms without records, for one of so many consumers."""
     topic = create_topic(target.bootstrap, partitions)
     selector = selectors.DefaultSelector()
     epochs = dict.fromkeys(range(consumers), 0)

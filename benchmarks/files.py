@@ -2,10 +2,10 @@
 
     python -m benchmarks.files [--rounds 3] [--records 1000000] [--size 100] [--json]
 
-A file of lines, against one broker of ours with page-cache durability. Programs take turns, each in
-a process of its own; what counts is the processor time of that process (user and system), starting
-included. What came back is compared with the file. kcat is in Debian's packages (`apt-get install
-kcat`); without it there is no ratio.
+A file of lines, against one broker of ours with page-cache durability. The programs take turns,
+each in a process of its own; the result is the processor time of the process (user and system),
+start included. The output is compared with the file. kcat is in Debian's packages (`apt-get install
+kcat`); without kcat there is no ratio.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pathlib import Path
 from benchmarks.clients import delete, topic_with
 from benchmarks.support import Report, Spread, odradek_broker, parser, say
 
-#: Times kcat's processor time.
+#: The target: a multiple of kcat's processor time.
 TARGET = 3.0
 _PATIENCE_S = 600
 
 
 def spent_s(command: list[str], stdout: Path) -> tuple[float, float]:
-    """Processor time and wall time of a program. SystemExit if it fails."""
+    """Run a program. Returns its processor time and wall time. SystemExit if it fails."""
     before, started = os.times(), time.perf_counter()
     with stdout.open("wb") as out:
         done = subprocess.run(command, stdout=out, check=False, timeout=_PATIENCE_S)
@@ -41,7 +41,7 @@ def spent_s(command: list[str], stdout: Path) -> tuple[float, float]:
 
 
 def write_lines(path: Path, records: int, size: int) -> None:
-    """Different from each other in their first bytes."""
+    """Write lines that differ in their first bytes."""
     rest = b"".join(b"%c" % (97 + index % 26) for index in range(size - 12)) + b"\n"
     with path.open("wb") as file:
         for index in range(records):

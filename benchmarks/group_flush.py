@@ -1,12 +1,11 @@
-"""What making appends durable costs when many partitions are written to, without clients and
-network.
+"""Costs of flushing appends to many partitions, without clients and network.
 
     python -m benchmarks.group_flush [--partitions 1,10,100,1000] [--seconds 2] [--json]
 
-A round appends a 16 KB batch of 1 KB records to each of N partitions, asks for their flush as a
-request does, and waits until all are durable. `append`: the same round without a flush. `bare`: the
-same bytes appended and fdatasynced by four threads that do nothing else, which is what the disk
-needs.
+A round appends a 16 KB batch of 1 KB records to each of N partitions, requests a flush as a Produce
+request does, and waits until all batches are durable. `append`: the same round without a flush.
+`bare`: the same bytes appended and fdatasynced by four threads that do nothing else: the disk's own
+time.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ THREADS = 4
 
 
 class Waiting:
-    """Until so many logs are durable."""
+    """Waits until so many logs are durable."""
 
     def __init__(self, logs: list[PartitionLog]) -> None:
         self._left = 0
@@ -76,7 +75,7 @@ def make_logs(directory: str, count: int, journal_bytes: int) -> list[PartitionL
 async def measure(
     directory: str, count: int, seconds: float, journal_bytes: int
 ) -> dict[str, list[float]]:
-    """Microseconds a partition of each round, by what was done."""
+    """Microseconds a partition of each round, by name of the round."""
     batch = memoryview(make_batch(1000, 16_384, -1))
     logs = make_logs(directory, count, journal_bytes)
     commit = GroupCommit(asyncio.get_running_loop(), THREADS)

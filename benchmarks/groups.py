@@ -1,16 +1,16 @@
-"""Groups: how long a large one takes to rebalance, and what many idle ones cost.
+"""Groups: the time of a large rebalance, and the cost of many idle groups.
 
     python -m benchmarks.groups [--members 100] [--partitions 1000] [--groups 10000] [--rounds 5]
 
-A rebalance: one member more joins a settled group; from its first JoinGroup to the moment when the
-last member has its new assignment. The members find out by a heartbeat, which they send every
-HEARTBEAT_MS: up to that much of it is waiting. They are bare connections in one process, which do
-what the classic protocol asks and nothing else; the leader deals with our `range` assignor. "CPU"
-is the broker's. Then the same with as many of our own consumers.
+A rebalance begins when one more member joins a stable group, with its first JoinGroup, and ends
+when the last member has its new assignment. The members learn of it by a heartbeat, sent every
+HEARTBEAT_MS: up to that much of the time is waiting. They are bare connections in one process that
+speak the classic protocol; the leader assigns with our `range` assignor. "CPU" is the broker's.
+Then the same is measured with as many of our own consumers.
 
-Idle groups have had a member, have committed offsets, and are empty. Memory is what the broker has
-in RAM with them, less what it had before, and after a restart; restart is from the start of the
-process to its ready line, beside that of the same broker without groups.
+Idle groups have had a member, have committed offsets, and are empty. Memory is the broker's
+resident memory with the groups, less that before, and after a restart; restart is the time from the
+start of the process to its ready line, beside the same broker without groups.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ _ABREAST = 50
 _PATIENCE_S = 120
 _SETTLE_S = 1.0
 _JOIN_VERSION, _COMMIT_VERSION, _LEAVE_VERSION = 9, 8, 5
-#: Without the id handshake.
+#: A JoinGroup version that needs no second request for the member id.
 _OLD_JOIN_VERSION = 3
 
 
 class Connection:
-    """One request at a time."""
+    """A connection with one request in flight."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -124,7 +124,7 @@ def _join_request(group: str, member_id: str, topic: str) -> JoinGroupRequest:
 
 
 async def prepare(bootstrap: str, partitions: int) -> None:
-    """A topic to read, and the topic of the groups, in which there is one group."""
+    """Create the topic to read, and the topic of committed offsets by a first group."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         await admin.create_topics([NewTopic(TOPIC, partitions, 1)])
     async with Consumer(bootstrap_servers=bootstrap, group_id="first") as consumer:
@@ -137,9 +137,9 @@ async def prepare(bootstrap: str, partitions: int) -> None:
 
 @dataclass
 class Settled:
-    """Who has which partitions in which generation; `when_s` when that changed last.
+    """The assignments of all members, with their generation; `when_s`: the time of the last change.
 
-    `over`: nobody needs to leave in good order any more.
+    `over`: members may end without leaving the group.
     """
 
     generation: dict[int, int] = field(default_factory=dict)
@@ -156,13 +156,13 @@ class Settled:
         self.changed.set()
 
     def watch(self, task: asyncio.Future[None]) -> None:
-        """A member that fails ends the measurement."""
+        """End the measurement if a member fails."""
         if not task.cancelled() and task.exception() is not None:
             self.failure = task.exception()
             self.changed.set()
 
     async def until(self, members: int, partitions: int) -> None:
-        """All members in one generation, every partition with exactly one of them."""
+        """Wait until all members are in one generation and every partition has exactly one member."""
 
         def holds() -> bool:
             dealt = [each for held in self.partitions.values() for each in held]
@@ -181,7 +181,7 @@ class Settled:
 
 
 class Member:
-    """The classic protocol and nothing else."""
+    """A member that speaks the classic protocol and reads nothing."""
 
     def __init__(self, number: int, connection: Connection, partitions: int, all_: Settled) -> None:
         self._number = number
@@ -192,7 +192,7 @@ class Member:
         self._generation = -1
 
     async def live(self) -> None:
-        """Until cancelled."""
+        """Stay in the group until cancelled."""
         while True:
             await self._rejoin()
             while True:
@@ -206,7 +206,7 @@ class Member:
                     break
 
     async def leave(self, connection: Connection) -> None:
-        """On a connection of its own: the other one may wait for an answer."""
+        """Leave the group on another connection: the member's own may wait for an answer."""
         identity = MemberIdentity(member_id=self._member_id)
         await connection.call(LeaveGroupRequest(group_id=GROUP, members=[identity]), _LEAVE_VERSION)
         connection.close()
@@ -260,7 +260,7 @@ class Member:
 
 
 class _Watch(RebalanceListener):
-    """Tells what one of our consumers was assigned."""
+    """Records the assignments of one of our consumers."""
 
     def __init__(self, number: int, settled: Settled) -> None:
         self._number = number
@@ -306,7 +306,7 @@ async def _ours(number: int, bootstrap: str, partitions: int, settled: Settled) 
 async def rebalances(
     kind: Callable[..., Any], broker: SubprocessBroker, members: int, partitions: int, rounds: int
 ) -> tuple[list[float], list[float]]:
-    """(seconds of each rebalance, the broker's CPU seconds of each)."""
+    """(seconds, the broker's CPU seconds) of each rebalance."""
     await prepare(broker.bootstrap, partitions)
     settled = Settled()
     tasks = [
@@ -319,7 +319,8 @@ async def rebalances(
     try:
         await settled.until(members - 1, partitions)
         for each in range(rounds):
-            # All members beat at the same moment; the newcomer comes at different ones in between.
+            # All members send heartbeats together; the new member joins at a different time in
+            # between.
             await asyncio.sleep(_SETTLE_S + HEARTBEAT_MS / 1000 * each / rounds)
             before = cpu_s(broker.pid or 0) or 0.0
             started = time.perf_counter()
@@ -363,7 +364,7 @@ def measure_rebalance(
 
 
 async def _idle_group(connection: Connection, group: str) -> None:
-    """It has had one member, which committed and left."""
+    """Make an idle group: one member joins, commits and leaves."""
 
     def must(error_code: int, what: str) -> None:
         if error_code != ErrorCode.NONE:
@@ -426,7 +427,7 @@ async def make_idle_groups(bootstrap: str, groups: int) -> None:
 
 
 def _restart(data_dir: Path, settings: dict[str, object]) -> tuple[float, int]:
-    """(seconds to ready, bytes in RAM)."""
+    """Restart the broker. Returns (seconds to ready, bytes in RAM)."""
     broker = SubprocessBroker(data_dir=data_dir, settings=settings, timeout_s=60)
     started = time.perf_counter()
     with broker:

@@ -1,14 +1,14 @@
-"""How long a producer waits for acknowledgements when a broker of three hangs.
+"""The time that a producer waits for acknowledgements while one broker of three hangs.
 
     python -m benchmarks.hung [--rounds 3] [--json]
 
-Starts three nodes of Apache Kafka (Java needed), stops one with SIGSTOP, and wakes it up after half
+Three nodes of Apache Kafka (Java needed) run; one is stopped with SIGSTOP and continued after half
 a minute. Before and meanwhile our producer and confluent-kafka's (librdkafka), both with their
-defaults, send a record to each of three partitions every 50 ms, each of which another node leads.
-What is shown is the longest time from a record to its acknowledgement: for the partition of the
-node that hangs, and for the worse one of the others, where nothing can be acknowledged either
-before Kafka has found out (its broker.session.timeout.ms is 9 s) and elected leaders. The second
-number is Kafka's own; the difference is the client's.
+defaults, send a record every 50 ms to each of three partitions with different leaders. The result
+is the longest time from a record to its acknowledgement: for the partition of the hanging node, and
+for the worse of the others. On those, too, nothing is acknowledged before Kafka has found out (its
+broker.session.timeout.ms is 9 s) and elected leaders. The second number is Kafka's own; the
+difference is the client's.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def librdkafka(bootstrap: str, topic: str, until: float, waits: Waits) -> None:
 
 
 async def round_of(cluster: KafkaCluster, number: int) -> tuple[int, Waits, Waits]:
-    """(the partition of the node that hung, our waits, librdkafka's)."""
+    """(the partition of the hanging node, our waits, librdkafka's)."""
     topic = f"hung-{number}"
     async with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         await admin.create_topics([NewTopic(topic, PARTITIONS)])
@@ -96,7 +96,7 @@ async def round_of(cluster: KafkaCluster, number: int) -> tuple[int, Waits, Wait
     victim.resume()
     await mine
     await asyncio.to_thread(other.join)
-    await asyncio.sleep(10)  # until it leads again
+    await asyncio.sleep(10)  # until the node leads again
     return partition, mine.result(), theirs
 
 

@@ -3,12 +3,12 @@
     python -m benchmarks.large_start [--gigabytes 1] [--partitions 10000] [--rounds 3] [--settle
         130] [--json]
 
-The bytes are in one topic of a few partitions, in segments of 256 MB. Before the kill they were
-flushed and the recovery points written, as they are every minute, but for the last records:
-`--settle` is how many seconds that is given. "Killed at once" is so early that no recovery points
-were written. "Read" is what the process had the kernel read until it was ready (rchar of /proc),
-code included; an empty directory is the floor. The many partitions are made by one request and hold
-a record each; "worst wait" is that of a small request of another client meanwhile.
+The bytes are in one topic of a few partitions, in segments of 256 MB. Before the kill all but the
+last records are flushed and the recovery points written, as they are every minute: `--settle` is
+the number of seconds for that. "Killed at once" comes before any recovery point is written. "Read"
+is the bytes that the process has read from files until it was ready (rchar of /proc), code
+included; the row of an empty directory is the lower limit. The many partitions are made by one
+request and hold a record each; "worst wait" is that of another client's small request meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COLUMNS = ("data directory", "ready ms", "CPU ms", "read MB", "idle MB")
 
 
 def read_bytes(pid: int) -> int | None:
-    """What a process has read so far, from the page cache too; None where nobody counts."""
+    """The bytes that a process has read so far, from the page cache too; None without /proc."""
     try:
         text = Path(f"/proc/{pid}/io").read_text("ascii")
     except OSError:
@@ -79,7 +79,7 @@ async def _write_one_each(bootstrap: str, name: str, partitions: int) -> None:
 
 
 def fill(data_dir: Path, size_bytes: int) -> None:
-    """So many bytes, and a clean stop."""
+    """Produce so many bytes, then stop the broker cleanly."""
     with _broker(data_dir) as broker:
         asyncio.run(_create(broker.bootstrap, _TOPIC, _SPREAD))
         asyncio.run(_write(broker.bootstrap, _TOPIC, size_bytes))
@@ -88,9 +88,9 @@ def fill(data_dir: Path, size_bytes: int) -> None:
 def start_once(
     data_dir: Path, topic: str, *, settle_s: float | None = None
 ) -> tuple[float, float | None, float | None, float]:
-    """(ms until ready, ms of processor time, MB read, MB of memory). It is stopped again; or with
-    `settle_s` a little is written, it has so many seconds to write its recovery points, a little
-    more is written, and it is killed."""
+    """(ms until ready, ms of processor time, MB read, MB of memory). The broker is stopped again;
+    or with `settle_s` a few records are written, the broker gets so many seconds to write its
+    recovery points, a few more records are written, and it is killed."""
     broker = _broker(data_dir)
     started = time.perf_counter()
     with broker:
@@ -138,22 +138,23 @@ def _row(report: Report, title: str, found: list[_Start]) -> None:
 
 
 def measure_stopped(report: Report, title: str, data_dir: Path, rounds: int) -> None:
-    """A row. The first start, which compiles or recovers, does not count."""
+    """Measure starts after a clean stop. The first start, which compiles or recovers, does not
+    count."""
     say(title)
     start_once(data_dir, _TOPIC)
     _row(report, title, [start_once(data_dir, _TOPIC) for _ in range(rounds)])
 
 
 def measure_killed(report: Report, title: str, data_dir: Path, topic: str, settle_s: float) -> None:
-    """A row of one start after a kill; it is killed again at once, which the next start may
-    measure."""
+    """Measure one start after a kill; the broker is killed again at once, so the next start can be
+    measured."""
     say(title)
     start_once(data_dir, topic, settle_s=settle_s)
     _row(report, title, [start_once(data_dir, topic, settle_s=0)])
 
 
 def measure_unchecked(report: Report, title: str, data_dir: Path, size_bytes: int) -> None:
-    """A row of the start after a kill before any recovery points were written."""
+    """Measure the start after a kill before any recovery point was written."""
     say(title)
     with _broker(data_dir) as broker:
         asyncio.run(_create(broker.bootstrap, _TOPIC, _SPREAD))
@@ -163,7 +164,8 @@ def measure_unchecked(report: Report, title: str, data_dir: Path, size_bytes: in
 
 
 def measure_changes(report: Report, data_dir: Path, partitions: int) -> None:
-    """Make many partitions with one request, add a tenth, delete them, and make them again."""
+    """Measure making many partitions with one request, adding a tenth, deleting and making them
+    again."""
     more = partitions + max(partitions // 10, 1)
     with _broker(data_dir) as broker:
         assert broker.pid is not None

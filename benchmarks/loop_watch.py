@@ -1,7 +1,7 @@
-"""A broker of ours that notes how long each callback holds up its event loop.
+"""A broker of ours that measures how long each callback blocks its event loop.
 
-It runs on asyncio's own loop, whose callbacks can be watched, and not on uvloop; what is called is
-the same.
+The broker runs on asyncio's own loop, whose callbacks can be watched, instead of uvloop; the
+callbacks are the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-#: What nothing on the loop may exceed.
+#: The longest time that a callback may block the loop.
 LIMIT_MS = 2.0
 _START_S = 30
 _NAMES_MAX = 1_000
@@ -27,7 +27,7 @@ _NAMES_MAX = 1_000
 
 @dataclass
 class Held:
-    """The callbacks of one name. `longest_cpu_ms` leaves out what others had the processor for."""
+    """The callbacks of one name. `longest_cpu_ms`: without the time of other processes."""
 
     calls: int = 0
     beyond_limit: int = 0
@@ -36,9 +36,8 @@ class Held:
 
 
 class LoopWatch:
-    """Times every callback of asyncio's loops in this process, by the name of what is called; what
-    Python collects as garbage meanwhile has a name of its own, and is not counted for the callback.
-    """
+    """Times every callback of asyncio's loops in this process, by the callback's name. Garbage
+    collection has a name of its own and does not count for the callback."""
 
     def __init__(self) -> None:
         self.held: dict[str, Held] = {}
@@ -47,11 +46,11 @@ class LoopWatch:
         self._collecting_since = (0.0, 0.0)
 
     def begin(self) -> None:
-        """From now on."""
+        """Start measuring."""
         plain = self._plain = events.Handle._run
 
         def watched(handle: Any) -> None:
-            # Once it was called a handle may have forgotten its callback.
+            # A handle may drop its callback when it has run.
             callback = handle._callback
             self._collected_s = self._collected_cpu_s = 0.0
             began_s, cpu_s = time.perf_counter(), time.thread_time()
@@ -64,7 +63,7 @@ class LoopWatch:
         gc.callbacks.append(self._on_collection)
 
     def end(self) -> None:
-        """No more."""
+        """Stop measuring."""
         events.Handle._run = self._plain  # type: ignore[method-assign]
         gc.callbacks.remove(self._on_collection)
 
@@ -108,7 +107,7 @@ def _serve(pipe: Connection, settings: Mapping[str, str]) -> None:
         assert task is not None
 
         def told() -> None:
-            """First word: begin; second: end."""
+            """Start at the first message, stop at the second."""
             if pipe.recv() == "begin":
                 watch.begin()
                 return
@@ -127,7 +126,7 @@ def _serve(pipe: Connection, settings: Mapping[str, str]) -> None:
 
 
 class WatchedBroker:
-    """Where it listens and keeps its files; `begin` to watch."""
+    """A broker that can be watched: its address and data directory."""
 
     def __init__(self, bootstrap: str, data_dir: Path, pipe: Connection) -> None:
         self.bootstrap = bootstrap
@@ -135,11 +134,11 @@ class WatchedBroker:
         self._pipe = pipe
 
     def begin(self) -> None:
-        """Note from now on."""
+        """Start measuring."""
         self._pipe.send("begin")
 
     def end(self) -> dict[str, Held]:
-        """What was noted, by name. The broker ends."""
+        """Stop the broker. Returns the callbacks by name."""
         self._pipe.send("end")
         held: dict[str, Held] = self._pipe.recv()
         return held
@@ -147,8 +146,8 @@ class WatchedBroker:
 
 @contextlib.contextmanager
 def watched_broker(settings: Mapping[str, object]) -> Iterator[WatchedBroker]:
-    """One with a temporary data directory."""
-    # Not daemonic: the broker has a child, the cleaner.
+    """A watched broker with a temporary data directory."""
+    # Not daemonic: the broker starts the cleaner as a child process.
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     with tempfile.TemporaryDirectory() as directory:

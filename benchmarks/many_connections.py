@@ -1,14 +1,13 @@
-"""A broker with many idle connections, and with a reader that is slow beside a producer that is
-fast.
+"""A broker with many idle connections, and with a slow reader beside a fast producer.
 
     python -m benchmarks.many_connections [--connections 5000] [--seconds 10] [--reader-mb 1]
         [--json]
 
-Idle connections have asked once and are silent since. "Wait" is that of a small request of another
-client, every two milliseconds. The slow reader asks for 50 MB and takes so many megabytes a second
-of what it is sent; the producer sends 16 KB records in batches of 1 MB as fast as it can, and all
-is on disk before it is acknowledged. Both ends of each connection are files of this machine: the
-benchmark needs as many as there are connections.
+Idle connections have sent one request and are silent since. "Wait" is that of another client's
+small request every two milliseconds. The slow reader asks for 50 MB and reads so many megabytes a
+second of the answer; the producer sends 16 KB records in batches of 1 MB as fast as it can, each on
+disk before it is acknowledged. Both ends of each connection are on this machine: the benchmark
+needs twice as many open files as connections.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _SPARE_FILES = 200
 
 
 def raise_open_files(wanted: int) -> None:
-    """SystemExit if this process may not open so many."""
+    """Raise the limit of open files. SystemExit if this process may not."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < wanted:
         raise SystemExit(f"{wanted} open files are needed, {hard} are allowed (ulimit -n)")
@@ -58,7 +57,7 @@ def raise_open_files(wanted: int) -> None:
 
 @contextlib.contextmanager
 def idle_connections(bootstrap: str, count: int) -> Iterator[float]:
-    """So many, each of which has asked once; the seconds that it took."""
+    """Open so many connections with one request each. Returns them, and the seconds that it took."""
     address = address_of(bootstrap)
     with contextlib.ExitStack() as held:
         started = time.perf_counter()
@@ -76,7 +75,7 @@ def _waits_row(waits: Waits) -> tuple[str, str, str]:
 
 
 def _idle_for(seconds: float, target: Target) -> tuple[Waits, float | None]:
-    """The waits, and the share of a core that the broker took, in percent."""
+    """The waits, and the broker's share of a core in percent."""
     before = target.cpu_s()
     with others_wait(target.bootstrap) as waits:
         time.sleep(seconds)
@@ -85,7 +84,7 @@ def _idle_for(seconds: float, target: Target) -> tuple[Waits, float | None]:
 
 
 def measure_idle(report: Report, count: int, seconds: float) -> None:
-    """Rows without and with idle connections."""
+    """Measure rows without and with idle connections."""
     columns = ("connections", "s to connect", "KB each", "CPU %", "wait ms p50", "p99", "worst")
     report.table("Idle connections", columns)
     raise_open_files(count + _SPARE_FILES)
@@ -113,8 +112,7 @@ def measure_idle(report: Report, count: int, seconds: float) -> None:
 
 
 class SlowReader:
-    """Fetches from the beginning on, and takes `bytes_per_s` of what it is sent; a thread of its
-    own."""
+    """A thread that fetches from the beginning and reads `bytes_per_s` of the answers."""
 
     def __init__(self, bootstrap: str, bytes_per_s: float) -> None:
         self._address = address_of(bootstrap)
@@ -161,7 +159,7 @@ class SlowReader:
 
 
 async def _produce(bootstrap: str, seconds: float) -> float:
-    """Bytes a second."""
+    """Produce as fast as possible. Returns bytes a second."""
     async with Producer(bootstrap_servers=bootstrap, batch_size=1_000_000, linger_ms=5) as producer:
         started, count = time.perf_counter(), 0
         while time.perf_counter() < started + seconds:
@@ -177,7 +175,7 @@ async def _create(bootstrap: str) -> None:
 
 
 def measure_slow_reader(report: Report, seconds: float, reader_mb: float) -> None:
-    """Rows of the producer alone, and beside the reader."""
+    """Measure rows of the producer alone, and beside the slow reader."""
     columns = ("reader", "produced MB/s", "read MB/s", "broker MB", "wait ms p50", "p99", "worst")
     report.table("A slow reader beside a fast producer", columns)
     for reader in (None, reader_mb):

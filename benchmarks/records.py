@@ -2,8 +2,8 @@
 
     python -m benchmarks.records [--compare] [--json]
 
-With both twins of the record codec, if the compiled one is in use; "Arrow" is the way of a batch
-into the columns of one Arrow batch. With --compare beside aiokafka's Cython codec and
+Each is measured with both twins of the record codec, if the compiled one is in use; "Arrow" is a
+batch decoded into the columns of one Arrow batch. With --compare beside aiokafka's Cython codec and
 kafka-python's.
 
 "uniform" batches have values of one length, "mixed" ones of 0.5 to 1.5 times that length, "keyed"
@@ -85,12 +85,12 @@ def ours(rows: list[Row], codec: Any) -> list[float | None]:
     ]
 
 
-#: Arrow batches hold more than one record batch: what is once for all of them hardly counts.
+#: Arrow batches hold several record batches: a cost per Arrow batch hardly counts.
 _GATHERED = 32
 
 
 def gather(batch: bytes) -> None:
-    """As `poll_arrow` does with `_GATHERED` batches."""
+    """Decode `_GATHERED` batches into one Arrow batch, as `poll_arrow` does."""
     rows = ArrowRows(chosen_columns(None, include_headers=True))
     for _ in range(_GATHERED):
         header = read_header(batch)
@@ -99,7 +99,7 @@ def gather(batch: bytes) -> None:
 
 
 def foreign(builder_class: Any, reader_class: Any, rows: list[Row]) -> list[float | None]:
-    """The same of another library, as far as it has it."""
+    """The same operations of another library, as far as it has them."""
     count = len(rows)
     batch = bytes(append_all_foreign(builder_class, rows))
     build = best_us(lambda: append_all_foreign(builder_class, rows)) / count

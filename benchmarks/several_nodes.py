@@ -1,18 +1,18 @@
-"""What a second broker process would bring: one node that leads all partitions beside two that lead
+"""The gain of a second broker process: one node that leads all partitions, beside two that lead
 half each.
 
     python -m benchmarks.several_nodes [--rounds 5] [--scale 1.0] [--durability page-cache] [--json]
 
-A sketch, and no cluster: the two nodes know nothing of each other, and the clients know which
-partition is where, as they would from Metadata. Both sides are given the same by the same clients:
-two, each with half of the partitions.
+The two nodes are no cluster and do not know each other; the clients are told which partition is
+where, as by Metadata. Both sides get the same load from the same two clients, each with half of the
+partitions.
 
 "librdkafka" is confluent-kafka in one process, whose own work takes more than a core. "raw" sends
-one Produce of 16 KB over and over, encoded beforehand, with a window of requests on the way: next
-to no client, so that what the brokers can do shows. All share the cores of this machine: the last
-column says what the processor time of clients and nodes leaves room for, however busy the machine
-is with something else. An idempotent librdkafka spins while it waits, so nothing follows from its
-processor time.
+one Produce of 16 KB over and over, encoded beforehand, with a window of requests in flight: it
+costs next to no client time, so the brokers are the limit. All share the cores of this machine: the
+last column is the throughput that the processor time of clients and nodes allows, however busy the
+machine is otherwise. An idempotent librdkafka spins while it waits, so its processor time means
+nothing.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _RECORDS = 200_000
 _REQUESTS = 12_000
 _WINDOW = 32
 _PATIENCE_S = 60.0
-#: The last version without tagged fields: an answer's first error code has one place.
+#: The last version without tagged fields: the first error code has a fixed place.
 _PRODUCE_VERSION = 8
 _BEFORE_ERROR_CODE = 18
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one client produces: half of the partitions, and the node that leads them."""
+    """The target of one client: half of the partitions, and the node that leads them."""
 
     target: Target
     topic: str
@@ -60,8 +60,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: MB/s, and milliseconds of processor time for each MB, of the client and of all
-    nodes."""
+    """One run: MB/s, and milliseconds of processor time per MB, of the client and of all nodes."""
 
     mb_per_s: float
     client_ms: float
@@ -70,7 +69,7 @@ class Measured:
 
 @contextlib.contextmanager
 def _places(targets: Sequence[Target]) -> Iterator[list[Place]]:
-    """A topic for each client, on the nodes in turns."""
+    """Make a topic for each client, alternating between the nodes."""
     owners = [targets[number % len(targets)] for number in range(_CLIENTS)]
     places = [Place(target, create_topic(target.bootstrap, _PARTITIONS_EACH)) for target in owners]
     try:
@@ -81,7 +80,7 @@ def _places(targets: Sequence[Target]) -> Iterator[list[Place]]:
 
 
 def _librdkafka(places: Sequence[Place], scale: float, *, idempotent: bool) -> int:
-    """Bytes that were acknowledged."""
+    """Produce with librdkafka. Returns the acknowledged bytes."""
     failures = Failures()
     producers = [
         Producer(
@@ -112,7 +111,7 @@ def _librdkafka(places: Sequence[Place], scale: float, *, idempotent: bool) -> i
 
 
 def _raw(places: Sequence[Place], scale: float, *, idempotent: bool) -> int:
-    """Bytes that were acknowledged; never idempotent."""
+    """Produce with raw requests, never idempotent. Returns the acknowledged bytes."""
     each = int(_REQUESTS * scale) // len(places)
     with contextlib.ExitStack() as held, selectors.DefaultSelector() as ready:
         for place in places:
@@ -129,7 +128,7 @@ def _raw(places: Sequence[Place], scale: float, *, idempotent: bool) -> int:
 
 
 class _Pipeline:
-    """So many requests of one connection, `_WINDOW` of them on the way."""
+    """A connection with `_WINDOW` requests in flight."""
 
     def __init__(self, place: Place, connection: socket.socket, count: int) -> None:
         self._connection = connection
@@ -146,7 +145,7 @@ class _Pipeline:
             self._to_send -= 1
 
     def go_on(self) -> bool:
-        """Read what came, and send as much; whether everything is answered."""
+        """Read the answers that came, and send as many requests. True when all are answered."""
         part = self._connection.recv(65_536)
         if not part:
             raise SystemExit("the broker closed the connection")
@@ -190,7 +189,7 @@ def measure(load: str, targets: Sequence[Target], scale: float) -> Measured:
     """One run of one load."""
     send, idempotent = LOADS[load]
     with _places(targets) as places:
-        # Connections and metadata are not what is measured.
+        # Connections and metadata are left out of the measurement.
         send(places, 0.01 * scale, idempotent=idempotent)
         nodes_s = -sum(target.cpu_s() or 0.0 for target in targets)
         client_s, started_s = -time.process_time(), time.perf_counter()
@@ -202,13 +201,14 @@ def measure(load: str, targets: Sequence[Target], scale: float) -> Measured:
 
 
 def possible_mb_per_s(measured: Measured, nodes: int) -> float:
-    """What the processor time allows: a core for each node, and all cores for everybody."""
+    """The throughput that the processor time allows: a core for each node, and all cores for all
+    processes."""
     of_the_nodes = nodes * 1000 / measured.nodes_ms
     return min(of_the_nodes, CORES * 1000 / (measured.nodes_ms + measured.client_ms))
 
 
 def compare(report: Report, durability: str, rounds: int, scale: float) -> None:
-    """The table of one durability."""
+    """Print the table of one durability."""
     report.table(
         f"One node and two, {durability}",
         (

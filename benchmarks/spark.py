@@ -1,5 +1,5 @@
-"""The Spark connector: rows per second in and out, and what a micro-batch costs beyond Spark
-itself.
+"""The Spark connector: rows per second in and out, and the costs of a micro-batch beyond Spark's
+own.
 
     python -m benchmarks.spark [--rounds 5] [--records 2000000] [--only
         read,write,write-kafka,batch]
@@ -46,18 +46,18 @@ OVERHEAD_TARGET_MS = 150
 VALUE_BYTES = 100
 PARTITIONS = 4
 BATCH_PARTITIONS = 100
-#: What `spark_sources.TimedSource` notes.
+#: The steps that `spark_sources.TimedSource` measures.
 DRIVER_STEPS = ("latestOffset", "partitions", "commit")
 _CORES = 2
 _SAME_BATCHES = "batches as ours"
-#: As many bytes a batch and as long a wait for them as ours has.
+#: Settings for batches as large, and waits for them as long, as ours.
 _LIKE_OURS = {"kafka.batch.size": "262144", "kafka.linger.ms": "20"}
 _WARM_BATCHES = 2
 TURNS = 2
 
 
 def spark_session(jars: Path | None) -> Any:
-    """Two cores; workers find the sources of this folder."""
+    """A session with two cores; its workers can import the sources of this folder."""
     from odradek.spark import session
 
     os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -75,7 +75,7 @@ def spark_session(jars: Path | None) -> Any:
 
 
 def fill(bootstrap: str, topic: str, records: int) -> None:
-    """As producers do: batches of 64 KB, evenly."""
+    """Produce batches of 64 KB evenly, as producers do."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -101,7 +101,7 @@ def formats(jars: Path | None) -> list[str]:
 
 
 def in_turns(names: list[str], rounds: int, run: Callable[[str], float]) -> dict[str, list[float]]:
-    """Seconds of each, the first round left out."""
+    """Seconds of each, taken in turns, without the first round."""
     found: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds + 1):
         for name in names:
@@ -112,7 +112,7 @@ def in_turns(names: list[str], rounds: int, run: Callable[[str], float]) -> dict
 
 
 def read(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
-    """A topic into nothing."""
+    """Read a topic into a sink that discards it."""
     report.table(
         f"Read {arguments.records:,} rows of {VALUE_BYTES} B (target: {READ_TARGET:,} rows/s)",
         ("format", "rows/s", "x kafka format"),
@@ -165,7 +165,7 @@ def tell_rates(report: Report, found: dict[str, list[float]], rows: int, target:
 def write(
     report: Report, spark: Any, bootstrap: str, arguments: Any, broker: str = "our broker"
 ) -> None:
-    """Rows that Spark makes into a topic."""
+    """Write rows that Spark generates into a topic."""
     rows = arguments.records // 2
     report.table(
         f"Write {rows:,} rows of {VALUE_BYTES} B to {broker} (targets: {WRITE_TARGET:,} rows/s, "
@@ -218,7 +218,7 @@ def write(
 
 
 def tell_write_ratios(report: Report, found: dict[str, list[float]]) -> None:
-    """Ours beside each way to run Spark's own."""
+    """Print ours beside each way to run Spark's own."""
     for keyed in ("", ", keyed"):
         for theirs in ("kafka", f"kafka, {_SAME_BATCHES}"):
             base = found.get(theirs + keyed)
@@ -230,14 +230,14 @@ def tell_write_ratios(report: Report, found: dict[str, list[float]]) -> None:
 
 
 def check_arrived(bootstrap: str, topic: str, rows: int) -> None:
-    """As many as were written are in the topic; a transaction leaves a marker beside them."""
+    """Check that the topic holds as many rows as were written; a transaction adds a marker."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "none",
-            # The end, and not where transactions are still to get their markers.
+            # The end offset, also of transactions whose markers are not written yet.
             "isolation.level": "read_uncommitted",
             "log_level": 0,
         }
@@ -250,7 +250,7 @@ def check_arrived(bootstrap: str, topic: str, rows: int) -> None:
 
 
 def batch(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
-    """Milliseconds of a micro-batch, as Spark itself reports them."""
+    """Milliseconds of a micro-batch, by Spark's own progress reports."""
     from benchmarks.spark_nothing import NothingSource
     from benchmarks.spark_sources import TimedSource
 
@@ -274,7 +274,7 @@ def batch(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
             .options(**common)
             .option("subscribe", topic)
             .option("startingOffsets", "earliest")
-            # No batch begins before all partitions have their row.
+            # Every partition has its row before a batch begins.
             .option("minOffsetsPerTrigger", BATCH_PARTITIONS)
             .option("maxTriggerDelay", "10m")
         )
@@ -292,7 +292,8 @@ def batch(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(TURNS):
             for name, run in kinds.items():
-                # Spark's workers live on: they are spared from the first that asks for it.
+                # Spark's workers are reused, and spare imports from the first kind on that asks for
+                # it.
                 if name != "nothing" or turn == 0:
                     say(f"batch, {name}")
                     found[name] += run(Path(folder) / f"{turn}-{name}")
@@ -306,7 +307,7 @@ def batch(report: Report, spark: Any, bootstrap: str, arguments: Any) -> None:
 def tell_batches(
     report: Report, found: dict[str, list[float]], timings: dict[str, dict[str, Spread]]
 ) -> None:
-    """The whole of a micro-batch, and what of it the driver spends in our code."""
+    """Print the whole of a micro-batch, and the driver's part in our code."""
     report.table(
         f"A micro-batch over {BATCH_PARTITIONS} partitions, one row each (target: at most "
         f"{OVERHEAD_TARGET_MS} ms more than a source and a sink that do nothing)",
@@ -351,7 +352,7 @@ def feeder(bootstrap: str, topic: str) -> Callable[[], None]:
 
 
 def driver_ms(files: list[Path]) -> dict[str, Spread]:
-    """What `spark_sources.TimedSource` has noted, the first of each left out."""
+    """The times that `spark_sources.TimedSource` has noted, the first of each left out."""
     found: dict[str, list[float]] = {}
     for file in files:
         seen: dict[str, list[float]] = {}
@@ -371,7 +372,7 @@ def durations_ms(
     batches: int,
     feed: Callable[[], None],
 ) -> list[float]:
-    """Of `batches` full ones of a query that had a few before to warm up."""
+    """Durations of `batches` full batches, after a few to warm the query up."""
     feed()
     query = (
         frame.writeStream.format(sink)
@@ -398,7 +399,7 @@ def durations_ms(
 
 
 def write_to_kafka(report: Report, spark: Any, arguments: Any) -> None:
-    """The same with Apache Kafka's own broker."""
+    """Write to Apache Kafka's own broker in the same way."""
     try:
         with (
             tempfile.TemporaryDirectory() as folder,

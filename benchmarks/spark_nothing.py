@@ -1,7 +1,7 @@
-"""Data sources in Python that do nothing, for `benchmarks.spark`: what Spark itself costs.
+"""Data sources in Python that do nothing, for `benchmarks.spark`: they show Spark's own costs.
 
 Spark's Python workers import this module, so it must lie on their PYTHONPATH; it imports nothing of
-ours, which would cost too.
+ours, which would add to the costs.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pyspark.sql.types import StructType
 
 
 def spare_imports() -> None:
-    """What our connector does in Spark's workers."""
+    """The change to garbage collection that our connector makes in Spark's workers."""
     from pyspark_odradek import blocking
 
     blocking.imports.spare()
 
 
 class NothingReader(DataSourceStreamReader):
-    """One offset further each time, so many tasks, one row each."""
+    """A reader whose offset grows by one each time, with so many tasks of one row each."""
 
     def __init__(self, partitions: int, spares_imports: bool) -> None:
         self._partitions = partitions
@@ -51,7 +51,7 @@ class NothingReader(DataSourceStreamReader):
 
 
 class NothingWriter(DataSourceStreamArrowWriter):
-    """Counts nothing, keeps nothing."""
+    """A writer that discards its rows."""
 
     def __init__(self, spares_imports: bool) -> None:
         self._spares_imports = spares_imports
@@ -71,8 +71,8 @@ class NothingWriter(DataSourceStreamArrowWriter):
 
 
 class NothingSource(DataSource):
-    """`format("odradek-nothing")`. `sparesImports`: without imports in garbage collections, as
-    ours."""
+    """`format("odradek-nothing")`. `sparesImports`: imports run without garbage collection, as with
+    our source."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""Ours with its planning and its commits timed, for `benchmarks.spark`.
+"""Our source and sink with their planning and commits timed, for `benchmarks.spark`.
 
 Spark's Python workers import this module, so it must lie on their PYTHONPATH.
 """
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def timed(method: F) -> F:
-    """Appends a line of its name and milliseconds to the file of `timings`."""
+    """Time the block; append its name and milliseconds to the file `timings`."""
 
     @functools.wraps(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -38,7 +38,7 @@ def timed(method: F) -> F:
 
 
 class TimedReader(StreamReader):
-    """What the driver does for the source."""
+    """The driver's work for the source."""
 
     timings: Path
     latestOffset = timed(StreamReader.latestOffset)
@@ -46,21 +46,21 @@ class TimedReader(StreamReader):
 
 
 class TimedWriter(StreamWriter):
-    """What the driver does for the sink, at_least_once."""
+    """The driver's work for the sink, at_least_once."""
 
     timings: Path
     commit = timed(StreamWriter.commit)
 
 
 class TimedTransactionalWriter(TransactionalStreamWriter):
-    """What the driver does for the sink, exactly_once."""
+    """The driver's work for the sink, exactly_once."""
 
     timings: Path
     commit = timed(TransactionalStreamWriter.commit)
 
 
 class TimedSource(DefaultSource):
-    """`format("odradek-timed")`: ours; the option `timings` names a file."""
+    """`format("odradek-timed")`: our source; the option `timings` names a file."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""Start-up time, idle memory, and what the start imports.
+"""Time of a start, idle memory, and the modules that a start imports.
 
     python -m benchmarks.start [--rounds 7] [--partitions 1000] [--json]
 
@@ -33,7 +33,7 @@ _TOP = 25
 
 
 def fill(data_dir: Path, partitions: int) -> None:
-    """So many partitions with one record each, then a clean stop."""
+    """Create so many partitions with one record each, then stop cleanly."""
     from odradek_client.admin import Admin, NewTopic
     from odradek_client.producer.producer import Producer
 
@@ -98,7 +98,7 @@ def measure(report: Report, title: str, data_dir: Path, rounds: int) -> None:
 
 
 def imports() -> list[tuple[str, int, int]]:
-    """(module, us in itself, us with what it imports) of a start that finds its port taken."""
+    """(module, us in itself, us with its imports) of a start that finds its port taken."""
     with tempfile.TemporaryDirectory() as directory, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -120,7 +120,7 @@ def imports() -> list[tuple[str, int, int]]:
 
 
 def measure_imports(report: Report) -> None:
-    """By top-level package, so that one sees what is not ours."""
+    """Measure imports by top-level package, to show which are not ours."""
     report.table("Imports of `odradek serve`", ("package", "ms in itself", "modules"))
     own: dict[str, list[int]] = {}
     for name, self_us, _ in imports():

@@ -1,4 +1,4 @@
-"""What the benchmarks share: brokers to measure, the cost of a process, rounds that alternate,
+"""Shared code of the benchmarks: brokers to measure, costs of a process, alternating rounds,
 tables.
 
 Every benchmark is `python -m benchmarks.NAME [--json]` from the root of the checkout, prints
@@ -47,7 +47,7 @@ class Report:
         self._title = ""
 
     def machine(self) -> None:
-        """What it is measured on."""
+        """Print a description of the machine."""
         about = machine()
         if self._as_json:
             print(json.dumps({"benchmark": self._benchmark, **about}), flush=True)
@@ -55,7 +55,7 @@ class Report:
             print("*" + ", ".join(f"{key} {value}" for key, value in about.items()) + "*")
 
     def table(self, title: str, columns: Sequence[str]) -> None:
-        """Begin a table. Its rows have as many cells."""
+        """Begin a table. Its rows have as many cells as it has columns."""
         self._title = title
         if not self._as_json:
             print(f"\n**{title}**\n")
@@ -63,7 +63,7 @@ class Report:
             print("|---|" + "--:|" * (len(columns) - 1), flush=True)
 
     def row(self, cells: Sequence[str], **numbers: Any) -> None:
-        """`cells` for the table; `numbers` for programs, with units in their names."""
+        """Print a row: `cells` for people, `numbers` for programs, with units in their names."""
         if self._as_json:
             about = {"benchmark": self._benchmark, "table": self._title, "row": cells[0]}
             print(json.dumps({**about, **numbers}), flush=True)
@@ -71,18 +71,18 @@ class Report:
             print("| " + " | ".join(cells) + " |", flush=True)
 
     def note(self, text: str) -> None:
-        """A sentence below a table."""
+        """Print a sentence below a table."""
         if not self._as_json:
             print(f"\n{text}", flush=True)
 
 
 def say(text: str) -> None:
-    """Progress."""
+    """Print progress on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, Python, load: what a number means nothing without."""
+    """The machine: processor, cores, Python, load. A number means nothing without them."""
     model = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -100,8 +100,8 @@ def machine() -> dict[str, Any]:
 
 
 def parser(documentation: str | None) -> argparse.ArgumentParser:
-    """With the options that every benchmark has."""
-    # A broker that compiles its modules at every start is not what users run.
+    """A parser with the options of every benchmark."""
+    # Users do not run a broker that compiles its modules at every start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     made = argparse.ArgumentParser(
@@ -117,7 +117,7 @@ def parser(documentation: str | None) -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class Spread:
-    """Median, smallest and largest of some rounds."""
+    """Median, smallest and largest value of some rounds."""
 
     median: float
     low: float
@@ -132,13 +132,13 @@ class Spread:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` of all do not exceed."""
+    """The smallest value that is not below the given share of all values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def best_us(call: Callable[[], object], rounds: int = 7, round_s: float = 0.05) -> float:
-    """Microseconds of one call: the best round, each long enough to measure."""
+    """Microseconds of one call: the best of several rounds, each long enough to measure."""
     timer = timeit.Timer(call)
     number = 1
     while (took := timer.timeit(number)) < round_s / 4:
@@ -150,7 +150,7 @@ def best_us(call: Callable[[], object], rounds: int = 7, round_s: float = 0.05) 
 def cpu_s(pid: int) -> float | None:
     """Processor time of a process since it began, user and system; None where there is no /proc."""
     try:
-        # Nanoseconds, per thread; those of /proc/PID/stat are hundredths of a second.
+        # In nanoseconds, per thread; /proc/PID/stat counts hundredths of a second.
         parts = [each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/schedstat")]
         if parts:
             return sum(int(part.split()[0]) for part in parts) / 1e9
@@ -168,12 +168,12 @@ def idle_s() -> float | None:
         numbers = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     except OSError:
         return None
-    # Waiting for the disk (the fifth) is idling too.
+    # Waiting for the disk (the fifth number) is idling too.
     return (int(numbers[4]) + int(numbers[5])) / _TICKS_PER_S
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Memory of a process that is in RAM; None where there is no /proc."""
+    """Resident memory of a process; None where there is no /proc."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:
@@ -187,7 +187,7 @@ def per(total: float | None, count: float, unit: float = 1e6) -> float | None:
 
 
 def shown(value: float | None, form: str = ",.0f") -> str:
-    """A cell; a dash for what could not be measured."""
+    """A cell's text; a dash for a value that could not be measured."""
     return "-" if value is None else format(value, form)
 
 
@@ -196,7 +196,7 @@ def shown(value: float | None, form: str = ",.0f") -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """A running broker: where it listens, and the process whose cost is its cost."""
+    """A running broker: its address, and the process whose cost is measured."""
 
     name: str
     bootstrap: str
@@ -207,7 +207,8 @@ class Target:
         return cpu_s(self.pid)
 
     def requests(self, api: str) -> int | None:
-        """How many requests of an API it has answered; None for a broker that does not tell."""
+        """The number of requests of an API that it has answered; None for a broker that does not
+        count."""
         if self.metrics_port is None:
             return None
         address = f"http://127.0.0.1:{self.metrics_port}/metrics"
@@ -232,8 +233,8 @@ def odradek_broker(
     metrics: bool = True,
     data_dir: Path | None = None,
 ) -> Iterator[Target]:
-    """Our broker as a process of its own; data in a temporary directory (TMPDIR says where) unless
-    given."""
+    """Our broker in a process of its own; data in a temporary directory (below TMPDIR) unless a
+    directory is given."""
     port = _free_port() if metrics else None
     given: dict[str, object] = {"log.durability": durability, "log.segment.delete.delay.ms": 0}
     if port is not None:
@@ -246,7 +247,7 @@ def odradek_broker(
 def _serve_mock(pipe: Connection) -> None:
     import confluent_kafka
 
-    # The broker lives as long as this client of it.
+    # The mock broker ends with the client that has made it.
     held = confluent_kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
     broker = next(iter(held.list_topics(timeout=_MOCK_START_S).brokers.values()))
     pipe.send(f"{broker.host}:{broker.port}")
@@ -259,7 +260,7 @@ def _serve_mock(pipe: Connection) -> None:
 def mock_broker() -> Iterator[Target]:
     """librdkafka's mock broker (`test.mock.num.brokers`): C, in memory, checks next to nothing.
 
-    It has a process of its own, so that its cost can be told from that of the client.
+    The mock broker has a process of its own, so that its cost is separate from the client's.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -279,7 +280,7 @@ def mock_broker() -> Iterator[Target]:
 
 
 def run_on_uvloop(main: Coroutine[Any, Any, T]) -> T:
-    """asyncio clients are measured on the loop that people use for speed."""
+    """Run on uvloop, which people use for speed."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""What transactions cost: beside the same records without one, to commit, and in memory when idle.
+"""Costs of transactions: beside the same records without one, of a commit, and in memory when idle.
 
     python -m benchmarks.transactions [--rounds 5] [--transactions 100] [--ids 100000]
         [--only cost,latency,memory] [--json]
@@ -6,9 +6,9 @@
 Cost: transactions of 1,000 records of 100 B, one after the other, and the same records from a
 producer that is only idempotent and waits for every 1,000; both take turns in every round. Latency:
 a transaction of one record that was flushed; only the commit is timed. Ours speaks transactions v2,
-confluent-kafka v1. Memory: what a broker grows by for each producer id that wrote one batch, and
-for each transactional id that was initialised, when all of them are idle. librdkafka's own mock
-broker is there to tell what librdkafka itself spends: it announces partitions a millisecond or two
+confluent-kafka v1. Memory: the broker's growth for each producer id that wrote one batch, and for
+each transactional id that was initialised, when all of them are idle. librdkafka's own mock broker
+shows the time that librdkafka itself spends: the client announces partitions a millisecond or two
 after they are first used.
 """
 
@@ -48,17 +48,17 @@ VALUE = bytes(range(100))
 COST_TARGET = 1.3
 MEMORY_TARGET_BYTES = 1_000
 DURABILITIES = ("page-cache", "fsync")
-#: Requests that are sent before their answers are read.
+#: The number of requests that are sent before their answers are read.
 _WINDOW = 200
-#: A version with topic names, that every client of today may use.
+#: The last version with topic names, which every current client may use.
 _PRODUCE_VERSION = 9
 _SETTLE_S = 0.5
-#: Beyond the ids of a new broker, so that none is given out twice.
+#: The first producer id: larger than any that a new broker gives out.
 _FIRST_PRODUCER_ID = 1_000_000
 
 
 class OdradekRun:
-    """Our client: seconds of `count` rounds of records, with and without transactions."""
+    """Seconds of `count` rounds of records by our client, with and without transactions."""
 
     name = "odradek (v2)"
 
@@ -101,7 +101,7 @@ class OdradekRun:
 
 
 class ConfluentRun:
-    """librdkafka, the same."""
+    """The same rounds by librdkafka."""
 
     name = "confluent-kafka (v1)"
 
@@ -160,7 +160,7 @@ RUNS: tuple[Callable[[str], OdradekRun | ConfluentRun], ...] = (OdradekRun, Conf
 
 
 def cost(report: Report, rounds: int, count: int) -> None:
-    """Turns: plain, transactional, plain, ...; one ratio a round."""
+    """Take turns: plain, transactional, plain, ...; each round gives one ratio."""
     report.table(
         f"Cost of a transaction of {RECORDS:,} records of {len(VALUE)} B "
         f"(target, our client and page-cache: at most {COST_TARGET} x)",
@@ -213,7 +213,7 @@ def cost_row(
 
 
 def latency(report: Report, count: int) -> None:
-    """Of the commit alone."""
+    """Measure the latency of the commit alone."""
     report.table(
         "Commit of a transaction of one record that was flushed, ms",
         ("client, durability", "median", "99 %", "most"),
@@ -239,7 +239,7 @@ def latency(report: Report, count: int) -> None:
 
 
 class RawConnection:
-    """Sends many requests without waiting for each answer."""
+    """A connection that sends many requests without waiting for each answer."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -254,7 +254,7 @@ class RawConnection:
     def all_of(
         self, requests: Iterable[Message], version: int, code: Callable[[Message], int]
     ) -> None:
-        """Every one must be answered with error code 0."""
+        """Send all requests. Every one must be answered with error code 0."""
         waiting = []
         for request in requests:
             waiting.append(API_OF_REQUEST[type(request)])
@@ -277,7 +277,7 @@ class RawConnection:
 
 
 def first_batches(topic: str, ids: int) -> Iterable[Message]:
-    """One record from each of so many producer ids."""
+    """Requests with one record from each of so many producer ids."""
     builder = BatchBuilder()
     builder.append(int(time.time() * 1000), None, b"record")
     for number in range(ids):
@@ -293,7 +293,7 @@ def first_batches(topic: str, ids: int) -> Iterable[Message]:
 
 
 def initialisations(ids: int) -> Iterable[Message]:
-    """As many transactional ids, of a usual length."""
+    """Requests that initialise as many transactional ids, with names of a usual length."""
     for number in range(ids):
         yield InitProducerIdRequest(
             transactional_id=f"transactional-id-{number:08d}",
@@ -304,7 +304,7 @@ def initialisations(ids: int) -> Iterable[Message]:
 
 
 def memory(report: Report, ids: int) -> None:
-    """Growth of the broker's resident memory over so many ids."""
+    """Measure the growth of the broker's resident memory by so many ids."""
     report.table(
         f"Broker memory per idle id, {ids:,} of them (target: under {MEMORY_TARGET_BYTES:,} B)",
         ("kind", "bytes each", "in target"),
@@ -325,7 +325,7 @@ def memory(report: Report, ids: int) -> None:
         say(f"memory, {kind}")
         with odradek_broker("page-cache", metrics=False) as target:
             topic = topic_with(target.bootstrap, 1)
-            # The internal topic and first pools are nobody's.
+            # The internal topic and the first pools belong to no single id.
             OdradekRun(target.bootstrap).transactional(topic, 1, 1)
             connection = RawConnection(target.bootstrap)
             try:

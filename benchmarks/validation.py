@@ -1,13 +1,13 @@
-"""What it costs a broker to look at the records of what is produced.
+"""Costs of validating records when they are produced.
 
     python -m benchmarks.validation [--rounds 7] [--count 3000] [--json]
 
-First the check alone, in this process: a batch made ready for its log (structure, checksum,
+First the check alone, in this process: a batch is made ready for its log (structure, checksum,
 records), with and without the records. Then three brokers of ours take turns at the same Produce
-requests, one batch of 16 KB each, sent as ready frames: one that believes headers
-(`record.validation=header`), one that checks records, and one that does so without the compiled
-codec (ODRADEK_PURE). Counted is their processor time per request, so that others on the machine
-matter little; the share is of the whole request as the first broker serves it.
+requests, one batch of 16 KB each, encoded beforehand: one that validates only headers
+(`record.validation=header`), one that validates records, and one that does so without the compiled
+codec (ODRADEK_PURE). The result is their processor time per request, which other load hardly
+changes; the share is of the whole request as the first broker serves it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LETTERS = b'abcdefghijklmnop {}:,"0123456789'
 
 
 def make_batch(record_bytes: int, codec: Codec) -> bytes:
-    """16 KB as the producer counts them: before compression. Text of the compressible kind."""
+    """A batch of 16 KB before compression, as producers count; the text compresses well."""
     letters = random.Random(1)
     builder = BatchBuilder(codec)
     while builder.estimated_bytes + record_bytes < BATCH_BYTES:
@@ -66,7 +66,7 @@ def frame_of(batch: bytes) -> bytes:
 
 
 def _answers(connection: socket.socket, count: int) -> None:
-    """Read so many of them; one that refuses ends the run."""
+    """Read so many answers; an error ends the run."""
     stream = connection.makefile("rb")
     for _ in range(count):
         answer = stream.read(int.from_bytes(stream.read(4), "big"))
@@ -136,7 +136,7 @@ def measure(report: Report, rounds: int, count: int) -> None:
 
 
 def _alone_us(batch: memoryview, config: LogConfig) -> float:
-    """Microseconds of processor time, of the best round."""
+    """Microseconds of processor time of the check alone, in the best round."""
     timer = timeit.Timer(
         lambda: prepare(batch, config, AppendOrigin.CLIENT, NOW_MS), timer=time.process_time
     )

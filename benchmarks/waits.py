@@ -1,6 +1,7 @@
-"""How long a small request of another client waits while a broker is busy with something else.
+"""Waits of another client's small request while a broker is busy.
 
-A process of its own asks, one request after the other, so that the benchmark's work does not count.
+A process of its own sends one request after the other, so that the benchmark's own work does not
+count.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _REQUEST = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 @dataclass
 class Waits:
-    """Filled at the end of `others_wait`. Milliseconds."""
+    """The waits in milliseconds, filled at the end of `others_wait`."""
 
     all_ms: list[float] = field(default_factory=list)
 
@@ -34,12 +35,12 @@ class Waits:
         return max(self.all_ms)
 
     def share_ms(self, share: float) -> float:
-        """The wait that so large a share of all requests does not exceed."""
+        """The wait that the given share of all requests does not exceed."""
         return percentile(self.all_ms, share)
 
 
 def ask(connection: socket.socket) -> None:
-    """One small request, and its answer."""
+    """Send one small request, and read its answer."""
     connection.sendall(_REQUEST)
     size = int.from_bytes(_receive(connection, 4), "big")
     _receive(connection, size)
@@ -76,7 +77,7 @@ def address_of(bootstrap: str) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def others_wait(bootstrap: str) -> Iterator[Waits]:
-    """Measure as long as the block takes."""
+    """Measure while the block runs."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_measure, args=(theirs, address_of(bootstrap)), daemon=True)

@@ -1,20 +1,20 @@
-"""Ours, Apache Kafka and librdkafka's mock broker on the same rows, taking turns in one run.
+"""Our broker, Apache Kafka and librdkafka's mock broker on the same rows, taking turns in one run.
 
     python -m benchmarks.race [--rows produce-*,consume-1kb] [--rounds 5] [--scale 1.0]
         [--minutes 55] [--only-ours] [--list] [--json]
 
-Ours with `log.durability` page-cache and fsync; Kafka from its jars as it is shipped, and with
-`log.flush.interval.messages=1`, which flushes before it acknowledges; the mock, which is C, in
+Ours runs with `log.durability` page-cache and fsync; Kafka from its jars with its default settings,
+and with `log.flush.interval.messages=1`, which flushes before it acknowledges. The mock is C, in
 memory, and checks next to nothing. Each broker is started once and warmed with 400 MB. In every
-round each takes its turn, a different one first; between two turns all brokers come to rest. What
-one run wrote is checked to be there, and deleted. After `--minutes` no other row begins, and the
-row that is being measured has the rounds that it has by then.
+round each takes its turn, a different one first; between two turns all brokers become idle. The
+records of a run are checked, and deleted. After `--minutes` no other row begins, and the current
+row keeps the rounds that it has by then.
 
 The table has a line for each row: the median and the range of each broker's figures, and of the
-ratios of the rounds, above 1 where ours is ahead, for rates and for milliseconds. Rows in which the
-median is below 1 beside Kafka are marked **behind**. A row that a broker cannot serve has a dash
-there, and a note says why. Without Java, or without Kafka's jars and Maven to fetch them, it does
-without Kafka, and says so.
+ratios of the rounds, above 1 where ours is better, for rates and for milliseconds. A row whose
+median ratio to Kafka is below 1 is marked **behind**. A row that a broker cannot serve has a dash
+there, and a note says why. Without Java, or without Kafka's jars and Maven to fetch them, the race
+runs without Kafka, and says so.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TRIALS: tuple[Trial, ...] = (
 
 
 class Race:
-    """Runs trials, and remembers what came out and who failed."""
+    """Runs trials, and keeps their results and failures."""
 
     def __init__(
         self, targets: Sequence[Target], rounds: int, scale: float, minutes: float
@@ -64,17 +64,17 @@ class Race:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Seconds since the race began."""
         return time.monotonic() - self._began_s
 
     @property
     def over(self) -> bool:
-        """Whether its minutes have passed."""
+        """True if the minutes have passed."""
         return self.seconds > self._minutes * 60
 
     def run(self, trial: Trial, rows: Sequence[Row]) -> None:
-        """All rounds of one trial, or one if the time is over. A broker that fails is left out of
-        the rest."""
+        """Run all rounds of one trial, or one if the time is over. A broker that fails is left out
+        of the rest."""
         results = [Result(row) for row in trial.rows]
         self.results += [result for result in results if result.row in rows]
         with contextlib.ExitStack() as held:
@@ -100,7 +100,7 @@ class Race:
 
     @contextlib.contextmanager
     def _blamed(self, trial: Trial, target: Target, runs: dict[str, Run]) -> Iterator[None]:
-        """What goes wrong inside is the broker's failure, and not the end of the race."""
+        """Record a failure inside the block as the broker's, without ending the race."""
         try:
             yield
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a client raises is its result
@@ -119,7 +119,7 @@ def race(
     *,
     only_ours: bool,
 ) -> bool:
-    """Whether ours served every row. What was measured until then is told on Ctrl+C as well."""
+    """Run all trials. True if ours served every row. Ctrl+C still prints the results so far."""
     with (
         tempfile.TemporaryDirectory(prefix="odradek-race-") as folder,
         started(Path(folder), only_ours=only_ours) as targets,
@@ -151,7 +151,7 @@ def race(
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """What SIGTERM does: brokers and clients are ended as on Ctrl+C."""
+    """The handler of SIGTERM: brokers and clients are ended as on Ctrl+C."""
     raise KeyboardInterrupt
 
 

@@ -1,4 +1,4 @@
-"""The brokers of the race: started once each, warmed, and left to come to rest between runs."""
+"""The brokers of the race: started once each, warmed, and left to become idle between runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOCK = "mock"
 ALL = (MOCK, OURS_PAGE_CACHE, OURS_FSYNC, KAFKA_PAGE_CACHE, KAFKA_FLUSHING)
 OURS = (OURS_PAGE_CACHE, OURS_FSYNC)
 
-#: That the JVM has compiled what it will: 400 MB through each broker before the first row.
+#: 400 MB through each broker before the first row, after which the JVM has compiled the hot code.
 _WARMING = (
     Load(1000, 16_384, False, 200_000, 4),
     Load(1000, 16_384, True, 100_000, 4),
@@ -33,15 +33,15 @@ _REST_S = 1.5
 _LOOK_S = 0.1
 _AT_REST = 0.2
 _MOCK_TOPIC = "bench"
-#: What was deleted makes room at once.
+#: Deleted topics free their disk space at once.
 _DELETED_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
 
 
 @contextlib.contextmanager
 def started(folder: Path, *, only_ours: bool) -> Iterator[list[Target]]:
-    """All that can be had here, in the order in which they take turns; data below `folder`.
+    """All brokers that can be started here, in the order of their turns; data below `folder`.
 
-    Says why where Apache Kafka is missing.
+    Prints the reason if Apache Kafka is missing.
     """
     with contextlib.ExitStack() as held:
         targets = []
@@ -63,7 +63,7 @@ def started(folder: Path, *, only_ours: bool) -> Iterator[list[Target]]:
 
 
 def kafka_is_there() -> bool:
-    """Says why not."""
+    """True if Kafka can be started; prints the reason if not."""
     try:
         java()
         class_path()
@@ -80,7 +80,7 @@ def kafka_tool(name: str) -> list[str]:
 
 @contextlib.contextmanager
 def _kafka(name: str, folder: Path, settings: Mapping[str, str]) -> Iterator[Target]:
-    """With the settings and the memory that its own scripts give it."""
+    """Start Kafka with the settings and the memory of its own scripts."""
     where = folder / name.replace(", ", "-").replace(" ", "-")
     cluster = KafkaCluster(where, settings={**_DELETED_AT_ONCE, **settings}, heap=SHIPPED_HEAP)
     with cluster:
@@ -88,7 +88,7 @@ def _kafka(name: str, folder: Path, settings: Mapping[str, str]) -> Iterator[Tar
 
 
 def warm(target: Target, scale: float) -> None:
-    """Have it written to and read from, some hundred megabytes."""
+    """Produce to and consume from a broker, some hundred megabytes."""
     for load in _WARMING:
         given = replace(load, records=max(1, int(load.records * scale)))
         with topic_at(target, given.partitions) as topic:
@@ -99,7 +99,7 @@ def warm(target: Target, scale: float) -> None:
 
 @contextlib.contextmanager
 def topic_at(target: Target, partitions: int = 1) -> Iterator[str]:
-    """A topic that is deleted afterwards; the mock's only one is of nobody."""
+    """A topic that is deleted afterwards; the mock's only topic stays."""
     if target.name == MOCK:
         yield _MOCK_TOPIC
         return
@@ -111,8 +111,8 @@ def topic_at(target: Target, partitions: int = 1) -> Iterator[str]:
 
 
 def rest(targets: Sequence[Target]) -> None:
-    """Until no broker has anything to do, so that none pays for another's deletions; a few seconds
-    at most."""
+    """Wait until all brokers are idle, so that none pays for another's deletions; a few seconds at
+    most."""
     end_s = time.monotonic() + _REST_S
     while time.monotonic() < end_s:
         before = [target.cpu_s() or 0.0 for target in targets]

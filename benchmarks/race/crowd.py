@@ -1,5 +1,4 @@
-"""The rows with many connections: one producer, and single records, beside others that write
-slowly."""
+"""The rows with many connections: one producer, and single records, beside many slow writers."""
 
 from __future__ import annotations
 
@@ -30,12 +29,12 @@ from odradek_protocol.schemas.produce import (
     TopicProduceData,
 )
 
-#: Each of the others sends one record in so many seconds.
+#: The seconds in which each slow writer sends one record.
 PERIOD_S = 10.0
 _TICK_S = 0.01
 _SPARE_FILES = 200
 _PATIENCE_S = 60.0
-#: A version that every broker here knows.
+#: A version that all brokers of the race know.
 _PRODUCE_VERSION = 8
 _LOAD = Load(1000, 16_384, False, 100_000)
 
@@ -52,8 +51,7 @@ def _beside(connections: int, target: Target, scale: float) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def crowd(target: Target, connections: int) -> Iterator[None]:
-    """So many connections of a process of its own, each of which sends a record every
-    `PERIOD_S`."""
+    """A process with so many connections, each of which sends a record every `PERIOD_S`."""
     context = multiprocessing.get_context("spawn")
     with topic_at(target) as topic:
         ours, theirs = context.Pipe()
@@ -78,7 +76,8 @@ def crowd(target: Target, connections: int) -> Iterator[None]:
 
 
 def _be_many(pipe: Connection, bootstrap: str, topic: str, connections: int) -> None:
-    """Until the other end of the pipe is closed. Says what went wrong."""
+    """Run the connections until the other end of the pipe is closed. Sends an error through the
+    pipe."""
     raise_open_files(connections + _SPARE_FILES)
     request = _request(topic)
     with contextlib.ExitStack() as held, selectors.DefaultSelector() as ready:
@@ -87,7 +86,7 @@ def _be_many(pipe: Connection, bootstrap: str, topic: str, connections: int) -> 
             other = held.enter_context(
                 socket.create_connection(address_of(bootstrap), timeout=_PATIENCE_S)
             )
-            # Answered one after the other: more than fit into the queue of a listener wait for a
+            # Answered one by one: connections that do not fit into the listener's queue wait for a
             # second.
             ask(other)
             others.append(other)
@@ -111,7 +110,7 @@ def _be_many(pipe: Connection, bootstrap: str, topic: str, connections: int) -> 
 
 
 def _request(topic: str) -> bytes:
-    """One record of 100 B."""
+    """A Produce request with one record of 100 B."""
     partition = PartitionProduceData(
         index=0, records=simple_batch([(None, bytes(100))], int(time.time() * 1000))
     )
@@ -124,7 +123,7 @@ def _request(topic: str) -> bytes:
 
 
 def _first(connection: socket.socket, request: bytes) -> None:
-    """SystemExit unless the broker took it."""
+    """Send a first record. SystemExit unless the broker acknowledges it."""
     connection.sendall(request)
     size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
     body = memoryview(connection.recv(size, socket.MSG_WAITALL))
@@ -141,7 +140,7 @@ def _trial(connections: int) -> Trial:
         Row(f"connections-{connections}", f"1 KB in 16 KB, {title}"),
         Row(f"connections-{connections}-p99", f"one record {title}, p99", MS),
     )
-    # 5,000 connections take a while, and the rows before have warmed the brokers up.
+    # Opening 5,000 connections takes a while, and the rows before have warmed the brokers up.
     return Trial(rows, functools.partial(_beside, connections), warm=False)
 
 

@@ -20,13 +20,12 @@ _PATIENCE_S = 300.0
 _RECORDS = 400_000
 _RECORD_BYTES = 1_000
 _SUMMARY = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .*99\.9th", re.MULTILINE)
-#: ConsumerPerformance: records a second of the time in which it fetched; joining the group is not
-#: in it.
+#: ConsumerPerformance's records a second of fetch time, which leaves out joining the group.
 _FETCHED = "fetch.nMsg.sec"
 
 
 def _run(tool: str, *arguments: str) -> str:
-    """What it printed. SystemExit if it failed."""
+    """Run a tool and return its output. SystemExit if it fails."""
     done = subprocess.run(
         [*kafka_tool(tool), *arguments],
         stdin=subprocess.DEVNULL,

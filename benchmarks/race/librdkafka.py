@@ -27,19 +27,18 @@ from confluent_kafka import Producer
 _TRANSACTIONS_S = 2.0
 _PATIENCE_S = 60.0
 _START_S = 20.0
-#: So few that a commit does not wait long for what was produced before it.
+#: The limit of queued records: a commit does not wait long for records produced before it.
 _TRANSACTION_QUEUE = 4_000
 _SINGLE_RECORDS = 1_000
 _SINGLE_WARMING = 50
-#: About half of what the slowest of the brokers takes; the same for all, so that their load is the
-#: same.
+#: About half of the slowest broker's throughput; the same load for all.
 LOAD_MB_PER_S = 40
 _LOAD_TICK_S = 0.002
 _VALUE = bytes(range(250)) * 4
 
 
 def scaled(load: Load, scale: float) -> Load:
-    """With so large a part of its records."""
+    """The load with this share of its records."""
     return replace(load, records=max(load.partitions, int(load.records * scale)))
 
 
@@ -53,7 +52,7 @@ def _producing(load: Load, target: Target, scale: float) -> Iterator[Run]:
 
 
 def produced(target: Target, load: Load) -> float:
-    """MB/s into a topic of its own, in which all of it was found."""
+    """MB/s into a topic of its own, in which all records were found."""
     with topic_at(target, load.partitions) as topic:
         rate = produce(target, topic, load).mb_per_s
         if target.name != MOCK:
@@ -63,7 +62,7 @@ def produced(target: Target, load: Load) -> float:
 
 @contextlib.contextmanager
 def _producing_to_many(load: Load, target: Target, scale: float) -> Iterator[Run]:
-    """All rounds into one topic: to make and delete a thousand partitions is another question."""
+    """Produce all rounds into one topic, to leave out making and deleting a thousand partitions."""
     given, runs = scaled(load, scale), 0
 
     def run() -> tuple[float]:
@@ -96,7 +95,7 @@ def _transacting(every_ms: int, target: Target, scale: float) -> Iterator[Run]:
 
 
 def _committed(target: Target, every_ms: int, seconds: float) -> float:
-    """MB/s of records of 1 KB in committed transactions, a commit after so many milliseconds."""
+    """MB/s of records of 1 KB in committed transactions, with a commit every so many milliseconds."""
     failures, count = Failures(), 0
     with topic_at(target) as topic:
         producer = Producer(
@@ -111,7 +110,7 @@ def _committed(target: Target, every_ms: int, seconds: float) -> float:
             }
         )
         producer.init_transactions(_PATIENCE_S)
-        # The first one finds coordinator and partition, and does not count.
+        # The first transaction finds coordinator and partition, and does not count.
         for wanted_s in (0.0, seconds):
             count, started_s = 0, time.perf_counter()
             while not count or time.perf_counter() < started_s + wanted_s:
@@ -172,7 +171,7 @@ def _single(loaded: bool, target: Target, scale: float) -> Iterator[Run]:
 
 
 def single_ms(target: Target, scale: float) -> list[float]:
-    """Of records of 100 B, each acknowledged before the next."""
+    """Milliseconds of single records of 100 B, each acknowledged before the next is sent."""
     with topic_at(target) as topic:
         producer = Producer(
             {"bootstrap.servers": target.bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0}
@@ -183,8 +182,7 @@ def single_ms(target: Target, scale: float) -> list[float]:
 
 @contextlib.contextmanager
 def _load_on(target: Target) -> Iterator[None]:
-    """Another producer, in a process of its own, writes `LOAD_MB_PER_S` to another topic
-    meanwhile."""
+    """Write `LOAD_MB_PER_S` to another topic meanwhile, from a producer in its own process."""
     context = multiprocessing.get_context("spawn")
     with topic_at(target) as topic:
         ours, theirs = context.Pipe()
@@ -225,7 +223,7 @@ def _write_steadily(pipe: Connection, bootstrap: str, topic: str) -> None:
     count, started_s = 0, time.perf_counter()
     while not pipe.poll(_LOAD_TICK_S):
         due = int((time.perf_counter() - started_s) * LOAD_MB_PER_S * 1e6 / len(_VALUE))
-        # What librdkafka's queue has no room for is made up for later, or shows in the rate.
+        # Records that do not fit into librdkafka's queue are sent later, or lower the rate.
         with contextlib.suppress(BufferError):
             while count < due:
                 producer.produce(topic, _VALUE, partition=0)

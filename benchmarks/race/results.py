@@ -1,4 +1,4 @@
-"""What the rounds gave, beside each other: medians, ranges, and who is behind."""
+"""Results of the rounds: medians, ranges, and the rows in which ours is behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.race.rows import Row
 from benchmarks.support import Report, Spread
 
 BEHIND = "**behind**"
-#: (column, ours, theirs); beside the mock nobody is expected to be ahead.
+#: (column, ours, theirs); the mock is no target.
 COMPARISONS = (
     ("page cache / Kafka page cache", OURS_PAGE_CACHE, KAFKA_PAGE_CACHE),
     ("fsync / Kafka page cache", OURS_FSYNC, KAFKA_PAGE_CACHE),
@@ -29,15 +29,16 @@ COMPARISONS = (
 
 @dataclass
 class Result:
-    """One row: figures by broker, one of each round; a broker that failed has none from then on."""
+    """The figures of one row by broker, one for each round; a broker that failed has none from then
+    on."""
 
     row: Row
     rounds: dict[str, list[float]] = field(default_factory=dict)
 
     def ratio(self, ours: str, theirs: str) -> Spread | None:
-        """How many times as good as theirs ours were, round by round. None without both in a round.
+        """The factor by which ours is better, round by round. None without both in a round.
 
-        Of rates that is ours over theirs, of milliseconds theirs over ours: above 1 is ahead.
+        Ours over theirs for rates, theirs over ours for milliseconds: above 1 is better.
         """
         pairs = list(zip(self.rounds.get(ours, []), self.rounds.get(theirs, []), strict=False))
         if not pairs:
@@ -56,7 +57,7 @@ class Result:
         return found
 
     def cells(self) -> list[str]:
-        """Of the table: title with its unit, figures, ratios."""
+        """Cells of the table: title with its unit, figures, ratios."""
         return [f"{self.row.title}, {self.row.unit}", *self._figures(), *self._ratios()]
 
     def _figures(self) -> Iterator[str]:
@@ -73,14 +74,14 @@ class Result:
 
 
 def shown(values: Sequence[float]) -> str:
-    """Median and range, in three digits or so."""
+    """Median and range, with about three digits."""
     median = statistics.median(values)
     form = ",.0f" if median >= 100 else ".1f" if median >= 10 else ".2f"
     return f"{median:{form}} ({min(values):{form}}-{max(values):{form}})"
 
 
 def tell(report: Report, results: Sequence[Result], rounds: int) -> None:
-    """The table, and how many rows are behind in it."""
+    """Print the table, and the number of its rows that are behind."""
     report.table(
         f"The race, {rounds} rounds: median (range)",
         ("row", *ALL, *(column for column, _, _ in COMPARISONS)),

@@ -1,4 +1,4 @@
-"""What a row of the race is, and which rows are run."""
+"""The rows of the race, and the choice of those to run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Run = Callable[[], Sequence[float]]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: what `--rows` calls it, what it says, and the unit of its figures."""
+    """One line of the table. `--rows` selects it by its name; it has a title, and a unit for its
+    figures."""
 
     name: str
     title: str
@@ -32,17 +33,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Trial:
-    """What gives the figures of one row, or of several at once.
+    """A measurement that gives the figures of one row or several.
 
-    `at` is given a broker and the scale, and holds what all rounds there share: topics that are
-    only read, clients.
+    `at` gets a broker and the scale, and opens what all rounds there share: topics that are only
+    read, clients.
     """
 
     rows: tuple[Row, ...]
     at: Callable[[Target, float], AbstractContextManager[Run]]
-    #: librdkafka's mock keeps too little to be read from, and has four partitions in each topic.
+    #: librdkafka's mock keeps too few records to be read from, and has four partitions in each
+    #: topic.
     mock: bool = True
-    #: A round that does not count goes before the others.
+    #: The round before all others, which does not count.
     warm: bool = True
 
 

@@ -1,11 +1,11 @@
-"""What peers cost that have not authenticated: memory, processor time and lines of the log.
+"""Costs of peers that have not authenticated: memory, processor time and lines of the log.
 
-    python -m benchmarks.strangers [--attempts 200] [--held 500] [--json]
+    python -m benchmarks.unauthenticated [--attempts 200] [--held 500] [--json]
 
-One broker with a listener of SASL_SSL, as it would stand on a shared network, but for the limits of
-one address, which are raised: the peers all come from here. First attempts, one after the other as
-fast as they are answered; then peers that stay, as long as they may. Wrong passwords are answered
-late on purpose, so a few hundred of them are under way at a time.
+One broker with a SASL_SSL listener, set up as for a shared network, but with higher limits for one
+address, because all peers come from this machine. First come attempts, one after the other as fast
+as they are answered; then peers that stay connected as long as they may. Wrong passwords are
+answered late on purpose, so a few hundred attempts are in flight.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PATIENCE_S = 60.0
 _SETTLE_S = 1.0
 _FRAME_BYTES = 524_288
 _NEWLINE = b"\n"
-#: Keys of SaslHandshake and SaslAuthenticate.
+#: API keys of SaslHandshake and SaslAuthenticate.
 _HANDSHAKE, _AUTHENTICATE = 17, 36
 #: The beginning of a ClientHello.
 _HALF_A_HELLO = bytes((22, 3, 1, 1, 0, 1, 0, 0, 252, 3, 3))
@@ -43,7 +43,7 @@ _HALF_A_HELLO = bytes((22, 3, 1, 1, 0, 1, 0, 0, 252, 3, 3))
 
 @dataclass(frozen=True)
 class Victim:
-    """The broker, and where its log goes."""
+    """The broker under attack, and the path of its log."""
 
     host: str
     port: int
@@ -105,7 +105,7 @@ async def _call(
 
 
 async def _authenticate(victim: Victim, mechanism: str, token: bytes) -> None:
-    """One wrong try, from the connection to its end."""
+    """One wrong attempt, from connecting to the end."""
     reader, writer = await _over_tls(victim)
     name = mechanism.encode()
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -173,7 +173,7 @@ HOLDERS: dict[str, Callable[[Victim], Awaitable[asyncio.StreamWriter]]] = {
 
 
 async def _in_turns(victim: Victim, attempt: Attempt, count: int) -> float:
-    """So many attempts, a few at a time; the seconds that they took."""
+    """Make so many attempts, a few at a time. Returns the seconds that they took."""
     left = iter(range(count))
 
     async def work() -> None:
@@ -188,10 +188,10 @@ async def _in_turns(victim: Victim, attempt: Attempt, count: int) -> float:
 
 
 def measure_attempts(report: Report, victim: Victim, count: int) -> None:
-    """A row for each kind."""
+    """Measure a row for each kind of attempt."""
     report.table(
         f"{count:,} attempts of each kind",
-        ("what a stranger does", "per second", "CPU us each", "log lines", "log bytes", "MB more"),
+        ("unauthenticated peer", "per second", "CPU us each", "log lines", "log bytes", "MB more"),
     )
     for title, attempt in ATTEMPTS.items():
         say(title)
@@ -224,7 +224,7 @@ def measure_attempts(report: Report, victim: Victim, count: int) -> None:
 async def _hold(
     victim: Victim, peer: Callable[[Victim], Awaitable[asyncio.StreamWriter]], count: int
 ) -> float:
-    """MB more while so many stay."""
+    """Growth of the broker's memory in MB while so many peers stay."""
     before = resident_bytes(victim.pid) or 0
     held = []
     for _ in range(count):
@@ -238,8 +238,8 @@ async def _hold(
 
 
 def measure_held(report: Report, victim: Victim, count: int) -> None:
-    """A row for each kind."""
-    report.table(f"{count:,} peers that stay", ("what a stranger holds", "KB each", "MB together"))
+    """Measure a row for each kind of peer that stays."""
+    report.table(f"{count:,} peers that stay", ("peer that stays", "KB each", "MB together"))
     for title, peer in HOLDERS.items():
         say(title)
         grown_mb = run_on_uvloop(_hold(victim, peer, count))
@@ -256,7 +256,7 @@ def main() -> None:
     options.add_argument("--attempts", type=int, default=200)
     options.add_argument("--held", type=int, default=500)
     arguments = options.parse_args()
-    report = Report("strangers", as_json=arguments.json)
+    report = Report("unauthenticated", as_json=arguments.json)
     report.machine()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
