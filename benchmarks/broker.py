@@ -494,7 +494,8 @@ def latencies_ms(producer: Producer, topic: str, count: int) -> list[float]:
 
 
 def disk_sync_ms(count: int = 200) -> list[float]:
-    """Milliseconds that the disk of the data directory takes to write 200 bytes and fdatasync them."""
+    """Milliseconds that the disk of the data directory takes to write 200 bytes and fdatasync
+    them."""
     out = []
     sync = getattr(os, "fdatasync", os.fsync)
     with tempfile.NamedTemporaryFile() as file:

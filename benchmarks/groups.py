@@ -162,7 +162,8 @@ class Settled:
             self.changed.set()
 
     async def until(self, members: int, partitions: int) -> None:
-        """Wait until all members are in one generation and every partition has exactly one member."""
+        """Wait until all members are in one generation and every partition has exactly one
+        member."""
 
         def holds() -> bool:
             dealt = [each for held in self.partitions.values() for each in held]

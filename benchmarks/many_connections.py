@@ -57,7 +57,8 @@ def raise_open_files(wanted: int) -> None:
 
 @contextlib.contextmanager
 def idle_connections(bootstrap: str, count: int) -> Iterator[float]:
-    """Open so many connections with one request each. Returns them, and the seconds that it took."""
+    """Open so many connections with one request each. Returns them, and the seconds that it
+    took."""
     address = address_of(bootstrap)
     with contextlib.ExitStack() as held:
         started = time.perf_counter()

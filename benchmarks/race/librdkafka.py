@@ -95,7 +95,8 @@ def _transacting(every_ms: int, target: Target, scale: float) -> Iterator[Run]:
 
 
 def _committed(target: Target, every_ms: int, seconds: float) -> float:
-    """MB/s of records of 1 KB in committed transactions, with a commit every so many milliseconds."""
+    """MB/s of records of 1 KB in committed transactions, with a commit every so many
+    milliseconds."""
     failures, count = Failures(), 0
     with topic_at(target) as topic:
         producer = Producer(

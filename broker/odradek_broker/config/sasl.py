@@ -130,7 +130,8 @@ def sasl_settings(
 
 
 def check_sasl(config: Settings, listeners: Iterable[Listener]) -> None:
-    """Check that each SASL listener has all its settings. ConfigError names the setting to change."""
+    """Check that each SASL listener has all its settings. ConfigError names the setting to
+    change."""
     for each in listeners:
         if each.protocol.is_sasl:
             sasl_settings(config, each.name)

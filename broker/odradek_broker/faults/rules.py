@@ -47,7 +47,8 @@ class TooManyRules(ValueError):
 
 
 class Named(NamedTuple):
-    """The names in a request or an answer. `partitions`: (topic, partition); -1 is a whole topic."""
+    """The names in a request or an answer. `partitions`: (topic, partition); -1 is a whole
+    topic."""
 
     partitions: frozenset[tuple[str, int]] = frozenset()
     groups: frozenset[str] = frozenset()

@@ -358,7 +358,8 @@ class FetchSessions:
     def _asked(
         self, request: FetchRequest | OneFetch, version: int, session: Session | None = None
     ) -> dict[Key, RequestedPartition]:
-        """Add or update the partitions that the request lists; of equal ones the last wins (F-15)."""
+        """Add or update the partitions that the request lists; of equal ones the last wins
+        (F-15)."""
         uses_ids = version >= TOPIC_IDS_SINCE
         into = {} if session is None else session.partitions
         for topic, topic_id, asked in _named(request):

@@ -288,7 +288,8 @@ class Fetch:
         return list(self._partitions)
 
     def _is_over(self, quota: RateQuota, told: Answers) -> bool:
-        """True if the answer exceeds the rest of the client's quota. Such an answer is not counted."""
+        """True if the answer exceeds the rest of the client's quota. Such an answer is not
+        counted."""
         parts = codec.encode(response_of(self._plan.session_id, told), self._context.api_version)
         # Kafka counts the length field too.
         size_bytes = sum(map(len, parts)) + 4

@@ -285,7 +285,8 @@ class Dispatcher:
         )
 
     def _timed(self, in_flight: _InFlight, reply: Reply) -> EncodedReply:
-        """`_encoded` for a request whose time counts, because its client has a quota of it (Q-09)."""
+        """`_encoded` for a request whose time counts, because its client has a quota of it
+        (Q-09)."""
         quota = self._quotas.request
         if quota is None or in_flight.api.key in _EXEMPT or not isinstance(reply, Message | list):
             return self._encoded(in_flight, reply)

@@ -19,7 +19,8 @@ _COMPLETION_VARIABLE = "_ODRADEK_COMPLETE"
 
 
 def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
-    """The application with the subcommand loaded that `arguments` name; with all of them for None."""
+    """The application with the subcommand loaded that `arguments` name; with all of them for
+    None."""
     from odradek.cli.app import build_app as build
 
     return build(arguments)

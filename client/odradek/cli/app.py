@@ -63,7 +63,8 @@ def _register(app: typer.Typer, row: CommandRow, load: bool) -> None:
 
 
 def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:
-    """The application with the subcommand loaded that `arguments` name; with all of them for None."""
+    """The application with the subcommand loaded that `arguments` name; with all of them for
+    None."""
     app = typer.Typer(
         name="odradek",
         no_args_is_help=True,

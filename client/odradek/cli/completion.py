@@ -42,7 +42,8 @@ _Names = dict[str, int]
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Topics whose names begin with the typed text; internal ones only if the text asks for them."""
+    """Topics whose names begin with the typed text; internal ones only if the text asks for
+    them."""
     return _beginning(incomplete, _ask(ctx, _Question.topics))
 
 

@@ -271,7 +271,8 @@ def _spark(story: Console, folder: Path) -> Iterator[SparkSession]:
 
 
 def _compute(story: Console, spark: SparkSession, bootstrap: str, topics: Topics) -> None:
-    """Compute flights, cancelled flights and mean delay per carrier and month, from topic to topic."""
+    """Compute flights, cancelled flights and mean delay per carrier and month, from topic to
+    topic."""
     from pyspark.sql import functions as F
 
     started = time.monotonic()

@@ -64,7 +64,8 @@ class MemberNames:
         return new
 
     def short(self, text: str, details: Mapping[str, str]) -> str:
-        """The sentence with names in place of ids, and without the client id that the name repeats."""
+        """The sentence with names in place of ids, and without the client id that the name
+        repeats."""
         if self._pattern is None:
             return text
         client = _visible(details.get("client", ""))
@@ -226,7 +227,8 @@ class Printer:
         return f"node {node_id}: {text}" if self._several else text
 
     def _since(self, time_ms: int) -> str:
-        """The time since the event before; empty for the same moment, or if a clock was set back."""
+        """The time since the event before; empty for the same moment, or if a clock was set
+        back."""
         if self._last_ms is None or time_ms <= self._last_ms:
             return ""
         from odradek_broker.explain.sentences import duration_text

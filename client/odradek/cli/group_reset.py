@@ -153,7 +153,8 @@ def reset_offsets(
 
 @dataclass(frozen=True)
 class Reset:
-    """The reset to do. `topics`: see `parse_topics`; empty for all. `listed`: offsets from a file."""
+    """The reset to do. `topics`: see `parse_topics`; empty for all. `listed`: offsets from a
+    file."""
 
     groups: list[str]
     topics: dict[str, list[int] | None]

@@ -50,7 +50,7 @@ _LOOKS_LIKE_A_DATE = re.compile(r"\d{4}-")
 
 @dataclass(frozen=True)
 class Bound:
-    """One bound of a range. `value`: an offset, a count, or milliseconds since the epoch."""
+    """A bound of a range. `value`: an offset, a count, or milliseconds since the epoch."""
 
     place: Place
     value: int = 0

@@ -134,7 +134,8 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
 
 
 def serve(options: ServeOptions) -> None:
-    """Serve until a signal. Ends the program with 2 for a bad setting, 1 if serving is impossible."""
+    """Serve until a signal. Ends the program with 2 for a bad setting, 1 if serving is
+    impossible."""
     with ended_by_stdin(options.scratch):
         _serve(options)
 
