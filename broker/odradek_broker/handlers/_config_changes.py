@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._parts import ConfigChangeParts
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.config_changes import ChangeResult, ResourceChanges, alter_configs
 from odradek_broker.metadata.config_resources import configured_resource
 from odradek_broker.metadata.logger_levels import alter_loggers, is_of_loggers
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Authorizer, Operation, denial, may_use_configs
 from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_TOPIC
@@ -23,7 +23,7 @@ Entry = TypeVar("Entry")
 
 
 def change_configs(
-    node: Node,
+    node: ConfigChangeParts,
     authorizer: Authorizer,
     context: RequestContext,
     wanted: Sequence[ResourceChanges],
@@ -81,7 +81,7 @@ def change_configs(
     return answer
 
 
-def _apply(node: Node, records: Iterable[MetadataRecord]) -> None:
+def _apply(node: ConfigChangeParts, records: Iterable[MetadataRecord]) -> None:
     """Apply changed settings to running logs; a setting of the broker may be the default of any
     topic."""
     topics: set[str] = set()

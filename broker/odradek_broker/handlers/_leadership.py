@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from odradek_broker.handlers._parts import PartitionAndMetadataParts
 from odradek_broker.metadata.cluster import Topic
-from odradek_broker.node import Node
 from odradek_protocol.constants import NO_NODE_ID
 from odradek_protocol.errors import ErrorCode
 
@@ -19,7 +19,7 @@ class Leadership(NamedTuple):
     offline: list[int]
 
 
-def partition_leadership(node: Node, topic: Topic, index: int) -> Leadership:
+def partition_leadership(node: PartitionAndMetadataParts, topic: Topic, index: int) -> Leadership:
     """The leader of an existing partition. After an error of its disk the partition has no leader
     (D5): there is no other replica."""
     state = topic.partitions[index]
@@ -29,7 +29,7 @@ def partition_leadership(node: Node, topic: Topic, index: int) -> Leadership:
     return Leadership(ErrorCode.NONE, state.leader, list(state.isr), [])
 
 
-def missing_partition(node: Node, name: str, index: int) -> str | None:
+def missing_partition(node: PartitionAndMetadataParts, name: str, index: int) -> str | None:
     """The message about a partition that does not exist; None for an existing one.
 
     The message does not repeat the topic's name, because a request may have many partitions of a

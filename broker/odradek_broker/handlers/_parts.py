@@ -7,7 +7,13 @@ from typing import Protocol
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
 from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.metadata.commit import MetadataNode
+from odradek_broker.partition import Partition
+from odradek_broker.platform.loggers import LogLevels
+from odradek_broker.quotas.managers import QuotaManagers
+from odradek_broker.replica_manager import ReplicaManager
 from odradek_broker.security.authorizer import Authorizer
+from odradek_broker.storage.manager import LogManager
 
 
 class Authorized(Protocol):
@@ -36,6 +42,54 @@ class MetadataParts(Authorized, Protocol):
 
     @property
     def metadata(self) -> ClusterMetadata: ...
+
+
+class PartitionParts(Authorized, Protocol):
+    """The authorizer and the partitions."""
+
+    def partition(self, topic: str, index: int, /) -> Partition | None: ...
+
+
+class LogParts(PartitionParts, Protocol):
+    """The authorizer, the partitions and their logs."""
+
+    @property
+    def logs(self) -> LogManager: ...
+
+
+class PartitionAndMetadataParts(PartitionParts, MetadataParts, Protocol):
+    """The authorizer, the partitions and the cluster metadata."""
+
+
+class MetadataChangeParts(MetadataParts, MetadataNode, Protocol):
+    """The authorizer, the cluster metadata, and the parts that commit a change of it."""
+
+
+class ConfigChangeParts(MetadataChangeParts, Protocol):
+    """The parts of `MetadataChangeParts`, and those that a changed setting reaches."""
+
+    @property
+    def log_levels(self) -> LogLevels: ...
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def replicas(self) -> ReplicaManager: ...
+
+
+class ClusterParts(Authorized, Protocol):
+    """The authorizer and the ids of the cluster and the node."""
+
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def node_id(self) -> int: ...
+
+
+class TopicParts(MetadataChangeParts, Protocol):
+    """The parts of `MetadataChangeParts`, and the quotas of changes to topics."""
+
+    @property
+    def quotas(self) -> QuotaManagers: ...
 
 
 class GroupAndMetadataParts(GroupParts, MetadataParts, Protocol):

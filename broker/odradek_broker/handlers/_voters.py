@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import ClusterParts
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import ZERO_UUID
@@ -15,7 +15,7 @@ _CONTROLLER_LISTENER = "CONTROLLER"
 
 
 def refusal(
-    node: Node, allowed: bool, request: AddRaftVoterRequest | RemoveRaftVoterRequest
+    node: ClusterParts, allowed: bool, request: AddRaftVoterRequest | RemoveRaftVoterRequest
 ) -> tuple[ErrorCode, str]:
     """The error and its message; there is always one. `allowed`: true if the client may alter the
     cluster."""

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
+from odradek_broker.handlers._parts import ClusterParts
 from odradek_broker.handlers._voters import refusal
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_protocol.schemas.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
 
 def handle(
-    node: Node, context: RequestContext, request: AddRaftVoterRequest
+    node: ClusterParts, context: RequestContext, request: AddRaftVoterRequest
 ) -> AddRaftVoterResponse:
     """The refusal; errors of the request itself are checked before."""
     allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._parts import MetadataChangeParts
 from odradek_broker.metadata.client_quotas import (
     EntityChanges,
     EntityResult,
@@ -10,7 +11,6 @@ from odradek_broker.metadata.client_quotas import (
     alter_client_quotas,
 )
 from odradek_broker.metadata.commit import when_durable
-from odradek_broker.node import Node
 from odradek_broker.quotas.client_quotas import quota_entity
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
@@ -25,7 +25,7 @@ from odradek_protocol.schemas.alter_client_quotas import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: AlterClientQuotasRequest
+    node: MetadataChangeParts, context: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse | Deferred[AlterClientQuotasResponse]:
     """Make the valid changes; errors are per entity."""
     wanted = [_wanted(entry) for entry in request.entries]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._config_changes import change_configs
+from odradek_broker.handlers._parts import ConfigChangeParts
 from odradek_broker.metadata.config_changes import Change, Operation, ResourceChanges
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_protocol.schemas.alter_configs import (
     AlterConfigsRequest,
@@ -15,7 +15,7 @@ from odradek_protocol.schemas.alter_configs import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: AlterConfigsRequest
+    node: ConfigChangeParts, context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse | Deferred[AlterConfigsResponse]:
     """Replace the settings of each valid resource; errors are per resource."""
     wanted = [

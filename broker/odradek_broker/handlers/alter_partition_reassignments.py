@@ -7,9 +7,9 @@ There is no other node (D8).
 from __future__ import annotations
 
 from odradek_broker.handlers._leadership import missing_partition
+from odradek_broker.handlers._parts import PartitionAndMetadataParts
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.metadata.topics import check_assignment
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
 from odradek_protocol.errors import ErrorCode
@@ -23,7 +23,9 @@ from odradek_protocol.schemas.alter_partition_reassignments import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: AlterPartitionReassignmentsRequest
+    node: PartitionAndMetadataParts,
+    context: RequestContext,
+    request: AlterPartitionReassignmentsRequest,
 ) -> AlterPartitionReassignmentsResponse:
     """A result for each partition of the request, in its order and with its repetitions; errors are
     per partition."""
@@ -56,7 +58,7 @@ def handle(
 
 
 def _moved(
-    node: Node, name: str, partition: ReassignablePartition
+    node: PartitionAndMetadataParts, name: str, partition: ReassignablePartition
 ) -> ReassignablePartitionResponse:
     missing = missing_partition(node, name, partition.partition_index)
     if missing is not None:

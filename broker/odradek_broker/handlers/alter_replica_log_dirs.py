@@ -6,7 +6,9 @@ the move is refused.
 
 from __future__ import annotations
 
-from odradek_broker.node import Node
+from typing import Protocol
+
+from odradek_broker.handlers._parts import LogParts, PartitionAndMetadataParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_broker.storage.log_directory import LogDirectory
@@ -24,8 +26,12 @@ _NAME_LENGTH_MAX = 255
 _FUTURE_SUFFIX_LENGTH = len(".") + 32 + len("-future")
 
 
+class _Parts(LogParts, PartitionAndMetadataParts, Protocol):
+    """The parts of the node that this handler needs."""
+
+
 def handle(
-    node: Node, context: RequestContext, request: AlterReplicaLogDirsRequest
+    node: _Parts, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """The answer for each partition, once, for the last directory that the request names for it."""
     asked = {
@@ -51,7 +57,7 @@ def handle(
     )
 
 
-def _check(node: Node, name: str, index: int, path: str) -> ErrorCode:
+def _check(node: _Parts, name: str, index: int, path: str) -> ErrorCode:
     """The error of one move, checked in Kafka's order."""
     if len(f"{name}-{index}") + _FUTURE_SUFFIX_LENGTH > _NAME_LENGTH_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION

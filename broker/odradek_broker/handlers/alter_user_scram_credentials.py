@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._parts import MetadataChangeParts
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.scram import (
     ScramDeletion,
@@ -10,7 +11,6 @@ from odradek_broker.metadata.scram import (
     ScramUpsertion,
     alter_scram_credentials,
 )
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
 from odradek_protocol.errors import ErrorCode
@@ -22,7 +22,7 @@ from odradek_protocol.schemas.alter_user_scram_credentials import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: AlterUserScramCredentialsRequest
+    node: MetadataChangeParts, context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse | Deferred[AlterUserScramCredentialsResponse]:
     """Make the valid changes; errors are per user."""
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._parts import MetadataChangeParts
 from odradek_broker.metadata.acls import CreationResult, create_acls
 from odradek_broker.metadata.commit import when_durable
-from odradek_broker.node import Node
 from odradek_broker.request import CloseConnection, RequestContext
 from odradek_broker.security.authorizer import (
     ALLOW_EVERYTHING,
@@ -24,7 +24,7 @@ from odradek_protocol.schemas.create_acls import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: CreateAclsRequest
+    node: MetadataChangeParts, context: RequestContext, request: CreateAclsRequest
 ) -> CreateAclsResponse | Deferred[CreateAclsResponse]:
     """Create the valid ACLs; errors are per ACL."""
     if any(map(_is_unknown, request.creations)):

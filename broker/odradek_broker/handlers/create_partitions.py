@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._parts import TopicParts
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.topics import NewPartitions, TopicResult, create_partitions
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics
 from odradek_protocol.errors import ErrorCode
@@ -19,7 +19,7 @@ from odradek_protocol.schemas.create_partitions import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: CreatePartitionsRequest
+    node: TopicParts, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse | Deferred[CreatePartitionsResponse]:
     """Add partitions to each valid topic; errors are per topic."""
     names = [topic.name for topic in request.topics]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import structlog
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._parts import TopicParts
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.topics import NewTopic, TopicResult, create_topics
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denial, may_create_topic
 from odradek_broker.security.authorizer import topic as topic_resource
@@ -29,7 +29,7 @@ log = structlog.get_logger("odradek.admin")
 
 
 def handle(
-    node: Node, context: RequestContext, request: CreateTopicsRequest
+    node: TopicParts, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse | Deferred[CreateTopicsResponse]:
     """Create the valid topics; errors are per topic."""
     authorizer = node.authorizer
@@ -84,7 +84,7 @@ def _wanted(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _answer(node: Node, context: RequestContext, result: TopicResult) -> CreatableTopicResult:
+def _answer(node: TopicParts, context: RequestContext, result: TopicResult) -> CreatableTopicResult:
     if result.error is not ErrorCode.NONE:
         return CreatableTopicResult(
             name=result.name, error_code=result.error, error_message=result.message

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._parts import MetadataChangeParts
 from odradek_broker.metadata.acls import FilterResult, delete_acls, is_unknown
 from odradek_broker.metadata.commit import when_durable
-from odradek_broker.node import Node
 from odradek_broker.request import CloseConnection, RequestContext
 from odradek_broker.security.acls import Acl
 from odradek_broker.security.authorizer import (
@@ -25,7 +25,7 @@ from odradek_protocol.schemas.delete_acls import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: DeleteAclsRequest
+    node: MetadataChangeParts, context: RequestContext, request: DeleteAclsRequest
 ) -> DeleteAclsResponse | Deferred[DeleteAclsResponse]:
     """Remove the ACLs that match the filters; errors are per filter."""
     if any(map(is_unknown, request.filters)):

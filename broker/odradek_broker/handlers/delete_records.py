@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from odradek_broker.handlers._parts import LogParts
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, topic
 from odradek_broker.storage.errors import StorageError
@@ -19,7 +19,7 @@ from odradek_protocol.schemas.delete_records import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: DeleteRecordsRequest
+    node: LogParts, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     """Delete records; errors are per partition. The answer comes when the new log start offsets are
     on disk.
@@ -57,7 +57,7 @@ def handle(
     return DeleteRecordsResponse(topics=answers)
 
 
-def _refusal(node: Node, context: RequestContext, name: str) -> ErrorCode:
+def _refusal(node: LogParts, context: RequestContext, name: str) -> ErrorCode:
     """The error for all partitions of a topic (A-20, L-11), or NONE."""
     if not node.authorizer.allows(context, Operation.DELETE, topic(name)):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -7,11 +7,13 @@ answers INVALID_REQUEST, because clients do not know TOPIC_DELETION_DISABLED.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
+from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._parts import TopicParts
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.topics import DeleteResult, TopicRef, delete_topics
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denial, topic
 from odradek_protocol.errors import ErrorCode
@@ -25,8 +27,15 @@ from odradek_protocol.schemas.delete_topics import (
 )
 
 
+class _Parts(TopicParts, Protocol):
+    """The parts of the node that this handler needs."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+
 def handle(
-    node: Node, context: RequestContext, request: DeleteTopicsRequest
+    node: _Parts, context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse | Deferred[DeleteTopicsResponse]:
     """Delete the valid topics; errors are per topic."""
     if context.api_version >= TOPIC_STATES_SINCE:
@@ -50,7 +59,7 @@ def handle(
 
 
 def _sort_out(
-    node: Node, context: RequestContext, wanted: Sequence[TopicRef]
+    node: _Parts, context: RequestContext, wanted: Sequence[TopicRef]
 ) -> tuple[list[TopicRef], list[DeleteResult]]:
     """The topics that this client may delete, and the refusals of the others. The refusal of a
     topic that was given by id has its name only if the client may describe the topic; only then

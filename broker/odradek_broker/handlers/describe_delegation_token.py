@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from odradek_broker.handlers._delegation_tokens import refusal
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_protocol.schemas.describe_delegation_token import (
     DescribeDelegationTokenRequest,
@@ -12,7 +11,7 @@ from odradek_protocol.schemas.describe_delegation_token import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: DescribeDelegationTokenRequest
+    _: object, context: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
     """The reason why there are no tokens."""
     return DescribeDelegationTokenResponse(error_code=refusal(context)[0])

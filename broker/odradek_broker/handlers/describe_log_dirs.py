@@ -7,9 +7,11 @@ The metadata log is left out, and so is its directory if it is not one of log.di
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import LogParts, PartitionAndMetadataParts
+from odradek_broker.platform.seams import Scheduler
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_broker.storage.errors import StorageError
@@ -31,8 +33,15 @@ _SLICE = 200
 Described = dict[str, list[DescribeLogDirsPartition]]
 
 
+class _Parts(LogParts, PartitionAndMetadataParts, Protocol):
+    """The parts of the node that this handler needs."""
+
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+
 def handle(
-    node: Node, context: RequestContext, request: DescribeLogDirsRequest
+    node: _Parts, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse | Deferred[DescribeLogDirsResponse]:
     """The directories with their partitions. Partitions that do not exist or are offline are left
     out, as in Kafka."""
@@ -85,7 +94,7 @@ def _result(directory: LogDirectory, topics: Described) -> DescribeLogDirsResult
     )
 
 
-def _asked(node: Node, request: DescribeLogDirsRequest) -> list[tuple[str, int]]:
+def _asked(node: _Parts, request: DescribeLogDirsRequest) -> list[tuple[str, int]]:
     """The requested partitions, without repetitions."""
     if request.topics is None:
         topics = node.metadata.topics.values()
@@ -94,7 +103,7 @@ def _asked(node: Node, request: DescribeLogDirsRequest) -> list[tuple[str, int]]
     return list(dict.fromkeys(named))
 
 
-def _describe(node: Node, name: str, index: int, found: Mapping[LogDirectory, Described]) -> None:
+def _describe(node: _Parts, name: str, index: int, found: Mapping[LogDirectory, Described]) -> None:
     partition = node.partition(name, index)
     if partition is None:
         return

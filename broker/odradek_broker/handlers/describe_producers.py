@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from odradek_broker.handlers._parts import PartitionAndMetadataParts
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.metadata.topics import check_topic_name
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denial, denied_topics, topic
 from odradek_broker.storage.errors import StorageError
@@ -21,7 +21,7 @@ from odradek_protocol.schemas.describe_producers import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: DescribeProducersRequest
+    node: PartitionAndMetadataParts, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """The state of producers; errors are per partition, and authorization comes before existence
     (A-18, A-20).
@@ -51,7 +51,7 @@ def handle(
     return DescribeProducersResponse(topics=answers)
 
 
-def _partition(node: Node, name: str, index: int) -> PartitionResponse:
+def _partition(node: PartitionAndMetadataParts, name: str, index: int) -> PartitionResponse:
     try:
         check_topic_name(name)
     except AdminError as error:

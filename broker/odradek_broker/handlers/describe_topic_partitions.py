@@ -3,13 +3,15 @@ time (N-36)."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._leadership import partition_leadership
+from odradek_broker.handlers._parts import MetadataChangeParts, PartitionAndMetadataParts
 from odradek_broker.metadata.cluster import Topic
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.metadata.topics import check_topic_name
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import (
     Operation,
@@ -33,8 +35,12 @@ PAGE_PARTITIONS_MAX = 2_000
 _Answer = DescribeTopicPartitionsResponse
 
 
+class _Parts(PartitionAndMetadataParts, MetadataChangeParts, Protocol):
+    """The parts of the node that this handler needs."""
+
+
 def handle(
-    node: Node, context: RequestContext, request: DescribeTopicPartitionsRequest
+    node: _Parts, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> _Answer | Deferred[_Answer]:
     """Answer when the state that the answer shows is durable; errors are per topic."""
 
@@ -58,7 +64,7 @@ class _Page:
     """The answer to one request, under construction."""
 
     def __init__(
-        self, node: Node, context: RequestContext, request: DescribeTopicPartitionsRequest
+        self, node: _Parts, context: RequestContext, request: DescribeTopicPartitionsRequest
     ) -> None:
         self._node = node
         self._context = context

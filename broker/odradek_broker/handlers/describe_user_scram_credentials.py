@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from odradek_broker.handlers._parts import MetadataParts
 from odradek_broker.metadata.scram import describe_scram_credentials
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_protocol.errors import ErrorCode
@@ -16,7 +16,7 @@ from odradek_protocol.schemas.describe_user_scram_credentials import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: DescribeUserScramCredentialsRequest
+    node: MetadataParts, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """All users with credentials, or the requested ones."""
     users = [each.name for each in request.users or ()]

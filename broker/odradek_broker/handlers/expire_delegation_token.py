@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from odradek_broker.handlers._delegation_tokens import refusal
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_protocol.schemas.expire_delegation_token import (
     ExpireDelegationTokenRequest,
@@ -12,7 +11,7 @@ from odradek_protocol.schemas.expire_delegation_token import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: ExpireDelegationTokenRequest
+    _: object, context: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
     """The reason why there is no such token."""
     error, time_ms = refusal(context)

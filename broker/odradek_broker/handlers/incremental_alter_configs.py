@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._config_changes import change_configs
+from odradek_broker.handlers._parts import ConfigChangeParts
 from odradek_broker.metadata.config_changes import Change, ResourceChanges
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_protocol.schemas.incremental_alter_configs import (
     AlterConfigsResourceResponse,
@@ -15,7 +15,7 @@ from odradek_protocol.schemas.incremental_alter_configs import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: IncrementalAlterConfigsRequest
+    node: ConfigChangeParts, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse | Deferred[IncrementalAlterConfigsResponse]:
     """Make the valid changes; errors are per resource."""
     wanted = [

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._parts import MetadataChangeParts
 from odradek_broker.metadata.commit import when_durable
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_protocol.constants import (
@@ -34,8 +35,15 @@ _ALL = (
 )
 
 
+class _Parts(MetadataChangeParts, Protocol):
+    """The parts of the node that this handler needs."""
+
+    @property
+    def node_id(self) -> int: ...
+
+
 def handle(
-    node: Node, context: RequestContext, request: ListConfigResourcesRequest
+    node: _Parts, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse | Deferred[ListConfigResourcesResponse]:
     """Answer when the state that the answer shows is durable. All topics and brokers are listed,
     groups and subscriptions only if they have settings.
@@ -69,7 +77,7 @@ def _failed(error: ErrorCode) -> ListConfigResourcesResponse:
     return ListConfigResourcesResponse(error_code=error)
 
 
-def _names(node: Node, kind: int) -> Iterable[str]:
+def _names(node: _Parts, kind: int) -> Iterable[str]:
     if kind == RESOURCE_TOPIC:
         return sorted(node.metadata.topics)
     if kind in (RESOURCE_BROKER, RESOURCE_BROKER_LOGGER):

@@ -3,7 +3,7 @@ A-10)."""
 
 from __future__ import annotations
 
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import PartitionParts
 from odradek_broker.partition import Partition
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics
@@ -31,7 +31,9 @@ from odradek_protocol.schemas.list_offsets import (
 )
 
 
-def handle(node: Node, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(
+    node: PartitionParts, context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
     """The offsets; errors are per partition, and a partition that is named again has one
     refusal."""
     seen: dict[tuple[str, int], int] = {}
@@ -69,7 +71,7 @@ def _failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartiti
 
 
 def _partition(
-    node: Node,
+    node: PartitionParts,
     context: RequestContext,
     isolation_level: int,
     topic: str,

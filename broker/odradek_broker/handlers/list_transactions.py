@@ -9,9 +9,12 @@ proportional to their length and that of the id (`re2.py`).
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from odradek_broker.coordinator.transactions.transaction import STATE_OF_LABEL, Transaction
 from odradek_broker.deferred import Deferred
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import TransactionParts
+from odradek_broker.platform.seams import Clock
 from odradek_broker.re2 import Pattern, PatternError, compile_pattern
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, transactional_id
@@ -23,8 +26,15 @@ from odradek_protocol.schemas.list_transactions import (
 from odradek_protocol.schemas.list_transactions import TransactionState as Listed
 
 
+class _Parts(TransactionParts, Protocol):
+    """The parts of the node that this handler needs."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+
 def handle(
-    node: Node, context: RequestContext, request: ListTransactionsRequest
+    node: _Parts, context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse | Deferred[ListTransactionsResponse]:
     """The transactions that match every filter and that the client may describe."""
     unknown = [label for label in request.state_filters if label not in STATE_OF_LABEL]

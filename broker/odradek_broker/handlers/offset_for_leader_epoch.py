@@ -3,7 +3,7 @@ K-26)."""
 
 from __future__ import annotations
 
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import PartitionParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics
 from odradek_broker.storage.errors import StorageError
@@ -18,7 +18,7 @@ from odradek_protocol.schemas.offset_for_leader_epoch import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: OffsetForLeaderEpochRequest
+    node: PartitionParts, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """The end offsets; errors are per partition."""
     names = (asked.topic for asked in request.topics)
@@ -34,7 +34,7 @@ def handle(
     return OffsetForLeaderEpochResponse(topics=answers)
 
 
-def _partition(node: Node, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _partition(node: PartitionParts, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     partition = node.partition(name, asked.partition)
     if partition is None:
         return _failed(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+from odradek_broker.handlers._parts import ClusterParts
 from odradek_broker.handlers._voters import refusal
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_protocol.schemas.remove_raft_voter import (
@@ -14,7 +14,7 @@ from odradek_protocol.schemas.remove_raft_voter import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: RemoveRaftVoterRequest
+    node: ClusterParts, context: RequestContext, request: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:
     """The refusal; errors of the request itself are checked before."""
     allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)

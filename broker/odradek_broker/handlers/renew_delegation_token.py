@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from odradek_broker.handlers._delegation_tokens import refusal
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_protocol.schemas.renew_delegation_token import (
     RenewDelegationTokenRequest,
@@ -12,7 +11,7 @@ from odradek_protocol.schemas.renew_delegation_token import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: RenewDelegationTokenRequest
+    _: object, context: RequestContext, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
     """The reason why there is no such token."""
     error, time_ms = refusal(context)

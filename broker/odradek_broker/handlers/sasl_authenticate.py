@@ -4,7 +4,6 @@ connection needs no authentication (N-24)."""
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.node import Node
 from odradek_broker.request import AuthenticationAnswer, RequestContext
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.sasl_authenticate import (
@@ -14,7 +13,7 @@ from odradek_protocol.schemas.sasl_authenticate import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: SaslAuthenticateRequest
+    _: object, context: RequestContext, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse | Deferred[SaslAuthenticateResponse]:
     """The mechanism's answer, or ILLEGAL_SASL_STATE with Kafka's message."""
     if context.authentication is not None:

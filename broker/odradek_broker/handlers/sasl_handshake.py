@@ -3,14 +3,13 @@ the connection needs no authentication (N-24)."""
 
 from __future__ import annotations
 
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 
 def handle(
-    node: Node, context: RequestContext, request: SaslHandshakeRequest
+    _: object, context: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
     """The mechanisms of the listener, or ILLEGAL_SASL_STATE."""
     if context.authentication is not None:

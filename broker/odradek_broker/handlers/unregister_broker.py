@@ -3,7 +3,7 @@ it runs (A-75)."""
 
 from __future__ import annotations
 
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import ClusterParts
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
 from odradek_protocol.errors import ErrorCode
@@ -14,7 +14,7 @@ from odradek_protocol.schemas.unregister_broker import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: UnregisterBrokerRequest
+    node: ClusterParts, context: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
     """The refusal: there are no other brokers."""
     broker_id = request.broker_id

@@ -7,10 +7,10 @@ answer.
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._parts import MetadataChangeParts
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.metadata.features import FeatureUpdate, update_features
-from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, denial
 from odradek_protocol.errors import ErrorCode
@@ -22,7 +22,7 @@ from odradek_protocol.schemas.update_features import (
 
 
 def handle(
-    node: Node, context: RequestContext, request: UpdateFeaturesRequest
+    node: MetadataChangeParts, context: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse | Deferred[UpdateFeaturesResponse]:
     """Make all updates or none; the answer comes when they are durable."""
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):

@@ -7,13 +7,15 @@ written like those of this broker's own coordinator.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from odradek_broker.coordinator.transactions.markers import (
     MarkerRequest,
     MarkerResults,
+    MarkerWriter,
 )
 from odradek_broker.deferred import Deferred, gather
-from odradek_broker.node import Node
+from odradek_broker.handlers._parts import Authorized
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import may_write_markers
 from odradek_protocol.errors import ErrorCode
@@ -27,8 +29,15 @@ from odradek_protocol.schemas.write_txn_markers import (
 )
 
 
+class _Parts(Authorized, Protocol):
+    """The parts of the node that this handler needs."""
+
+    @property
+    def markers(self) -> MarkerWriter: ...
+
+
 def handle(
-    node: Node, context: RequestContext, request: WriteTxnMarkersRequest
+    node: _Parts, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Deferred[WriteTxnMarkersResponse]:
     """Write the markers; the answer has a code for each partition of each marker, once all are
     durable or refused."""
@@ -42,7 +51,7 @@ def handle(
     )
 
 
-def _write(node: Node, marker: WritableTxnMarker) -> Deferred[MarkerResults]:
+def _write(node: _Parts, marker: WritableTxnMarker) -> Deferred[MarkerResults]:
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         # A marker ends a producer's transaction; a marker without a producer must not be written to
         # a log.
