@@ -14,8 +14,6 @@ _FORBIDDEN = re.compile(r"(What|Who|Whose|Whether|How|As|One|Those|That|It|Its)\
 #: Packages and modules in which some docstrings still begin so. Take away what is done.
 _UNFINISHED = (
     "odradek_broker.server.session",
-    "odradek_broker.storage",
-    "odradek_broker.tools",
 )
 
 

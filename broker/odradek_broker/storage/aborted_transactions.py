@@ -355,8 +355,8 @@ class AbortedTransactions:
         self.begin(segment)
 
     def state(self, segment: Segment) -> tuple[int, int] | None:
-        """How many entries a segment's has, and their CRC-32C; None where it cannot be believed.
-        OSError."""
+        """The number of entries in a segment's index, and their CRC-32C; None where the index is
+        not trusted. OSError."""
         if segment.base_offset in self._broken:
             return None
         try:

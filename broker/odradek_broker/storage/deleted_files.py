@@ -84,7 +84,7 @@ class DeletedFiles:
         return len(due)
 
     def take_problems(self) -> list[str]:
-        """What could not be removed since the last call."""
+        """The removals that failed since the last call, as texts."""
         taken, self._problems = self._problems, []
         return taken
 

@@ -19,8 +19,8 @@ def _nothing(_: str) -> None:
 
 
 class DiskWatch:
-    """One for a data directory. `problem` is empty while writes work; `unreadable` has the
-    partitions whose last read failed, with the reason.
+    """The state of the disk under a data directory. `problem` is empty while writes work;
+    `unreadable` has the partitions whose last read failed, with the reason.
 
     Hooks, with text for people: `on_failing` with the problem and `on_working` when it is over;
     `on_offline` for every partition that the disk takes away, `on_online` for one that has come
@@ -63,7 +63,8 @@ class DiskWatch:
 
     @property
     def trial_bytes(self) -> int:
-        """How much must fit before the disk is believed to have room again: as much as did not."""
+        """The size of a trial write that shows that the disk has room again: the largest that
+        failed."""
         return min(max(self._largest_bytes, _TRIAL_BYTES_MIN), _TRIAL_BYTES_MAX)
 
     def failed(self, problem: OSError, size_bytes: int = 0) -> None:

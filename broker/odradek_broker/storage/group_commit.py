@@ -58,7 +58,7 @@ class Flushable(Protocol):
 
 
 class _Synced(NamedTuple):
-    """What came of a sync, and how long it took."""
+    """The outcome of a sync, and its duration."""
 
     log: Flushable
     ticket: Syncable

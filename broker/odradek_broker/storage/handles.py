@@ -138,6 +138,7 @@ class HandleCache:
                 other.unload_indexes()
 
     def forget_indexes(self, owner: HandleOwner) -> None:
-        """It has none any more, or is written to again."""
+        """Count the indexes of a segment no more: they were unloaded, or the segment is active
+        again."""
         _, size_bytes = self._indexed.pop(id(owner), (None, 0))
         self.index_bytes -= size_bytes

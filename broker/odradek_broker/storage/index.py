@@ -188,8 +188,7 @@ class OffsetIndex(_IndexFile):
         return self._positions[entry - 1] if entry else 0
 
     def floor_on_disk(self, offset: int) -> int:
-        """As `floor`, from the file, of which only a few entries are read. InvalidIndex;
-        OSError."""
+        """The `floor` of the file, of which only a few entries are read. InvalidIndex; OSError."""
         with self._opened(OFFSET_ENTRY_BYTES) as (file, entries):
             position, low, high = 0, 0, entries
             while low < high:
@@ -331,7 +330,7 @@ class TimeIndex(_IndexFile):
         return self._timestamps[entry - 1], self.base_offset + self._offsets[entry - 1]
 
     def last_on_disk(self) -> tuple[int, int]:
-        """As `last`, from the file, of which nothing else is read. InvalidIndex without any entry;
+        """The `last` entry of the file; nothing else of it is read. InvalidIndex without any entry;
         OSError."""
         with self._opened(TIME_ENTRY_BYTES) as (file, entries):
             if not entries:

@@ -91,7 +91,7 @@ class JournalTicket:
 
 @dataclass(slots=True, eq=False)
 class JournalWrite:
-    """One block: where it goes, and whose ends it has."""
+    """The write of one block: its position in the file, and the tickets in it."""
 
     journal: CommitJournal
     position: int
@@ -155,14 +155,14 @@ class _Checkpoint:
         self._journal.checkpoint_ended(self._log)
 
     def next_journal(self) -> None:
-        """It is files that are to be synced."""
+        """None: a checkpoint syncs files."""
 
     def begin_journaled(self, journal: CommitJournal) -> None:
         """Never."""
 
 
 class CommitJournal:
-    """That of one directory. Everything but `write` is called on the loop's thread.
+    """The commit journal of one directory. Everything but `write` is called on the loop's thread.
 
     `replay`: what the last run left in it, until all logs have been recovered.
     """

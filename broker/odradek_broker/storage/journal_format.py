@@ -79,7 +79,7 @@ class CorruptJournal(Exception):
 
 
 class JournalHeader(NamedTuple):
-    """Whose blocks count, and where they lie."""
+    """The header of the file. `incarnation`: only blocks with the same one count."""
 
     incarnation: bytes
     part_bytes: int
@@ -97,11 +97,11 @@ class JournalEntry(NamedTuple):
 
 
 class JournalBlock(NamedTuple):
-    """What was durable at once, and when in the order of all blocks."""
+    """The entries of one write. `number` is the block's in the order of all blocks."""
 
     number: int
     entries: list[tuple[JournalEntry, int]]
-    """Each with where in the block its batches begin."""
+    """Each entry with the position in the block where its batches begin."""
 
 
 def aligned(size_bytes: int) -> int:
@@ -110,7 +110,7 @@ def aligned(size_bytes: int) -> int:
 
 
 def encode_header(header: JournalHeader) -> bytes:
-    """One aligned block."""
+    """The header of a journal, as an aligned block."""
     body = _HEADER.pack(JOURNAL_MAGIC, JOURNAL_VERSION, *header, 0)[:-4]
     return (body + struct.pack(">I", crc32c(body))).ljust(ALIGN_BYTES, b"\0")
 
@@ -213,5 +213,5 @@ def journal_parts(file: File, header: JournalHeader) -> list[int]:
 
 
 def read_part(file: File, header: JournalHeader, start: int) -> memoryview:
-    """As much of a part as is there. OSError."""
+    """The bytes of a part, as far as the file has them. OSError."""
     return memoryview(file.read_at(start, header.part_bytes))

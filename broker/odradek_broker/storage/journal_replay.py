@@ -1,4 +1,4 @@
-"""What a crash left in a commit journal, for the logs that are recovered (L-50).
+"""The records that a crash left in a commit journal, for the logs that are recovered (L-50).
 
 Only an index of it is kept; batches are read when a log has lost them.
 """

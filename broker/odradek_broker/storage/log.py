@@ -1,4 +1,4 @@
-"""One partition's log: append, read, roll, and the offsets that bound them (rules L, R, F, P).
+"""The log of a partition: append, read, roll, and the offsets that bound them (rules L, R, F, P).
 
 `log_durability` has the flushes, `log_trimming` the removal of records, `log_files` the open files.
 
@@ -553,17 +553,15 @@ class PartitionLog:
         return data
 
     def read_at_once(self, offset: int, max_bytes: int) -> bytes:
-        """As `read`, up to the end of the log. Indexes that do not fit are made anew before it
-        returns: a coordinator that loads, and a broker that starts, cannot ask again (L-33)."""
+        """Read up to the end of the log. Indexes that do not fit are rebuilt before it returns: a
+        coordinator that loads, and a broker that starts, cannot ask again (L-33)."""
         with self._options.handles.without_background():
             return self.read(offset, max_bytes, upper_bound=self.log_end_offset, minimum_one=True)
 
     def readable_bytes(self, offset: int, upper_bound: int) -> int:
-        """How many bytes lie between the batch that holds `offset` and the bound (F-04).
-
-        0 for an offset outside the log. Never raises: where the bytes cannot be read it promises
-        plenty, so that the read is tried and says why.
-        """
+        """The bytes from the batch that has `offset` to the bound (F-04); 0 for an offset outside
+        the log. Never raises: where the bytes cannot be counted the answer is PLENTY_BYTES, so that
+        the read is tried and says why."""
         upper_bound = min(upper_bound, self.log_end_offset)
         if not self.log_start_offset <= offset < upper_bound:
             return 0
@@ -617,7 +615,7 @@ class PartitionLog:
         return self._reader.latest_timestamp(self.log_start_offset, bound)
 
     def max_timestamp_offset_at_once(self) -> tuple[int, int] | None:
-        """The same as `max_timestamp_offset`, but indexes that do not fit are made anew before it
+        """The same as `max_timestamp_offset`, but indexes that do not fit are rebuilt before it
         returns: a broker that starts cannot ask again (L-33)."""
         with self._options.handles.without_background():
             return self.max_timestamp_offset()

@@ -13,7 +13,7 @@ from odradek_protocol.settings import INT64_MAX
 
 
 class AppendOrigin(enum.Enum):
-    """Who appends; decides how deeply producer state is checked (P-17)."""
+    """The kind of caller that appends; decides how deeply producer state is checked (P-17)."""
 
     CLIENT = "client"
     """A Produce request: epoch and sequence, duplicates answered."""

@@ -1,5 +1,5 @@
-"""The data directories of a broker together: whose they are, where new partitions go, and what is
-missing with one that is not there (L-41, L-43)."""
+"""All data directories of a broker: their identity, the choice for a new partition, and directories
+that are missing (L-41, L-43)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _ABSENT = "(absent directory)"
 
 
 class LogDirectories:
-    """`all`: those of the settings, in their order, and that of the metadata log if it is another
-    one. `metadata`: that one, without which there is no broker."""
+    """`all`: the directories of the settings, in their order, and the metadata log's if it is
+    another one. `metadata`: the metadata log's directory; the broker cannot run without it."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class LogDirectories:
 
     @property
     def online(self) -> list[LogDirectory]:
-        """Those that have not failed."""
+        """The directories that have not failed."""
         return [directory for directory in self.all if not directory.failure]
 
     @property

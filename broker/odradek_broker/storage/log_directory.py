@@ -1,5 +1,5 @@
-"""One of the data directories (`log.dirs`): the logs in it, what is remembered of them in its
-checkpoints, and whether its disk works (L-30, L-35, L-41 to L-43)."""
+"""A data directory (one of `log.dirs`): the logs in it, their checkpoints, and the state of its
+disk (L-30, L-35, L-41 to L-43)."""
 
 from __future__ import annotations
 
@@ -420,14 +420,14 @@ class LogDirectory:
             self._written_points = prepared[1]
 
     def recovery_point_on_disk(self, key: TopicPartition) -> int:
-        """What a start after a crash would be told of a log."""
+        """The recovery point of a log that a start after a crash would read."""
         return self._written_points.get(key, 0)
 
     def recovery_points_for_cleaning(self) -> tuple[Callable[[], None], Callable[[], bool]]:
-        """As `recovery_points_writer` and `use_recovery_points`, for the cleaner: of logs that it
-        leaves gaps in, the recovery point on disk must never again be lower (L-32). So what the
-        other one had prepared before is not used any more. The second says whether it is in place,
-        which it is for good when `sync_names` has been called. OSError."""
+        """The functions that prepare and use recovery points for the cleaner. The recovery point on
+        disk of a log with gaps must never again be lower (L-32), so recovery points that
+        `recovery_points_writer` prepared before are not used. The second function returns True if
+        the file is in place; it is durable once `sync_names` has been called. OSError."""
         self._points_generation += 1
         generation = self._points_generation
         points = {key: log.durability.recovery_point for key, log in self.logs.items()}
@@ -450,8 +450,8 @@ class LogDirectory:
         return write, use
 
     def cleaner_offsets_writer(self) -> Callable[[], None]:
-        """What prepares a file of how far logs have been compacted (L-28), in whatever thread.
-        OSError. Then call `use_cleaner_offsets`."""
+        """The function that prepares the file of cleaner offsets (L-28), in any thread. OSError.
+        Then call `use_cleaner_offsets`."""
         self._checkpointed |= self.cleaner_offsets.keys()
         self._cleaner_generation = self._points_generation
         content = encode_offsets(self.cleaner_offsets)

@@ -182,8 +182,8 @@ class LogDurability:
             segment.pin_dirty = self._log.config.durability == "fsync"
 
     def recovery_failed(self) -> None:
-        """What recovery wrote could not be synced: the next start scans the same files again, as
-        far as they are there then (L-30)."""
+        """A sync of what recovery wrote has failed: the next start scans the same files again
+        (L-30)."""
         self.synced_offset = min(self.synced_offset, self.start.recovery_point)
         self._gaps_known = self.start.gaps_known
 

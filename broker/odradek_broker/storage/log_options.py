@@ -46,9 +46,9 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True)
 class LogStart:
-    """How a log was left: by a clean stop (`clean`) at `log_end_offset`, or else flushed up to
-    `recovery_point`. `cleaned`: it was compacted once, so there may be gaps between its segments;
-    `gaps_known`: such gaps are below the recovery point (L-32)."""
+    """The state in which a log was left: by a clean stop (`clean`) at `log_end_offset`, or else
+    flushed up to `recovery_point`. `cleaned`: the log was compacted once, so there may be gaps
+    between its segments; `gaps_known`: such gaps are below the recovery point (L-32)."""
 
     log_start_offset: int = 0
     log_end_offset: int = 0

@@ -122,7 +122,7 @@ class LogManager:
 
     @property
     def log_dirs(self) -> list[LogDirectory]:
-        """Those that partitions lie in."""
+        """The directories that partitions are in: `log.dirs`."""
         return self._directories.of_partitions
 
     @property
@@ -413,7 +413,7 @@ class LogManager:
 
     @property
     def removals_pending(self) -> bool:
-        """Whether a log that is to be removed still has its old name."""
+        """True while a log that is to be removed still has its old name."""
         return any(remove for _, remove in self._retired.values())
 
     def sync_names(self) -> None:
@@ -427,7 +427,7 @@ class LogManager:
             directory.begin_journal(request_flush)
 
     def stop_journals(self) -> None:
-        """What is flushed from now on is flushed to its files."""
+        """Have every flush from now on sync the files."""
         for directory in self.directories:
             directory.journal.stop()
 

@@ -42,12 +42,12 @@ def segments_to_delete(
     log_start_offset: int,
     high_watermark: int,
 ) -> int:
-    """How many of the oldest segments qualify; it stops at the first that does not (L-20).
+    """The number of the oldest segments that are to be deleted, up to the first that is not (L-20).
 
-    A segment goes when it lies below the log start; and, where the policy says delete, when it is
-    too old, or when the log without it still reaches `retention.bytes`. Never one that holds
-    anything at or above the high watermark, and never an empty active one. The active segment can
-    be among those counted: roll first.
+    A segment is deleted when it is below the log start; and, where the policy says delete, when it
+    is too old, or when the log without it still reaches `retention.bytes`. A segment with anything
+    at or above the high watermark stays, and so does an empty active one. Where the active segment
+    is counted, roll first.
     """
     count = 0
     for segment in segments:

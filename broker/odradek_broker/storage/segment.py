@@ -1,4 +1,4 @@
-"""One segment: batches back to back in a `.log` file, with its two sparse indexes (L-01..L-03).
+"""A segment: batches back to back in a `.log` file, with two sparse indexes (L-01..L-03).
 
 `segment_scanner` walks its batches, `segment_indexes` has the offset and the time index.
 """

@@ -56,7 +56,7 @@ def encode_segment_state(state: SegmentState) -> bytes:
 
 
 def decode_segment_state(content: bytes) -> SegmentState | None:
-    """What lies at the end of a snapshot that is whole; None if there is nothing of the kind."""
+    """The state at the end of a whole snapshot; None if there is none."""
     if len(content) < _STATE.size:
         return None
     magic, version, *fields = _STATE.unpack_from(content, len(content) - _STATE.size)

@@ -79,9 +79,9 @@ class StartReport:
 
 
 class LogStartup:
-    """One start. `configs` gives the settings of a topic, those of `metadata_topic` before all
-    others: they are read from its log. `topics`: None if no topic is known. `opened` is called with
-    each log and its directory; `in_parallel` waits for the disk."""
+    """A start of the broker's logs. `configs` gives the settings of a topic, those of
+    `metadata_topic` before all others: they are read from its log. `topics`: None if no topic is
+    known. `opened` is called with each log and its directory; `in_parallel` waits for the disk."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ _ENTRIES_PER_READ = 512
 
 
 class AbortedTransaction(NamedTuple):
-    """One aborted transaction on one partition.
+    """An aborted transaction on one partition.
 
     `last_offset` is its marker's, `last_stable_offset` the partition's when the marker was
     applied, were the marker below the high watermark.

@@ -217,7 +217,7 @@ class PlainRules(NamedTuple):
 
     @classmethod
     def of(cls, config: LogConfig) -> PlainRules:
-        """Those of a log's settings."""
+        """The rules that follow from a log's settings."""
         plain = (
             config.opens_records
             and not config.uses_log_append_time

@@ -103,7 +103,7 @@ def dump_file(
 
 
 def _journal_rows(file: File) -> Rows:
-    """What a start after a crash would look at, in its order. Damaged."""
+    """The entries that a start after a crash would read, in its order. Damaged."""
     try:
         header = decode_header(file.read_at(0, ALIGN_BYTES))
     except (CorruptJournal, UnknownJournal) as problem:

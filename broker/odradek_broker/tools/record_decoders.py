@@ -57,7 +57,7 @@ def _plain(kind: FieldType, value: Any) -> Any:
 
 
 def _typed(value: Message, version: int | None = None, **more: Any) -> Decoded:
-    """As Kafka's tools nest it: the type and its version, then the fields."""
+    """The value nested as Kafka's tools do it: the type and its version, then the fields."""
     head: Decoded = {"type": type(value).__name__}
     if version is not None:
         head["version"] = version
@@ -103,7 +103,8 @@ def _consumer_group_type(kind: int) -> consumer_group.RecordType:
 def _member(
     group: group_metadata.GroupMetadataValue, member: group_metadata.StoredMember
 ) -> Decoded:
-    """What members of consumers' groups say and get is decoded too, where it can be."""
+    """A member of a group. Subscription and assignment of consumers are decoded too, where
+    possible."""
     plain = plain_struct(member)
     if group.protocol_type == PROTOCOL_TYPE:
         try:

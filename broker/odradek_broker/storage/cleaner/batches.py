@@ -1,4 +1,4 @@
-"""What becomes of one batch when its log is cleaned (L-23, L-24). Kafka's RecordFilter.
+"""The cleaning of one batch, as Kafka's RecordFilter does it (L-23, L-24).
 
 Nothing here reads or writes a file.
 """
@@ -45,7 +45,8 @@ class BatchFilter:
         self._transactions = transactions
 
     def keep(self, header: BatchHeader, batch: memoryview) -> Kept:
-        """What stays of a batch whose checksum is good. CorruptBatch if the records are not."""
+        """The part of a batch that is kept. Its checksum is good; CorruptBatch if the records are
+        not."""
         if header.is_control:
             return self._keep_control(header, batch)
         if self._transactions.saw_data(header):

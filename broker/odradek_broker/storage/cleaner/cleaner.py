@@ -51,7 +51,7 @@ def clean(job: CleaningJob, files: Files, throttle: Throttle = unthrottled) -> C
 
 
 class _LogCleaning:
-    """One run over one log."""
+    """A run over a log."""
 
     def __init__(self, job: CleaningJob, files: Files, throttle: Throttle) -> None:
         self._job = job

@@ -1,4 +1,4 @@
-"""What Apache Kafka left when it was killed while a cleaned segment took the place of its sources
+"""The end of a swap in which Apache Kafka was killed: a cleaned segment replaced its sources
 (L-46).
 
     the cleaner writes `<base>.{log,index,timeindex,txnindex}.cleaned`, and syncs them

@@ -1,5 +1,4 @@
-"""What a cleaner is told to do, and what it says of it: values that go between processes as
-JSON."""
+"""The job of a cleaner and its answers: values that go between processes as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ class LastRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CleaningJob:
-    """One log to clean.
+    """A log to clean.
 
     `segments`: (base offset, bytes) of those to clean, oldest first, whole and closed;
     `later_bases`: base offsets of those behind them, whose transaction indexes may name
@@ -50,8 +49,8 @@ class CleaningJob:
     last_records: dict[int, LastRecord] = field(default_factory=dict)
 
     def to_lines(self) -> Iterator[str]:
-        """As JSON: all but the producers, then these, some a line. A line is made in a moment,
-        however many there are."""
+        """Lines of JSON: first all but the producers, then the producers, some a line, so that each
+        line is made quickly."""
         head = {each.name: getattr(self, each.name) for each in fields(self)}
         del head[_PRODUCERS]
         producers = iter(self.last_records.items())
@@ -62,7 +61,7 @@ class CleaningJob:
 
     @classmethod
     def from_lines(cls, lines: Iterator[str]) -> CleaningJob:
-        """What `to_lines` made. ValueError, KeyError, TypeError."""
+        """The job in the lines that `to_lines` made. ValueError, KeyError, TypeError."""
         head: dict[str, Any] = json.loads(next(lines))
         head["segments"] = tuple((base, size) for base, size in head["segments"])
         head["later_bases"] = tuple(head["later_bases"])
@@ -106,4 +105,4 @@ Cleaning = Iterator[CleaningStep]
 
 
 def unthrottled(size_bytes: int) -> None:
-    """As fast as the disk is."""
+    """No limit but the disk."""

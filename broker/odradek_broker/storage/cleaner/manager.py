@@ -46,8 +46,8 @@ OWN_SEGMENT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """As they are now: log.cleaner.enable, .backoff.ms, .dedupe.buffer.size, .io.buffer.load.factor
-    and .io.max.bytes.per.second."""
+    """The present values of log.cleaner.enable, .backoff.ms, .dedupe.buffer.size,
+    .io.buffer.load.factor and .io.max.bytes.per.second."""
 
     enabled: bool
     backoff_ms: int
@@ -58,7 +58,8 @@ class CleanerSettings:
 
 @dataclass(slots=True)
 class _Run:
-    """One log that is being cleaned. `truncations`: how often it had been cut when that began."""
+    """A log that is being cleaned. `truncations`: how often the log had been cut when that
+    began."""
 
     key: TopicPartition
     log: PartitionLog

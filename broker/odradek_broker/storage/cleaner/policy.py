@@ -48,7 +48,8 @@ class LogToClean:
 
 
 def log_to_clean(log: PartitionLog, cleaned_to: int | None, now_ms: int) -> LogToClean:
-    """What may be cleaned of a log, whose part below `cleaned_to` has been; None if no part has.
+    """The part of a log that may be cleaned. Below `cleaned_to` it is clean already (None:
+    nowhere).
 
     Raises LogCorrupt, IndexesBeingRebuilt, PartitionOffline, OSError.
     """
@@ -80,7 +81,7 @@ def log_to_clean(log: PartitionLog, cleaned_to: int | None, now_ms: int) -> LogT
 
 
 def _overlapping(segments: Sequence[Segment], offset: int) -> list[Segment]:
-    """Those that reach beyond an offset."""
+    """The segments that reach beyond an offset."""
     return [segment for segment in segments if segment.next_offset > offset]
 
 

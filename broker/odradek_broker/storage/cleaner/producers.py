@@ -1,4 +1,4 @@
-"""What living producers wrote last, which a cleaner must not forget (L-24)."""
+"""The last records of living producers, which a cleaner must keep (L-24)."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class CleanerRunner(Protocol):
         ...
 
     def go_on(self, done: CleaningDone) -> None:
-        """As `begin`, up to the next step."""
+        """Go on as `begin` does, up to the next step."""
         ...
 
     def give_up(self) -> None:
@@ -61,7 +61,7 @@ class CleanerRunner(Protocol):
 
 
 def failed(problem: Exception) -> CleaningFailed:
-    """What an exception of `clean` means."""
+    """The failure that an exception of `clean` stands for."""
     if isinstance(problem, CorruptTransactionIndex):
         return CleaningFailed(Failure.INDEX, str(problem))
     if isinstance(problem, SegmentCorrupt | BatchError):

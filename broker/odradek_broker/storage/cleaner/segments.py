@@ -71,8 +71,8 @@ def _file_bytes(files: Files, path: str) -> int:
 
 
 class CleanedSegment(Segment):
-    """What a group becomes: all its files have names that end in `.cleaned`, until it is swapped
-    in.
+    """The segment that replaces a group: all its files have names that end in `.cleaned`, until it
+    is swapped in.
 
     A file of that name from an earlier attempt is overwritten.
     """

@@ -1,4 +1,4 @@
-"""What the cleaner did, for metrics and the broker's log. Names and meanings are Kafka's."""
+"""Statistics of the cleaner, for metrics and the broker's log. Names and meanings are Kafka's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogCleaned:
-    """One cleaning of one log."""
+    """A cleaning of a log."""
 
     name: str
     end_offset: int

@@ -67,7 +67,7 @@ def remove_cleaned(files: Files, directory: str, base: int) -> None:
 
 
 class SegmentSwap:
-    """One cleaned segment on its way into a log. Every method raises OSError."""
+    """The swap of a cleaned segment into a log. Every method raises OSError."""
 
     __slots__ = ("_directory", "_files", "_waiting", "retired_paths", "sources")
 
@@ -150,8 +150,8 @@ def _finish(files: Files, directory: str, base: int, names: set[str]) -> None:
 
 
 def _read_sources(files: Files, directory: str, base: int) -> list[int]:
-    """It was on disk before it got this name; damage is beyond what a crash does, and then old
-    records may come back, but none is lost."""
+    """The bases of the sources of a swap. The list was on disk before it got its name, so no crash
+    damages it. If it is damaged all the same, old records may come back, but none is lost."""
     try:
         text = read_small_file(files, _path(directory, base, _SOURCES + SWAP))
         return [base] if text is None else decode_sources(text)

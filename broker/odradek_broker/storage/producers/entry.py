@@ -25,7 +25,8 @@ _KEPT_BYTES = (CACHED_BATCHES - 1) * _PACKED_BYTES
 
 
 class CachedBatch(NamedTuple):
-    """One appended batch: `offset_delta` is last minus base offset, `timestamp` its largest."""
+    """An appended batch. `offset_delta` is its last minus its base offset, `timestamp` its
+    largest."""
 
     last_sequence: int
     last_offset: int

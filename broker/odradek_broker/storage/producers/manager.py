@@ -257,7 +257,7 @@ class Producers:
                 yield int(stem)
 
     def segment_state(self, offset: int) -> SegmentState | None:
-        """What a snapshot says of the segment that it lies in; None if it says nothing, or is
+        """The state of the segment in the snapshot at `offset`; None if there is none, or it is
         damaged. OSError."""
         return read_segment_state(self._files, self._snapshot_path(offset))
 

@@ -123,7 +123,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry], segment_state: bytes = b""
 
 
 def check_snapshot(content: bytes) -> int:
-    """How many producers a file that is whole claims to have. CorruptSnapshot."""
+    """The number of producers that a whole file claims to have. CorruptSnapshot."""
     if len(content) < _FILE_HEAD.size:
         raise CorruptSnapshot(f"{len(content)} bytes are too few for a producer snapshot")
     version, crc, count = _FILE_HEAD.unpack_from(content)

@@ -56,7 +56,7 @@ _ACCEPTED = Accepted()
 
 
 class _Situation(Enum):
-    """How the epoch of a batch relates to what is stored."""
+    """The relation between the epoch of a batch and the stored one."""
 
     UNKNOWN_PRODUCER = "nothing is known of the producer id"
     OLDER_EPOCH = "the epoch is older"
@@ -98,8 +98,9 @@ class _Verification:
 
 
 class ProducerTally:
-    """How many times a producer was taken into the state of a partition, of all partitions that
-    share this: their number has grown by no more than that, and nobody need count them to know."""
+    """A count of the producers taken into the state of any partition that shares this tally. The
+    number of producers has grown by at most as much since any earlier value, without a count of all
+    partitions."""
 
     __slots__ = ("made",)
 
@@ -137,7 +138,7 @@ class ProducerStateManager:
         self._last_guard = 0
 
     def __len__(self) -> int:
-        """How many producer ids are known."""
+        """The number of known producer ids."""
         return len(self._entries)
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
@@ -369,7 +370,7 @@ class ProducerStateManager:
 
     @property
     def verifications(self) -> int:
-        """How many producers have not appended yet what was, or is being, verified."""
+        """The number of producers that have not appended yet what was, or is being, verified."""
         return len(self._verifications)
 
     def is_verified(self, producer_id: int, guard: int) -> bool:
@@ -405,7 +406,8 @@ class ProducerStateManager:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """As above, and those whose marker is above the high watermark. LSO = min(this, HW)."""
+        """First offset of the earliest transaction that is open, or whose marker is above the high
+        watermark. LSO = min(this, HW)."""
         return self._transactions.first_unstable_offset
 
     def high_watermark_moved(self, high_watermark: int) -> None:
@@ -443,7 +445,7 @@ class ProducerStateManager:
         )
 
     def forget(self, producer_id: int) -> None:
-        """As if it had expired; for one of `idle`."""
+        """Drop a producer of `idle`, as if it had expired."""
         del self._entries[producer_id]
 
     def snapshot(self, segment_state: bytes = b"") -> bytes:
@@ -488,8 +490,8 @@ def _situation(producer_epoch: int, entry: ProducerEntry | None) -> _Situation:
 
 
 def _follows(header: BatchHeader, entry: ProducerEntry) -> bool:
-    """Whether a batch is what nearly all are: the next one of its producer, in the same transaction
-    or outside of any. Then it is no duplicate either, and there is nothing to refuse."""
+    """True if a batch is the next one of its producer, in the same transaction or outside of any,
+    as nearly all are. Then it is no duplicate, and there is nothing to refuse."""
     return (
         header.producer_epoch == entry.epoch
         and entry.has_batches

@@ -70,7 +70,7 @@ class DataDirectoriesCheck:
         return self.totals
 
     def _check_identities(self) -> None:
-        """One cluster, one node, and no directory twice."""
+        """Check that all are of the same cluster and node, and no directory is named twice."""
         first = next(each for each in self._all if each.totals.partitions)
         ids: dict[str, str] = {}
         for each in self._all:

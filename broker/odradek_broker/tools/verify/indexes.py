@@ -56,7 +56,7 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """As `OffsetIndexCheck`. `complete`: the segment's largest timestamp must be in it."""
+    """The check of a time index. `complete`: the segment's largest timestamp must be in it."""
 
     def __init__(self, file: File, base_offset: int, problem: Problem, *, complete: bool) -> None:
         self._entries = _ascending(entries(file, TIME_ENTRY), ("timestamp", "offset"))

@@ -1,4 +1,4 @@
-"""One partition: its segments in order, and everything beside them that must agree with them."""
+"""The check of a partition: its segments in order, and the files that must agree with them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ class ProducerReplay:
         )
 
     def differences(self, content: bytes, offset: int) -> str:
-        """How a snapshot at the present offset differs; empty if it does not. CorruptSnapshot."""
+        """The difference of a snapshot at the present offset; empty if there is none.
+        CorruptSnapshot."""
         stored = {
             entry.producer_id: entry for entry in decode_snapshot(content, map_end_offset=offset)
         }

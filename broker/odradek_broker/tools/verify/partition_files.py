@@ -73,7 +73,7 @@ def sort_files(directory: str, names: list[str], findings: Findings) -> Partitio
 
 
 def _note_leftovers(found: PartitionFiles, leftover: str, count: int, findings: Findings) -> None:
-    """One note for all of a kind: retention and compaction may leave a thousand."""
+    """Make one note for all leftovers of a kind: retention and compaction may leave a thousand."""
     problem, remedy = _LEFTOVERS[leftover]
     files = "a file" if count == 1 else f"each of {count} files"
     findings.note(f"{found.directory}/*.{leftover}", f"{files} {problem}", remedy)

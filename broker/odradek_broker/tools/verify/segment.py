@@ -1,4 +1,4 @@
-"""One segment: its batches, their records, and the indexes beside it (L-01..L-04, R-01..R-05)."""
+"""The check of a segment: its batches, their records, and its indexes (L-01..L-04, R-01..R-05)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SegmentCheck:
         self._indexes: list[OffsetIndexCheck | TimeIndexCheck] = []
 
     def batches(self) -> Iterator[StoredBatch]:
-        """Those whose checksum is right and whose offsets follow. OSError."""
+        """The batches whose checksum is right and whose offsets follow. OSError."""
         file = self._open(self.path)
         segment = SegmentFile(file, self._wait)
         self._open_indexes(segment.size_bytes)
