@@ -12,9 +12,7 @@ from product_modules import MODULES, tree_of
 #: and begin with a verb anyway.
 _FORBIDDEN = re.compile(r"(What|Who|Whose|Whether|How|As|One|Those|That|It|Its)\b")
 #: Packages and modules in which some docstrings still begin so. Take away what is done.
-_UNFINISHED = (
-    "odradek_broker.server.session",
-)
+_UNFINISHED = ("odradek_broker.server.session",)
 
 
 def _beginnings(module: str) -> Iterator[str]:

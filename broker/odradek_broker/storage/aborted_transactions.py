@@ -1,13 +1,12 @@
-"""The transaction indexes of one log: a few that are open, and those that must be made anew.
+"""The aborted transactions of one log, from the transaction indexes of its segments.
 
-A file that cannot be believed is neither read nor added to: readers are told to ask again until a
-worker has written another beside it, which then takes its place (L-05, L-33). So at any moment the
-file on disk is whole or known to be damaged, and nobody is shown aborted records (F-09).
+A file that is not trusted is neither read nor added to: readers are told to ask again until a
+worker has written another one, which then replaces it (L-05, L-33). So at any moment the file on
+disk is whole or known to be damaged, and no reader gets aborted records (F-09).
 
-A file is believed if it has the entries that the snapshot at the end of its segment names (P-26).
-Where no snapshot names any, as in a directory of Kafka's, a file that is there is believed. A
-missing file may never have been written, or may have been removed: it is made from the batches,
-once.
+A file is trusted if it has the entries that the snapshot at the end of its segment names (P-26).
+Where no snapshot names any, as in a directory of Kafka's, any file is trusted. A missing file may
+never have been written, or may have been removed: it is rebuilt from the batches, once.
 """
 
 from __future__ import annotations
@@ -30,24 +29,22 @@ from odradek_broker.storage.transaction_index import (
 )
 
 _OPEN_MAX = 4
-#: Indexes of one log that are made anew at a time where all are needed.
+#: Indexes of one log that are rebuilt at a time where all are needed.
 _REBUILDS_MAX = 8
-#: Of so many aborts during one rebuild it is given up, and begun again with the next reader.
+#: With so many aborts during a rebuild it is given up; the next reader starts another.
 _LATE_MAX = 100_000
 # No two attempts write the same file, also where a log was closed and opened between them.
 _attempts = itertools.count()
 
 Fill = Callable[[Segment, Sequence[Segment], TransactionIndex], None]
-"""Writes the index of a segment, given those before it, in whatever thread. OSError; anything else
-says that batches are damaged."""
+"""Writes the index of a segment, given those before it, in any thread. OSError; any other exception
+means that batches are damaged."""
 
 
 class _Broken:
-    """The part of an index that can still be believed.
-
-    `late`: aborted while a worker makes another, behind what it reads. `damage`: why that cannot be
-    done; empty if nobody knows of any. `failure`: what the disk said, for the next reader.
-    """
+    """A transaction index that is not trusted. `late`: transactions aborted while a worker rebuilds
+    the index, behind what it reads. `damage`: the reason why a rebuild is impossible; empty if none
+    is known. `failure`: an error of the disk, for the next reader."""
 
     __slots__ = ("damage", "failure", "late", "under_way")
 
@@ -68,9 +65,10 @@ def _at_once(work: Callable[[], None], done: Callable[[Exception | None], None])
 
 
 class AbortedTransactions:
-    """`unsynced` takes the paths that were written. `state_at`: what the snapshot at an offset says
-    of the segment before it. `first_open_at`: where the first transaction begins that is open at an
-    offset, -1 if nobody knows. Errors of the operating system pass."""
+    """The transaction indexes of one log, a few of them open. `unsynced` takes the paths that were
+    written. `state_at`: the state of a segment in the snapshot at its end. `first_open_at`: the
+    first offset of the transactions that are open at an offset, -1 if unknown. Methods raise
+    OSError."""
 
     __slots__ = (
         "_believed",
@@ -96,25 +94,24 @@ class AbortedTransactions:
         self._state_at = state_at
         self._first_open_at = first_open_at
         self._first_open_offsets: dict[int, int] = {}
-        # Of segments, by base offset: files that were looked at, or written from the first batch
-        # on.
+        # Base offsets of segments whose file was checked, or written from the first batch on.
         self._believed: set[int] = set()
-        # Of the segment that is written to, at the time when the log was opened.
+        # The state of the active segment when the log was opened.
         self._expected: dict[int, SegmentState] = {}
         self._open: OrderedDict[int, TransactionIndex] = OrderedDict()
         self._broken: dict[int, _Broken] = {}
 
     @property
     def broken(self) -> bool:
-        """Is any of them known not to be believed?"""
+        """True if any index is known not to be trusted."""
         return bool(self._broken)
 
     def begin(self, segment: Segment) -> None:
-        """A segment has no batch yet, or is read from its first one on."""
+        """Trust the index of a segment that has no batch yet, or is read from its first one on."""
         self._believed.add(segment.base_offset)
 
     def expect(self, segment: Segment) -> None:
-        """A segment was opened that is going to grow: what its index has, its snapshot says.
+        """Expect the index of an active segment to have what the snapshot at its end says.
         OSError."""
         if not segment.size_bytes:
             self.begin(segment)
@@ -127,11 +124,12 @@ class AbortedTransactions:
         """The state in the snapshot at the end of a segment; None also if the segment was compacted
         since."""
         state = self._state_at(segment.next_offset)
-        place = segment.base_offset, segment.size_bytes
-        return None if state is None or (state.base_offset, state.size_bytes) != place else state
+        extent = segment.base_offset, segment.size_bytes
+        return None if state is None or (state.base_offset, state.size_bytes) != extent else state
 
     def append(self, segment: Segment, entry: AbortedTransaction) -> None:
-        """The marker is in the log already, where a rebuild that begins later finds it."""
+        """Add an aborted transaction. Its marker is in the log already, so a rebuild that begins
+        later finds it."""
         broken = self._broken.get(segment.base_offset)
         if broken is None:
             try:
@@ -176,8 +174,8 @@ class AbortedTransactions:
     def require(
         self, segments: Sequence[Segment], fill: Fill, background: BackgroundRunner | None
     ) -> None:
-        """Have the index of each of all segments believed. LogCorrupt; IndexesBeingRebuilt while
-        some, at most _REBUILDS_MAX at a time, are made anew."""
+        """Check the index of every segment. LogCorrupt; IndexesBeingRebuilt while some, at most
+        _REBUILDS_MAX at a time, are rebuilt."""
         rebuilds: list[IndexesBeingRebuilt] = []
         for segment in segments:
             if segment.base_offset in self._believed and segment.base_offset not in self._broken:
@@ -200,8 +198,8 @@ class AbortedTransactions:
 
     def _none_open(self, segment: Segment, end_offset: int) -> bool:
         """True if no transaction that began before `end_offset` reaches into a segment. Only
-        segments whose index nobody has looked at are tried: their index, and all that follow, might
-        have to be made anew."""
+        segments whose index is unchecked are tried: it, and all that follow, might have to be
+        rebuilt."""
         base = segment.base_offset
         if base < end_offset or base in self._believed:
             return False
@@ -245,8 +243,8 @@ class AbortedTransactions:
         return index
 
     def _check(self, segment: Segment, index: TransactionIndex) -> None:
-        """CorruptTransactionIndex where a file does not have what it had, or is missing and nobody
-        knows of anything that was in it."""
+        """CorruptTransactionIndex where a file has lost entries, or is missing with no snapshot to
+        say that it was empty."""
         base = segment.base_offset
         state = self._expected.get(base) or self._state_of(segment)
         if state is None:
@@ -273,8 +271,8 @@ class AbortedTransactions:
         fill: Fill,
         background: BackgroundRunner,
     ) -> None:
-        """Have another made, unless that is under way or is of no use. LogCorrupt; OSError where
-        the last attempt met one."""
+        """Start a rebuild, unless one is under way or impossible. LogCorrupt; OSError where the
+        last attempt met one."""
         if not (broken.under_way or broken.damage or broken.failure):
             self._begin(segment, broken, all_segments, fill, background)
         if broken.damage:
@@ -308,8 +306,8 @@ class AbortedTransactions:
         def done(problem: Exception | None) -> None:
             broken.under_way = False
             if problem is not None and any(one.closing for one in earlier):
-                # Retention or compaction was faster: the names that were read are no file's, or
-                # another's.
+                # Retention or compaction was faster: the files that were read are gone, or
+                # replaced.
                 broken.late.clear()
             else:
                 self._filled(segment, broken, index, problem)
@@ -320,14 +318,14 @@ class AbortedTransactions:
     def _filled(
         self, segment: Segment, broken: _Broken, index: TransactionIndex, problem: Exception | None
     ) -> None:
-        """A worker is done. What was made for a segment that is gone or was cut is dropped."""
+        """Take the index that a worker has written, unless its segment is gone or was cut."""
         wanted = self._broken.get(segment.base_offset) is broken
         if wanted and problem is None:
             try:
                 for entry in broken.late:
                     index.append(entry)
                 if broken.late:
-                    # A crash must not leave a file without them that looks whole.
+                    # A crash must not leave a file that looks whole without them.
                     index.sync()
                 index.take_place(segment.path_of("txnindex"))
             except OSError as failure:
@@ -349,7 +347,7 @@ class AbortedTransactions:
     # ---- segments that change
 
     def remove(self, segment: Segment) -> None:
-        """Forget what was aborted in a segment: a scan finds it again. OSError."""
+        """Remove the index of a segment, which a scan writes again. OSError."""
         self.forget(segment)
         self._files.remove(segment.path_of("txnindex"))
         self.begin(segment)
@@ -367,14 +365,14 @@ class AbortedTransactions:
             return None
 
     def cut_behind(self, segment: Segment, entries: int, crc: int) -> None:
-        """Keep so many entries of a segment's. CorruptTransactionIndex if it does not begin with
-        them; OSError."""
+        """Cut a segment's index behind so many entries. CorruptTransactionIndex if it does not
+        begin with them; OSError."""
         self.forget(segment)
         cut_behind(self._files, segment.path_of("txnindex"), entries, crc)
         self.begin(segment)
 
     def forget(self, segment: Segment) -> None:
-        """The segment is going away."""
+        """Drop all state of a segment that is removed."""
         base = segment.base_offset
         self._broken.pop(base, None)
         self._believed.discard(base)
@@ -383,7 +381,7 @@ class AbortedTransactions:
         self.close_index(segment)
 
     def close_index(self, segment: Segment) -> None:
-        """Give its handle back."""
+        """Close the file of a segment's index."""
         index = self._open.pop(segment.base_offset, None)
         if index is not None:
             index.close()
@@ -395,7 +393,7 @@ class AbortedTransactions:
                 self._opened(segment).truncate_to(offset)
                 return
             self.close_index(segment)
-        # What a worker reads, or found damaged, is not what there is now.
+        # A worker reads, or has found damaged, what has changed since.
         self._broken[segment.base_offset] = _Broken()
 
     def close(self) -> None:

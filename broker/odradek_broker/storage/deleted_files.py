@@ -1,7 +1,6 @@
 """Files and directories that were renamed to be deleted, until they are removed (L-01, L-38).
 
-What is due comes from a queue, so that a quiet broker looks at nothing; the disk is waited for in
-the background, one directory at a time.
+They wait in a queue by their due time. They are removed in the background, one directory at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 
 from odradek_broker.storage.handles import HandleCache
 
-#: Entries that are removed in one go. What else is due waits for the next call.
+#: Entries that are removed by one call. Others that are due wait for the next.
 _ENTRIES_AT_ONCE_MAX = 1_000
 _RETRY_MS = 60_000
 _PROBLEMS_MAX = 20
@@ -20,8 +19,8 @@ _PROBLEMS_MAX = 20
 
 @dataclass(order=True, slots=True)
 class _Entry:
-    """`paths` of a directory; None is the directory itself. `wanted` says whether they are still
-    this owner's to remove: the name of a directory may come again."""
+    """`paths` of a directory; None is the directory itself. `wanted` is False once the directory
+    has another owner: its name may be used again."""
 
     due_ms: int
     number: int
@@ -67,11 +66,8 @@ class DeletedFiles:
         heapq.heappush(self._queue, _Entry(due_ms, self._added, directory, paths, wanted))
 
     def remove_due(self, now_ms: int) -> int:
-        """Begin to remove what is due; how many entries. Nothing while the last removal is not
-        over.
-
-        What fails is tried again later; `take_problems` tells of it.
-        """
+        """Begin to remove the entries that are due; how many. Nothing while the last removal is
+        under way. Failed removals are tried again later, and are among `take_problems`."""
         if self._busy:
             return 0
         due: list[_Entry] = []
@@ -121,11 +117,11 @@ class DeletedFiles:
     def _remove(
         self, directory: str, entries: list[_Entry], failed: list[tuple[_Entry, OSError]]
     ) -> None:
-        """In the background. A start finishes what is left over when the directory is given up."""
+        """Remove files in the background. The next start finishes what this process does not."""
         entries = [entry for entry in entries if entry.wanted() and not self._handles.halted]
         try:
             if any(entry.paths for entry in entries):
-                # A start after a crash finishes from these files what was renamed in part.
+                # These files tell a start after a crash that the others were to be renamed too.
                 self._files.sync_dir(directory)
         except FileNotFoundError:
             return  # The whole directory was renamed meanwhile, and goes later.

@@ -1,7 +1,6 @@
-"""Does the data directory take what is written to it? Who writes tells, people are told of changes.
+"""The state of the disk under a data directory, as reads and writes have found it.
 
-A full disk refuses each request by itself; what is told here is told once, and once more when
-there is room again.
+Hooks are called once when writes begin to fail, and once when they work again.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ class DiskWatch:
         self.on_online: Callable[[str], None] = _nothing
         self.on_unreadable: Callable[[str, str], None] = lambda _, __: None
         self.on_lost: Callable[[str], None] = _nothing
-        #: An error has come that may mean that nothing of the directory can be used any more
-        #: (L-42).
+        #: True after an error that may mean that the whole directory has failed (L-42).
         self.doubted = False
         #: Failed reads since the start.
         self.read_failures = 0
@@ -68,7 +66,7 @@ class DiskWatch:
         return min(max(self._largest_bytes, _TRIAL_BYTES_MIN), _TRIAL_BYTES_MAX)
 
     def failed(self, problem: OSError, size_bytes: int = 0) -> None:
-        """A write of so many bytes failed. Too many open files say nothing of the disk."""
+        """Note a failed write of so many bytes. Too many open files are no fault of the disk."""
         if out_of_files(problem):
             return
         self.doubt(problem)
@@ -79,25 +77,24 @@ class DiskWatch:
             self.on_failing(self.problem)
 
     def doubt(self, problem: OSError) -> None:
-        """An error of the disk. That it is full says nothing of what is there."""
+        """Note an error of the disk. A full disk can still be read."""
         if not out_of_files(problem) and not no_room(problem):
             self.doubted = True
 
     def took_offline(self, name: str, reason: str) -> None:
-        """An error took a partition away."""
+        """Note a partition that went offline."""
         self.doubted = True
         self.on_offline(name, reason)
 
     def lost(self, reason: str) -> None:
-        """The whole directory is given up: there is nothing more to tell of it."""
+        """Give up the whole directory; no other hook is called for it any more."""
         self.problem = ""
         self.doubted = False
         self.unreadable.clear()
         self.on_lost(reason)
 
     def read_failed(self, name: str, reason: str) -> None:
-        """A read of a partition failed. It says nothing of what is written, so nothing is taken
-        away."""
+        """Note a failed read of a partition, which stays online: writes may work."""
         self.read_failures += 1
         self.doubted = True
         if name not in self.unreadable:
@@ -105,7 +102,7 @@ class DiskWatch:
             self.on_unreadable(name, reason)
 
     def works(self) -> None:
-        """`trial_bytes` could be written."""
+        """Note that `trial_bytes` could be written."""
         if self.problem:
             over, self.problem = self.problem, ""
             self._largest_bytes = 0

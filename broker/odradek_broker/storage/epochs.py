@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset (F-13), kept in `leader-epoch-checkpoint`."""
+"""The start offset of each leader epoch (F-13), as in `leader-epoch-checkpoint`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """-1 before the first append."""
+        """The latest epoch; -1 before the first append."""
         return self.entries[-1][0] if self.entries else -1
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """A batch of `epoch` begins at `start_offset`; older or equal epochs change nothing."""
+        """Let `epoch` begin at `start_offset`. An older or equal epoch changes nothing."""
         if epoch < 0 or (self.entries and epoch <= self.entries[-1][0]):
             return
         while self.entries and self.entries[-1][1] >= start_offset:
@@ -39,13 +39,13 @@ class LeaderEpochs:
         return self.entries[at - 1][0], end
 
     def truncate_end(self, offset: int) -> None:
-        """Forget epochs that begin at `offset` or above (L-36)."""
+        """Drop epochs that begin at `offset` or above (L-36)."""
         while self.entries and self.entries[-1][1] >= offset:
             self.entries.pop()
             self.changed = True
 
     def truncate_start(self, offset: int) -> None:
-        """The log now starts at `offset`: epochs that ended before it go, the one that holds it
+        """Let the log start at `offset`: drop epochs that ended before it; the epoch of `offset`
         starts there."""
         while len(self.entries) > 1 and self.entries[1][1] <= offset:
             del self.entries[0]

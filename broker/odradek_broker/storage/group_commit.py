@@ -22,10 +22,10 @@ from typing import Any, NamedTuple, Protocol
 from odradek_broker.storage.errors import out_of_files
 from odradek_broker.storage.journal import CommitJournal, JournalTicket, JournalWrite
 
-#: How often, and how far apart, a file is tried to be opened while too many are.
+#: The attempts to open a file while too many are open, and the pause between them.
 _OPEN_TRIES = 200
 _OPEN_PAUSE_S = 0.05
-#: Logs that a worker syncs before it says so: the first of them waits for the others.
+#: Logs that a worker syncs before it reports them: the first waits for the others.
 _JOB_LOGS_MAX = 16
 
 
@@ -38,14 +38,14 @@ class Syncable(Protocol):
 
 
 class Flushable(Protocol):
-    """A log as seen from here. All methods are called on the loop's thread."""
+    """A log to be flushed: `LogDurability`. All methods are called on the loop's thread."""
 
     def next_journal(self) -> CommitJournal | None:
         """The journal that the next flush would go to; None if it goes to files."""
         ...
 
     def begin_journaled(self, journal: CommitJournal) -> JournalTicket | None:
-        """Have the journal write what is not durable yet; None if it has no room for it."""
+        """Give the journal's next write what is not durable yet; None if there is no room."""
         ...
 
     def begin_flush(self) -> Any:
@@ -53,7 +53,8 @@ class Flushable(Protocol):
         ...
 
     def finish_flush(self, ticket: Any, error: OSError | None) -> None:
-        """The outcome of the ticket's `sync`. After an error the log must not ask again (D5)."""
+        """Take the outcome of the ticket's `sync`. After an error the log must not ask again
+        (D5)."""
         ...
 
 
@@ -107,11 +108,9 @@ class GroupCommit:
         self._closed = False
 
     def request(self, log: Flushable) -> None:
-        """Make durable what has been appended so far; the log learns when it is.
-
-        The flush begins when the loop has worked off what it has just read, so that appends that
-        came together share it. RuntimeError after `close`.
-        """
+        """Ask for a flush of what has been appended so far; `finish_flush` follows. The flush
+        begins after the events that the loop has just read, so that their appends share it.
+        RuntimeError after `close`."""
         if self._closed:
             raise RuntimeError("group commit is closed")
         if self._writing and log not in self._running:
@@ -161,7 +160,7 @@ class GroupCommit:
         self._wake_if_idle()
 
     def _hand_over(self, flushes: _Job) -> None:
-        """To as many workers as there are, a few logs at a time."""
+        """Give the flushes to the workers, a few logs at a time."""
         if not self._workers:
             for flush in flushes:
                 self._loop.call_soon(self._sync_on_loop, (flush,))
@@ -173,7 +172,8 @@ class GroupCommit:
             self._jobs.put(flushes[first : first + size])
 
     def _write(self, journal: CommitJournal) -> None:
-        """To the journal's own worker: a write takes less time than most files' syncs."""
+        """Give the writes to the journal's own worker: they take less time than most syncs of
+        files."""
         writes = journal.take_writes()
         if not writes:
             return
@@ -233,7 +233,7 @@ class GroupCommit:
             try:
                 self._loop.call_soon_threadsafe(self._finish, synced)
             except RuntimeError:
-                # The loop is closed; there is nobody left to whom this means anything.
+                # The loop is closed, and nobody waits for this.
                 return
 
     def _sync(self, log: Flushable, ticket: Syncable) -> _Synced:
@@ -256,8 +256,8 @@ class GroupCommit:
         self._finish([self._sync(log, ticket) for log, ticket in job])
 
     def _sync_ticket(self, ticket: Syncable) -> None:
-        """Too many open files come from opening one more, never from a sync, and pass; so this,
-        other than a failed sync, is tried again. Nobody but the logs of a job waits for it."""
+        """Sync, and try again while too many files are open: that error comes from opening a file,
+        never from a sync, and passes. Only the logs of this job wait."""
         tries_left = _OPEN_TRIES if self._workers else 1
         while True:
             tries_left -= 1
@@ -275,7 +275,7 @@ class GroupCommit:
                 self._on_synced(seconds)
             self._finish_one(log, partial(log.finish_flush, ticket), error)
         if not self._scheduled and any(log in self._asked for log, *_ in job):
-            # Now rather than in the loop's next round: whoever waits has waited a flush already.
+            # At once, and not in the loop's next round: these logs have waited for a flush already.
             self._begin()
         else:
             self._wake_if_idle()

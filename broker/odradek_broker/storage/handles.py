@@ -1,6 +1,6 @@
-"""Limits on what segments hold open and in memory: handles, and the indexes of sealed segments.
+"""Limits on open file handles, and on the memory of the indexes of sealed segments.
 
-Those that were not used lately go first; both can be had again at any time.
+The least recently used are closed and unloaded first; both are opened and loaded again when needed.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Protocol
 
 from odradek_broker.platform.seams import File, Files
 
-#: Runs the first in a worker thread and then the second on the loop's, with what went wrong.
+#: Runs the first in a worker thread and then the second, with the first's exception, on the loop's.
 BackgroundRunner = Callable[[Callable[[], None], Callable[[Exception | None], None]], None]
 
 
 class HandleOwner(Protocol):
-    """Something with one file that can be opened again at any time."""
+    """The owner of a file that can be opened again at any time."""
 
     path: str
     used: bool
-    """Set by the owner at each use, cleared here: a second chance instead of list surgery on the
-    hot path."""
+    """Set by the owner at each use and cleared by the cache, which costs a use less than a move in
+    a list."""
 
     @property
     def pinned(self) -> bool:
@@ -55,11 +55,10 @@ class HandleCache:
         index_bytes_max: int = INDEX_BYTES_MAX,
         background: BackgroundRunner | None = None,
     ) -> None:
-        """`background`: for what would hold up everybody; None: it is done at once."""
+        """`background` runs long work beside the loop; None: the work is done at once."""
         self.files = files
         self.background = background
-        #: Set when the directory is about to be given up: what reads in the background
-        #: gives up at its next block.
+        #: Set when the broker stops: scans in the background end at their next block.
         self.halted = False
         self.limit = limit
         self.index_bytes_max = index_bytes_max
@@ -69,7 +68,7 @@ class HandleCache:
 
     @contextmanager
     def without_background(self) -> Iterator[None]:
-        """For who cannot come again later: inside, everything is done at once."""
+        """Have all work inside the block done at once, for callers that cannot come again later."""
         background, self.background = self.background, None
         try:
             yield
@@ -77,7 +76,7 @@ class HandleCache:
             self.background = background
 
     def run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """In the background, or at once where there is none."""
+        """Run `work` in the background, or at once where there is none."""
         if self.background is not None:
             self.background(work, done)
             return
@@ -101,11 +100,11 @@ class HandleCache:
         return file
 
     def forget(self, owner: HandleOwner) -> None:
-        """The owner closed its handle by itself."""
+        """Count a handle no more: its owner has closed it."""
         self._owners.pop(id(owner), None)
 
     def _make_room(self) -> None:
-        # Twice around at most: the first round may only take away second chances.
+        # Twice around at most: the first round may only clear `used`.
         for _ in range(2 * len(self._owners)):
             if len(self._owners) < self.limit:
                 return
@@ -120,7 +119,7 @@ class HandleCache:
     # ---- indexes
 
     def keep_indexes(self, owner: HandleOwner) -> None:
-        """A sealed segment has its indexes in memory; others may have to go for them."""
+        """Count the loaded indexes of a sealed segment, and unload others beyond the limit."""
         self.forget_indexes(owner)
         size_bytes = owner.index_bytes
         self._indexed[id(owner)] = owner, size_bytes

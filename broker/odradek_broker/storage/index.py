@@ -24,9 +24,9 @@ OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
 
 # Entries are written in groups: one small file operation per entry would cost more than the append
-# it belongs to. What a crash loses of them, recovery's scan gives back.
+# it belongs to. Recovery's scan restores those that a crash loses.
 _WRITE_EVERY_ENTRIES = 512
-#: As if so many were written: more than an index can have.
+#: More entries than an index can have: as if all were written.
 _NOT_YET = 2**40
 
 
@@ -44,7 +44,7 @@ def _swap_to_or_from_big_endian(numbers: array[int]) -> None:
 
 
 class _IndexFile:
-    """The base of both indexes: how many entries the file on disk already holds."""
+    """The base of both indexes, with the number of entries that the file on disk has."""
 
     __slots__ = ("_files", "_path", "_written", "base_offset")
 
@@ -69,7 +69,7 @@ class _IndexFile:
         self._written = _NOT_YET
 
     def write_out(self) -> None:
-        """Write the entries that the file does not hold yet. Never raises OSError: see above."""
+        """Write the entries that the file does not hold yet. Never raises OSError."""
         if self._written == len(self):
             return
         if self._written == _NOT_YET:
@@ -96,7 +96,7 @@ class _IndexFile:
 
     @contextmanager
     def _opened(self, entry_bytes: int) -> Iterator[tuple[File, int]]:
-        """The file, and how many entries it has. InvalidIndex if it is missing or cut."""
+        """The file, and its number of entries. InvalidIndex if it is missing or cut."""
         try:
             file = self._files.open(self._path)
         except FileNotFoundError:
@@ -115,7 +115,7 @@ class _IndexFile:
             return file.read_at(0, entries * entry_bytes)
 
     def _cut(self, keep_entries: int) -> None:
-        """Forget entries from `keep_entries` on, in the file too."""
+        """Drop entries from `keep_entries` on, in the file too."""
         if keep_entries < self._written:
             self._forget_file()
 
@@ -217,8 +217,8 @@ class OffsetIndex(_IndexFile):
         return self.base_offset + self._offsets[-1], self._positions[-1]
 
     def load_first(self, entries: int, log_bytes: int) -> None:
-        """Take so many entries of the file, which are of the first `log_bytes` of the log.
-        InvalidIndex if they cannot be that (L-30); OSError. `cut_file` forgets those behind."""
+        """Load the first entries of the file, which describe the first `log_bytes` of the log.
+        InvalidIndex if they cannot (L-30); OSError. `cut_file` drops the others."""
         self._take(self._read_first(entries, OFFSET_ENTRY_BYTES))
         if not (_ascends(self._offsets) and _ascends(self._positions)) or (
             entries and self._positions[-1] >= log_bytes
@@ -271,9 +271,8 @@ class OffsetIndex(_IndexFile):
 def _deinterleave(content: bytes) -> tuple[array[int], array[int]]:
     """The timestamps and the offsets of a time index's entries.
 
-    A full one has a quarter of a million of them, and a search by time reads one after the other
-    while everybody waits; so byte by byte of all entries rather than entry by entry.
-    """
+    A full index has a quarter of a million, and a search by time reads many indexes while everybody
+    waits. So the bytes are gathered column by column, not entry by entry."""
     count = len(content) // TIME_ENTRY_BYTES
     columns = []
     for typecode, start, size_bytes in (("q", 0, 8), ("i", 8, 4)):
@@ -288,12 +287,12 @@ def _deinterleave(content: bytes) -> tuple[array[int], array[int]]:
 
 
 def _ascends(numbers: array[int]) -> bool:
-    """Strictly, and from 0 on."""
+    """True if the numbers ascend strictly, from 0 on."""
     return not numbers or (numbers[0] >= 0 and all(map(lt, numbers, islice(numbers, 1, None))))
 
 
 class TimeIndex(_IndexFile):
-    """(largest timestamp so far, last offset of the batch that brought it), both ascending."""
+    """(largest timestamp so far, last offset of the batch that has it), both ascending."""
 
     __slots__ = ("_offsets", "_timestamps")
 
@@ -315,8 +314,8 @@ class TimeIndex(_IndexFile):
             self.write_out()
 
     def floor_entry(self, timestamp: int) -> tuple[int, int] | None:
-        """The last (timestamp, offset) that is not newer; whatever is newer lies behind the offset.
-        None: anywhere."""
+        """The last (timestamp, offset) that is not newer: all newer records are behind that offset.
+        None if there is no such entry."""
         entry = bisect_right(self._timestamps, timestamp)
         if not entry:
             return None
@@ -362,8 +361,8 @@ class TimeIndex(_IndexFile):
         self._written = len(self._timestamps)
 
     def load_first(self, entries: int, largest: tuple[int, int]) -> None:
-        """Take so many entries of the file, none of them above (timestamp, offset). InvalidIndex if
-        they cannot be that (L-30); OSError. `cut_file` forgets those behind."""
+        """Load the first entries of the file, none of them above the `largest` (timestamp, offset).
+        InvalidIndex if they cannot be those (L-30); OSError. `cut_file` drops the others."""
         timestamps, offsets = _deinterleave(self._read_first(entries, TIME_ENTRY_BYTES))
         if not (_ascends(timestamps) and _ascends(offsets)) or (
             entries

@@ -2,14 +2,22 @@
 L-50).
 
 An append that is to be durable is in its segment file already, in the page cache. Instead of an
-fsync of each file, the ends of all files are written to the journal, together, and are durable with
-that. The files are synced later (a checkpoint), before their part of the journal is used again; a
-start after a crash puts back what the files have lost (`journal_replay.py`).
+fsync of each file, the ends of all files are written to the journal with one durable write. The
+files are synced later (a checkpoint), before their part of the journal is used again; a start after
+a crash restores what the files have lost (`journal_replay.py`).
 
-The file has parts of equal size, which are filled in turn. It grows by one when all are in use, up
+    a-0/<base>.log   |##################|++++|
+    b-0/<base>.log   |#########|++|                  #  synced      +  not synced
+    c-3/<base>.log   |###############|+|
+                                 the ends of all logs: one block, one durable write
+                                                         v
+    commit-journal   | header | full part | full part | block block .... | free part |
+                              the oldest part is checkpointed,  current part
+                              and free when its logs are synced
+
+The parts have equal size and are filled in turn. The file grows by one part when all are in use, up
 to `bytes_max`; from half of that on the oldest parts are checkpointed. Where there is no room, and
-for everything but the plain end of one segment, a flush syncs the files, as it does without a
-journal.
+for everything but the plain end of one segment, a flush syncs the files, as without a journal.
 """
 
 from __future__ import annotations
@@ -39,18 +47,18 @@ from odradek_broker.storage.journal_format import (
 from odradek_broker.storage.journal_replay import JournalReplay
 from odradek_protocol.lazy_dataclass import dataclass
 
-#: Its ending where it makes no sense.
+#: The suffix of a journal that is damaged.
 DAMAGED = ".damaged"
-#: A write that is no longer leaves soon what is in it.
+#: A longer block would let its first tickets wait for the others.
 _BLOCK_BYTES_MAX = 512 * 1024
-#: The end of one log may take no more; more goes to its file.
+#: A longer end of a log is synced with its file.
 _ENTRY_BYTES_MAX = 64 * 1024
 _PARTS_MAX = 32
 _PART_BLOCKS_MIN = 4
 _PARTS_AT_FIRST = 2
 #: Files that are synced at a time for a checkpoint.
 _CHECKPOINT_LOGS = 32
-#: What is written at a time of a part that is added.
+#: The bytes of a new part that are written at a time.
 _GROW_BYTES = 1024 * 1024
 
 
@@ -67,7 +75,7 @@ class JournaledLog(Protocol):
     def partition(self) -> int: ...
 
     def begin_checkpoint(self) -> Any:
-        """A `Syncable` that syncs its segment files; None if that is not to be done now."""
+        """A `Syncable` that syncs the segment files; None if it has to wait."""
         ...
 
     def finish_journaled(self, ticket: JournalTicket, error: OSError | None) -> None: ...
@@ -99,7 +107,7 @@ class JournalWrite:
     tickets: list[JournalTicket]
 
     def sync(self) -> None:
-        """Blocks until it is durable; OSError. In whatever thread, one after the other."""
+        """Block until it is durable; OSError. In any thread, one write after the other."""
         self.journal.write(self.position, self.number, self._read_entries())
 
     def _read_entries(self) -> list[JournalEntry]:
@@ -126,7 +134,8 @@ class JournalWrite:
 
 
 class _Part:
-    """`logs`: whose files have to be synced before it is used again, and up to which offset."""
+    """A part of the file. `logs`: the logs that have to be synced before it is used again, each up
+    to an offset."""
 
     __slots__ = ("logs", "start", "used_bytes")
 
@@ -170,7 +179,7 @@ class CommitJournal:
     def __init__(
         self, handles: HandleCache, randomness: Randomness, directory: str, bytes_max: int
     ) -> None:
-        """`bytes_max` of 0: it is never used."""
+        """With a `bytes_max` of 0 the journal is never used."""
         self._handles = handles
         self._files: Files = handles.files
         self._directory = directory
@@ -192,26 +201,26 @@ class CommitJournal:
         self._free: deque[_Part] = deque()
         self._parts = 0
         self._growing = False
-        # There was no room to grow; it is tried again after a while.
+        # True after a failed attempt to grow, until the next checkpoint.
         self._stunted = False
-        # In how many parts each log is.
+        # The number of parts that each log is in.
         self._logs: dict[JournaledLog, int] = {}
         self._collected: list[JournalTicket] = []
         self._collected_bytes = BLOCK_HEADER_BYTES
         self._writes: list[JournalWrite] = []
         #: Writes that were taken and have not ended.
         self.unwritten = 0
-        # Whose files are to be synced, and whose are.
+        # Logs whose files are to be synced, and those whose sync is under way.
         self._due: dict[JournaledLog, None] = {}
         self._checkpointing: set[JournaledLog] = set()
         self._failed = False
-        #: Does it take anything? Otherwise flushes sync the files.
+        #: False: flushes sync the files.
         self.usable = False
 
     # ---- begin and end
 
     def read(self, problems: list[str]) -> None:
-        """Take over what a crash left. DataDirectoryError where a later version wrote it;
+        """Read the journal that a crash left. DataDirectoryError where a later version wrote it;
         OSError."""
         if not self._files.exists(self._path):
             return
@@ -230,8 +239,8 @@ class CommitJournal:
             )
 
     def start(self, request: Callable[[Any], None]) -> None:
-        """Be used, once somebody wants to and there is a file. All logs have been recovered, and
-        are on disk. `request`: see `GroupCommit.request`."""
+        """Allow the use of the journal: all logs have been recovered, and are on disk. `request`:
+        see `GroupCommit.request`."""
         self.replay = None
         if self._bytes_max:
             self._request = request
@@ -239,25 +248,25 @@ class CommitJournal:
             self._handles.run(self.remove, lambda _: None)
 
     def prepare(self) -> bool:
-        """Somebody wants to use it: can it be used?"""
+        """True if the journal can be used; otherwise make its file, if it may have one."""
         if not self.usable and not self._growing:
             self._grow()
         return self.usable
 
     def stop(self) -> None:
-        """Take nothing more: what is asked for from now on goes to the files."""
+        """Take no more tickets: flushes from now on sync the files."""
         self._request = None
         self.usable = False
 
     def close(self) -> None:
-        """Give the file back. It stays where it is."""
+        """Close the file, which stays on disk."""
         file, self._file = self._file, None
         self.usable = False
         if file is not None:
             file.close()
 
     def remove(self) -> None:
-        """Nobody needs what is in it: all files are synced. In whatever thread; OSError."""
+        """Remove the file: all segment files are synced. In any thread; OSError."""
         self._files.remove(f"{self._path}.tmp")
         if self._files.exists(self._path):
             self._files.remove(self._path)
@@ -291,7 +300,7 @@ class CommitJournal:
                 left -= step
             file.sync()
         except OSError:
-            # On a full disk others need the room.
+            # Others need the room on a full disk.
             with suppress(OSError):
                 file.truncate(size_bytes)
             raise
@@ -305,7 +314,7 @@ class CommitJournal:
     def _grown(self, count: int, problem: Exception | None) -> None:
         self._growing = False
         if problem is not None:
-            # As on a full disk: where it has no room the files are synced.
+            # For example on a full disk. Flushes that find no room sync the files.
             self._stunted = True
             return
         for _ in range(count):
@@ -318,10 +327,10 @@ class CommitJournal:
     # ---- flushes
 
     def take(self, ticket: JournalTicket) -> bool:
-        """Have a ticket in the next write; False if there is no room."""
+        """Put a ticket into the next write; False if there is no room."""
         log = ticket.log
         if log not in self._logs and len(self._logs) >= self._handles.limit // 2:
-            # Each of them keeps a file open.
+            # Each log in the journal keeps a file open.
             self._sweep(self._logs)
             return False
         size_bytes = ENTRY_HEADER_BYTES + ticket.size_bytes
@@ -348,7 +357,7 @@ class CommitJournal:
         self._collected_bytes = BLOCK_HEADER_BYTES
 
     def _place(self, size_bytes: int) -> tuple[int, int]:
-        """Where the next block goes, and its number."""
+        """The position of the next block, and its number."""
         part = self._current
         position = part.start + part.used_bytes
         part.used_bytes += size_bytes
@@ -390,19 +399,18 @@ class CommitJournal:
         self.unwritten -= 1
 
     def failed(self, problem: OSError) -> None:
-        """A write has failed: nobody knows what is on disk, so everything that trusts it is offline
-        (D5)."""
+        """Stop after a failed write: nobody knows what is on disk, so all logs go offline (D5)."""
         if not self._failed:
-            # Also while it stops: a start finds no block behind the one that is not there.
+            # Also while the broker stops: a start finds no block behind a missing one.
             self._failed = True
             self.stop()
             self.on_failed(f"its commit journal failed: {problem}")
 
     def forget(self, log: JournaledLog) -> None:
-        """Make void what was written of a log, which is about to be truncated, while nothing is
+        """Make void what the journal has of a log that is about to be truncated, while nothing is
         `unwritten`. Waits for the disk; OSError."""
         if self._file is None and self._files.exists(self._path):
-            # The last run's. All that it has is in the files, if every log could be recovered.
+            # The last run's journal. If all logs were recovered, the files have everything in it.
             if self._request is None:
                 raise OSError(errno.EBUSY, f"{self._path} is still needed")
             self.remove()
@@ -420,18 +428,18 @@ class CommitJournal:
     # ---- checkpoints
 
     def checkpoint(self) -> None:
-        """Have everything synced that is in it now, bit by bit, so that a start after a crash has
+        """Have all logs in the journal synced, a few at a time, so that a start after a crash has
         less to do."""
         self._stunted = False
         if self._file is not None and not self._files.exists(self._path):
-            # Somebody has removed it: a start would not find what is written to it. Nor what would
-            # be written to one that is put back, which is another one.
+            # Somebody has removed the file: a start would not find what is written to it, not even
+            # if another file is put there.
             self.usable = False
             self._parts_max = 0
         self._sweep(self._logs)
 
     def synced(self, log: JournaledLog, offset: int) -> None:
-        """The files of a log are on disk up to an offset."""
+        """Free the parts of a log whose files are on disk up to an offset."""
         if log not in self._logs:
             return
         for part in (*self._full, self._current):
@@ -440,13 +448,13 @@ class CommitJournal:
                 self._logs[log] -= 1
         if not self._logs[log]:
             del self._logs[log]
-        # In the order in which they were filled: what is void must not outlive what made it so.
+        # In the order in which they were filled: a void entry must go before the one that made it
+        # void.
         while self._full and not self._full[0].logs:
             self._free.append(self._full.popleft())
 
     def _sweep(self, logs: Iterable[JournaledLog]) -> None:
-        """Have the files of logs synced, a few at a time, once that has been done for those
-        before."""
+        """Have the files of logs synced, a few at a time, unless an earlier sweep is under way."""
         if self._due:
             return
         self._due.update(dict.fromkeys(logs))
@@ -462,7 +470,7 @@ class CommitJournal:
                 request(_Checkpoint(self, log))
 
     def checkpoint_ended(self, log: JournaledLog) -> None:
-        """Successfully or not."""
+        """Go on with the next logs, after a checkpoint that succeeded or failed."""
         self._checkpointing.discard(log)
         self._continue_sweep()
 

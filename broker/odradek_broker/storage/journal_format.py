@@ -26,7 +26,7 @@ JOURNAL_VERSION = 1
 _BLOCK_MAGIC = b"ODRB"
 #: Writes begin and end at multiples of it.
 ALIGN_BYTES = BLOCK_BYTES
-#: A part is no larger, so that nobody allocates what a damaged header says.
+#: The largest part: a damaged header must not make a reader allocate more.
 PART_BYTES_MAX = 256 * 1024 * 1024
 TOPIC_ID_BYTES = 16
 
@@ -57,8 +57,8 @@ ENTRY = c.Struct(
     "position" / c.Int64sb,
     "size_bytes" / c.Int32sb,
 )
-"""`size_bytes` of batches lie at `position` of the segment with the base offset `segment`. -1 of
-them: what was written of the partition before is void."""
+"""Batches of `size_bytes` at `position` of the segment with the base offset `segment`. A size of -1
+makes earlier entries of the partition void."""
 
 _HEADER = struct.Struct(">4sH16sII")
 _BLOCK = struct.Struct(">4sI16sQII")
@@ -71,7 +71,7 @@ _CRC_END = 8
 
 
 class UnknownJournal(Exception):
-    """The file says that it is of a version that this broker does not know."""
+    """The file is of a version that this broker does not know."""
 
 
 class CorruptJournal(Exception):
@@ -105,7 +105,7 @@ class JournalBlock(NamedTuple):
 
 
 def aligned(size_bytes: int) -> int:
-    """Rounded up to where a block may begin."""
+    """A size rounded up to where a block may begin."""
     return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
@@ -116,7 +116,7 @@ def encode_header(header: JournalHeader) -> bytes:
 
 
 def decode_header(content: bytes) -> JournalHeader:
-    """UnknownJournal, CorruptJournal."""
+    """The header in the first bytes of a journal. UnknownJournal, CorruptJournal."""
     if len(content) < HEADER_BYTES:
         raise CorruptJournal(f"its header has {len(content)} bytes")
     magic, version, incarnation, part_bytes, crc = _HEADER.unpack_from(content)
@@ -136,7 +136,7 @@ def decode_header(content: bytes) -> JournalHeader:
 
 
 def encode_block(incarnation: bytes, number: int, entries: Sequence[JournalEntry]) -> list[Buffer]:
-    """The buffers of a block, one behind the other; what fills it up is left out."""
+    """The buffers of a block, one behind the other, without the padding."""
     parts: list[Buffer] = [b""]
     size_bytes = BLOCK_HEADER_BYTES
     for entry in entries:
@@ -156,8 +156,8 @@ def encode_block(incarnation: bytes, number: int, entries: Sequence[JournalEntry
 
 
 def decode_block(content: memoryview, incarnation: bytes) -> tuple[JournalBlock, int] | None:
-    """The block that `content` begins with, and how many bytes it takes; None if there is no whole
-    one of this incarnation."""
+    """The block at the start of `content`, and its size; None if there is no whole block of this
+    incarnation."""
     if len(content) < BLOCK_HEADER_BYTES:
         return None
     magic, crc, written_by, number, size_bytes, count = _BLOCK.unpack_from(content)
@@ -189,8 +189,7 @@ def decode_block(content: memoryview, incarnation: bytes) -> tuple[JournalBlock,
 
 
 def decode_part(content: memoryview, incarnation: bytes) -> Iterator[tuple[JournalBlock, int]]:
-    """The blocks of one part and where they begin, up to the first place where the next one is
-    not."""
+    """The blocks of one part and their positions, up to the first that is missing."""
     position, number = 0, None
     while position < len(content):
         found = decode_block(content[position:], incarnation)
@@ -203,7 +202,7 @@ def decode_part(content: memoryview, incarnation: bytes) -> Iterator[tuple[Journ
 
 
 def journal_parts(file: File, header: JournalHeader) -> list[int]:
-    """Where the parts begin that have a block, the oldest first. OSError."""
+    """The positions of the parts that have a block, the oldest first. OSError."""
     starts = []
     for start in range(ALIGN_BYTES, file.size(), header.part_bytes):
         first = next(decode_part(read_part(file, header, start), header.incarnation), None)

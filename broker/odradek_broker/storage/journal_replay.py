@@ -1,6 +1,6 @@
 """The records that a crash left in a commit journal, for the logs that are recovered (L-50).
 
-Only an index of it is kept; batches are read when a log has lost them.
+Only an index of the journal stays in memory; batches are read when a log has lost them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from odradek_protocol.records.batch import BatchError, read_header_alone, verify
 
 
 class _Found(NamedTuple):
-    """Batches for a place in a segment, and where the journal has them."""
+    """Batches at a `position` of a segment; `at` is their position in the journal."""
 
     position: int
     size_bytes: int
@@ -51,11 +51,11 @@ class JournalReplay:
             if entry.batches is None:
                 self._found.pop(key, None)
                 continue
-            places = self._found.setdefault(key, {}).setdefault(entry.segment, [])
-            places.append(_Found(entry.position, len(entry.batches), at + offset))
+            entries = self._found.setdefault(key, {}).setdefault(entry.segment, [])
+            entries.append(_Found(entry.position, len(entry.batches), at + offset))
 
     def __len__(self) -> int:
-        """Of how many partitions there is something."""
+        """The number of partitions in the journal."""
         return len(self._found)
 
     def behind(
@@ -63,22 +63,22 @@ class JournalReplay:
     ) -> Iterator[bytes]:
         """The batches that follow each other in a segment from `position` on, where the first has
         the base offset `offset`, as far as the journal has them. OSError."""
-        places = self._found.get((topic_id, partition), {}).get(segment)
-        if not places:
+        entries = self._found.get((topic_id, partition), {}).get(segment)
+        if not entries:
             return
         file = self._files.open(self._path)
         try:
-            for place in places:
-                if place.position + place.size_bytes <= position:
+            for entry in entries:
+                if entry.position + entry.size_bytes <= position:
                     continue
-                if place.position > position:
+                if entry.position > position:
                     return
-                content = file.read_at(place.at, place.size_bytes)
-                start, next_offset = _from(content, position - place.position, offset)
+                content = file.read_at(entry.at, entry.size_bytes)
+                start, next_offset = _from(content, position - entry.position, offset)
                 if start < 0:
                     return
                 yield content[start:]
-                position = place.position + place.size_bytes
+                position = entry.position + entry.size_bytes
                 offset = next_offset
         finally:
             file.close()

@@ -37,7 +37,7 @@ class LogDirectories:
         self._files: Files = shared.files
         found = {path: LogDirectory(path, shared, on_failed) for path in (*paths, metadata_path)}
         self.all = list(found.values())
-        #: Those that partitions lie in: `log.dirs`.
+        #: The directories that partitions are in: `log.dirs`.
         self.of_partitions = [found[path] for path in paths]
         self.metadata = found[metadata_path]
         self.metadata.may_fail = False
@@ -53,22 +53,20 @@ class LogDirectories:
 
     @property
     def usable(self) -> bool:
-        """Is there one for partitions?"""
+        """True unless all directories for partitions have failed."""
         return any(not directory.failure for directory in self.of_partitions)
 
     def at(self, path: str) -> LogDirectory:
-        """The one of this path. KeyError."""
+        """The directory at a path. KeyError."""
         return self._by_path[path]
 
     # ---- start
 
     def take(self, cluster_id: str | None, node_id: int, randomness: Randomness) -> str:
-        """Lock all of them; the id of their cluster, `cluster_id` or, if that is None, a random one
-        where they are new.
-
-        One whose disk fails is left out, if it is not the metadata log's. DataDirectoryInUse;
-        DataDirectoryError if one belongs to others, or none is left.
-        """
+        """Lock all directories; the id of their cluster. New directories get `cluster_id`, or a
+        random one if that is None. A directory whose disk fails is left out, unless it is the
+        metadata log's. DataDirectoryInUse; DataDirectoryError if one belongs to another cluster or
+        node, or none is left."""
         try:
             found = self._take_all(cluster_id, node_id)
             cluster_id = self._check(found, cluster_id) or cluster_id
@@ -176,14 +174,14 @@ class LogDirectories:
 
     @property
     def missing(self) -> LogDirectory | None:
-        """Where partitions may lie that are nowhere else: one that failed at the start, or is
-        absent."""
+        """The directory that may have the partitions that were not found: one that failed at the
+        start, or is absent; None if all are there."""
         failed = (directory for directory in self.of_partitions if directory.failure)
         return next(failed, self._absent if self._absent.failure else None)
 
     def found_all(self) -> None:
-        """The start has found every partition: what was known of absent directories is
-        forgotten."""
+        """Drop the ids of absent directories, unless a partition is taken to be in one: the start
+        has found every other partition."""
         absent, self._absent.failure = self._absent.failure, ""
         if absent and not self._absent.logs:
             present = {directory.directory_id for directory in self.all}
@@ -196,8 +194,8 @@ class LogDirectories:
     # ---- in service
 
     def for_new_partition(self, metadata_topic: str) -> LogDirectory:
-        """Where the fewest partitions are, of those that take writes if any does. StorageError if
-        all have failed."""
+        """The directory with the fewest partitions, of those that take writes if any does.
+        StorageError if all have failed."""
         online = [directory for directory in self.of_partitions if not directory.failure]
         if not online:
             raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "all data directories have failed")

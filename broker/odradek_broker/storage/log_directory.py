@@ -45,7 +45,7 @@ from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 
-#: Behind the names of what is to be removed, and of what belongs to nobody and is kept.
+#: Suffixes of directories that are to be removed, and of strays, which are kept.
 DELETED_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 _TRIAL_FILE = "disk-trial.tmp"
@@ -94,23 +94,21 @@ class LastRun:
 
 
 class LogDirectory:
-    """The directory at `path`. Nothing of it is touched before `take`, and nothing after `close`.
-
-    `logs`: those that lie here and are in service; the manager adds and removes them.
-    """
+    """The directory at `path`. It is not used before `take`, nor after `close`. `logs`: the logs in
+    it that are in service; the manager adds and removes them."""
 
     def __init__(
         self, path: str, shared: LogOptions, on_failed: Callable[[LogDirectory], None] = _ignore
     ) -> None:
-        """`shared`: what the logs of all directories have in common. `on_failed` is called when all
-        logs here have gone offline, because the disk was found not to work."""
+        """`shared`: the options that all directories share. `on_failed` is called when the
+        directory has failed and all of its logs are offline."""
         self.path = path
         self.absolute_path = shared.files.absolute(path)
-        #: Random, and its own for life.
+        #: Random, for the life of the directory.
         self.directory_id = ZERO_UUID
-        #: Why nothing of it is used until the next start; empty while it is.
+        #: The reason why the directory is not used until the next start; empty while it is used.
         self.failure = ""
-        #: May it be given up as a whole? Not where the metadata log lies (L-42).
+        #: False for the metadata log's directory, which is never given up as a whole (L-42).
         self.may_fail = True
         self.logs: dict[TopicPartition, PartitionLog] = {}
         #: Told of writes that fail.
@@ -128,16 +126,16 @@ class LogDirectory:
             unopened={},
             journal=self.journal,
         )
-        #: Up to where logs have been compacted (L-28); the cleaner changes it.
+        #: The offsets up to which logs have been compacted (L-28); the cleaner changes them.
         self.cleaner_offsets: dict[TopicPartition, int] = {}
-        #: Log starts have moved that are not on disk.
+        #: The log starts in the checkpoint on disk.
         self._log_starts_on_disk: dict[TopicPartition, int] = {}
         self._has_checked_points = False
         self._files = shared.files
         self._cleaner_generation = 0
         self._written_points: dict[TopicPartition, int] = {}
         self._snapshots_due: dict[TopicPartition, None] = {}
-        # Whom the checkpoints on disk may name. They know names only, and a name may come again.
+        # The partitions that checkpoints on disk may name. A deleted one's name may be used again.
         self._checkpointed: set[TopicPartition] = set()
         self._points_generation = 0
         self._prepared: tuple[int, dict[TopicPartition, int]] | None = None
@@ -147,7 +145,7 @@ class LogDirectory:
         self._node_id = 0
 
     def path_of(self, name: str) -> str:
-        """The path of something in it."""
+        """The path of a file or directory in it."""
         return f"{self.path}/{name}"
 
     def new_log(
@@ -158,7 +156,7 @@ class LogDirectory:
         return PartitionLog(*key, topic_id, path, config, self.options, start)
 
     def volume(self) -> Volume:
-        """Where it lies, and the room there. OSError if it cannot be told."""
+        """The volume of the directory, with its free bytes. OSError."""
         return self._files.volume(self.path)
 
     def write(self, name: str, content: bytes) -> None:
@@ -215,10 +213,10 @@ class LogDirectory:
         release()
 
     def read_what_was_left(self, problems: list[str]) -> LastRun:
-        """Names and checkpoints. The mark of a clean stop is taken away, for from here on a crash
-        must be recognised as one; deletions that were begun are finished (L-38). `problems` gets
-        what is computed again. DataDirectoryFailed, also if it cannot be read where logs start:
-        what was deleted would come back."""
+        """Read names and checkpoints. The mark of a clean stop is removed, so that a later crash is
+        recognised; deletions that were begun are finished (L-38). `problems` gets the checkpoints
+        that are computed again. DataDirectoryFailed, also if the log starts cannot be read: deleted
+        records would come back."""
         starts = self._read_offsets(LOG_STARTS, problems, needed=True)
         try:
             names = self._files.list(self.path)
@@ -231,7 +229,8 @@ class LogDirectory:
                 if name.endswith(DELETED_SUFFIX):
                     self._files.remove_tree(self.path_of(name))
             if clean:
-                # Whoever stopped cleanly had all of it in the files, or knew nothing of it.
+                # A broker that stopped cleanly had synced all of it, or was another one, without a
+                # journal.
                 self.journal.remove()
             else:
                 self.journal.read(problems)
@@ -279,9 +278,8 @@ class LogDirectory:
     # ---- the disk
 
     def look_at_disk(self) -> None:
-        """While writes fail, see whether there is room again: those who could tell by writing may
-        be kept away until there is. After an error that may be more than one partition's, see
-        whether anything works at all (L-42)."""
+        """Try a write while writes fail: producers may write nothing until there is room. After an
+        error that may concern more than one partition, try the whole directory (L-42)."""
         if self.failure or self._trying:
             return
         if self.disk.doubted and self.may_fail:
@@ -309,8 +307,8 @@ class LogDirectory:
             self._files.remove(path)
 
     def _try_everything(self, size_bytes: int) -> None:
-        """In whatever thread: is it still this directory, and can it be read and written? OSError,
-        CorruptCheckpoint."""
+        """Check, in any thread, that it is still this directory, and can be read and written.
+        OSError, CorruptCheckpoint."""
         text = read_small_file(self._files, self.path_of(META_PROPERTIES)) or ""
         found = decode_meta_properties(text).get("directory.id")
         if found != encode_topic_id(self.directory_id):
@@ -332,7 +330,7 @@ class LogDirectory:
             self.fail(problem.strerror or str(problem))
 
     def fail(self, reason: str) -> None:
-        """Give it up until the next start: all of its partitions are offline (L-42)."""
+        """Give the directory up until the next start: all of its partitions are offline (L-42)."""
         self.failure = reason
         self.journal.stop()
         self.disk.lost(reason)
@@ -341,10 +339,9 @@ class LogDirectory:
         self._on_failed(self)
 
     def begin_journal(self, request_flush: Callable[[Any], None]) -> None:
-        """Logs have been recovered. Where one could not be, what the journal has of it is kept, and
-        flushes sync the files until the next start."""
-        # One that found too many files open is not offline, and recovered when somebody asks for
-        # it.
+        """Begin to use the journal, once logs have been recovered. If one could not be, the old
+        journal stays for the next start, and flushes sync the files."""
+        # A log that found too many files open is not offline, and is recovered at its first use.
         missing = any(log.offline or not log.loaded for log in self.logs.values())
         if self.journal.replay is None or not missing:
             self.journal.start(request_flush)
@@ -354,8 +351,8 @@ class LogDirectory:
             log.take_offline(reason)
 
     def open_again(self, now_ms: int) -> None:
-        """Try again to open the logs that could not be opened, one a call: a crash may have left it
-        to be scanned. It is served again if that works."""
+        """Try again to open a log that could not be opened, one a call: it may have to be
+        scanned."""
         oldest = next(iter(self.options.unopened.values()), None)
         if oldest is not None:
             oldest.open_again(now_ms)
@@ -367,21 +364,21 @@ class LogDirectory:
     # ---- checkpoints
 
     def forget_checkpoints(self, key: TopicPartition) -> None:
-        """A partition of a deleted topic's name begins at 0: a crash must not give it the offsets
-        of its predecessor, behind which its own records would be lost (L-10, L-30).
-        DataDirectoryError."""
+        """Remove a partition's name from the checkpoints, before a new partition of the name begins
+        at 0: a crash must not give it the offsets of its predecessor, below which its own records
+        would be lost (L-10, L-30). DataDirectoryError."""
         if key not in self._checkpointed:
             return
-        self._points_generation += 1  # What a worker has prepared names the predecessor.
+        self._points_generation += 1  # The file that a worker has prepared names the predecessor.
         self.write_log_starts()
         self._write_recovery_points()
         self.write(CLEANER_OFFSETS, encode_offsets(self.cleaner_offsets))
         self._checkpointed = set(self.logs)
 
     def recovery_points_writer(self) -> Callable[[], None] | None:
-        """The preparation of a file of where the logs are flushed to, so that a start after a crash
-        has less to scan (L-30); None if that has not changed. Call it every minute or so and run
-        the result in a worker thread, one at a time: it waits for the disk and raises OSError. Then
+        """The function that prepares the file of recovery points, so that a start after a crash has
+        less to scan (L-30); None if they have not changed. Call this every minute or so and run the
+        result in a worker thread, one at a time: it waits for the disk and raises OSError. Then
         call `use_recovery_points`."""
         points = {key: log.durability.recovery_point for key, log in self.logs.items()}
         self._snapshots_due.update(dict.fromkeys(self.logs))
@@ -395,14 +392,14 @@ class LogDirectory:
         return lambda: write_atomically(self._files, prepared, encode_offsets(points, unchecked))
 
     def _unchecked_points(self) -> Collection[TopicPartition]:
-        """The logs above whose recovery point there may be gaps that compaction has made: nobody
-        has read them since somebody else, or nobody, said where they are flushed to."""
+        """The logs that may have gaps of compaction above their recovery point: they were not
+        opened since another broker, or none, wrote that."""
         return {key for key, log in self.logs.items() if not log.durability.gaps_known}
 
     def continue_snapshots(self, at_most: int = 10, looked_at: int = 500) -> None:
-        """Go on looking at every log once since `recovery_points_writer`, and take a snapshot where
-        a start after a crash would have much to read (L-30): of a few at a time, for the loop has
-        other things to do."""
+        """Check every log once after `recovery_points_writer`, and take a snapshot where a start
+        after a crash would have much to read (L-30). A call takes a few, so that the loop is not
+        held up."""
         for key in list(islice(self._snapshots_due, looked_at)):
             del self._snapshots_due[key]
             log = self.logs.get(key)
@@ -443,7 +440,7 @@ class LogDirectory:
             return True
 
         def write() -> None:
-            # Before anything that a start concludes from it.
+            # Before the recovery points, which a start believes only where this file is.
             self._files.open(self.path_of(CLEANER_LOCK), create=True).close()
             write_atomically(self._files, prepared, encode_offsets(points, unchecked))
 
@@ -465,9 +462,9 @@ class LogDirectory:
             self._files.rename(prepared, self.path_of(CLEANER_OFFSETS))
 
     def begin_recovery_points(self) -> None:
-        """Write the recovery points at the end of a start, where the last run left none that say
-        all. Else nothing tells a gap that a power cut makes in a younger compacted log from one
-        that compaction has made (L-32). DataDirectoryError."""
+        """Write the recovery points at the end of a start, if the last run left none or not all.
+        Without them a gap that a power cut makes in a younger compacted log looks like one of
+        compaction (L-32). DataDirectoryError."""
         if self._has_checked_points:
             return
         try:
@@ -483,20 +480,21 @@ class LogDirectory:
         self._written_points = points
 
     def write_log_starts(self, moving: Mapping[TopicPartition, int] | None = None) -> None:
-        """Write down where the logs start: those in `moving`, which start elsewhere as yet, at the
-        offsets given there. DataDirectoryError."""
+        """Write the log starts. `moving`: log starts that are about to move, at their new offsets.
+        DataDirectoryError."""
         self._checkpointed |= self.logs.keys()
         starts = {key: log.log_start_offset for key, log in self.logs.items()} | dict(moving or {})
         self.write(LOG_STARTS, encode_offsets(starts))
         self._log_starts_on_disk = starts
 
     def has_written_log_starts(self, starts: Mapping[TopicPartition, int]) -> bool:
-        """Would these logs begin there, or later, after a crash?"""
+        """True if these logs would start there, or later, after a crash."""
         written = self._log_starts_on_disk
         return all(written.get(key, 0) >= offset for key, offset in starts.items())
 
     def _write_all_checkpoints(self) -> None:
-        """High watermarks count as log ends: a clean stop has flushed everything."""
+        """Write all checkpoints of a clean stop. It has flushed everything, so high watermarks are
+        the log ends."""
         self._write_recovery_points()
         self.write_log_starts()
         ends = {key: log.high_watermark for key, log in self.logs.items()}
@@ -505,7 +503,7 @@ class LogDirectory:
     # ---- stop
 
     def close(self, *, clean: bool) -> list[str]:
-        """Close its logs and let others have it; what went wrong, if anything.
+        """Close the logs and unlock the directory; the problems met.
 
         `clean`: flush every log, write the checkpoints, and, if all of that worked, leave the
         marker that lets the next start trust them (L-30).

@@ -1,4 +1,5 @@
-"""All partition logs of a broker, wherever they lie: start, stop, retention (L-20, L-30..L-38)."""
+"""All partition logs of a broker, in all data directories: start, stop, retention (L-20,
+L-30..L-38)."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 
-#: Directories that are renamed while everybody else waits.
+#: Directories that are renamed in one call: the loop waits for it.
 _RENAMED_AT_ONCE_MAX = 50
 
 
@@ -78,9 +79,9 @@ class LogManager:
         in_parallel: ParallelRunner = one_by_one,
         journal_bytes_max: int = 0,
     ) -> None:
-        """`metadata_dir`: where the metadata log lies; None: in the first. `cluster_id` is what a
-        new directory gets; None makes one up. `max_producer_ids` counts for each partition.
-        `in_parallel` waits for the disk during the start."""
+        """`metadata_dir`: the metadata log's directory; None: the first of `data_dirs`.
+        `cluster_id` is what a new directory gets; None makes one up. `max_producer_ids` counts for
+        each partition. `in_parallel` runs the syncs of the start."""
         self.default_config = default_config
         self.files = files
         self._clock = clock
@@ -105,19 +106,19 @@ class LogManager:
             lambda: self.producer_expiration_ms,
             journal_bytes_max=journal_bytes_max,
         )
-        #: Called when one of them has failed and its logs are offline (L-42).
+        #: Called when a directory has failed and its logs are offline (L-42).
         self.on_directory_failed: Callable[[LogDirectory], None] = lambda _: None
         self._directories = LogDirectories(
             data_dirs, metadata_dir or data_dirs[0], self._options, self._directory_failed
         )
-        #: The topic of the metadata log, whose partition lies where the settings say.
+        #: The topic of the metadata log, whose directory is set by a setting of its own.
         self._first_topic = ""
         self.node_id = node_id
         self.cluster_id = self._directories.take(cluster_id, node_id, randomness)
 
     @property
     def directories(self) -> list[LogDirectory]:
-        """In the order of the settings, those that have failed included."""
+        """All directories in the order of the settings, failed ones included."""
         return self._directories.all
 
     @property
@@ -127,16 +128,16 @@ class LogManager:
 
     @property
     def metadata_directory(self) -> LogDirectory:
-        """Where the metadata log lies."""
+        """The directory of the metadata log."""
         return self._directories.metadata
 
     @property
     def usable(self) -> bool:
-        """Is there a directory for partitions that has not failed?"""
+        """True unless all directories for partitions have failed."""
         return self._directories.usable
 
     def directory_of(self, log: PartitionLog) -> LogDirectory:
-        """Where a log lies."""
+        """The directory of a log."""
         return self._directories.at(log.directory.rpartition("/")[0])
 
     def _directory_failed(self, directory: LogDirectory) -> None:
@@ -175,7 +176,7 @@ class LogManager:
         self._logs[log.topic, log.partition] = directory.logs[log.topic, log.partition] = log
 
     def _remove(self, log: PartitionLog) -> LogDirectory:
-        """Out of service; where it lies."""
+        """Take a log out of service; its directory."""
         key = (log.topic, log.partition)
         directory = self.directory_of(log)
         del self._logs[key], directory.logs[key]
@@ -190,7 +191,8 @@ class LogManager:
     def run_in_background(
         self, work: Callable[[], None], done: Callable[[Exception | None], None]
     ) -> None:
-        """For what waits for the disk; at once where there is no background."""
+        """Run work that waits for the disk beside the loop; at once where there is no
+        background."""
         self._options.handles.run(work, done)
 
     def __iter__(self) -> Iterator[PartitionLog]:
@@ -202,8 +204,8 @@ class LogManager:
     def open_known(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig
     ) -> PartitionLog:
-        """`create`, for a partition that was there before this start. Where a directory is missing,
-        one that was not found is taken to lie there: it is offline, and not made anew (L-43)."""
+        """Open a partition of the metadata, or create it. Where a directory is missing, a partition
+        that was not found is taken to be in it: it is offline, and not created again (L-43)."""
         key = (topic, partition)
         missing = self._directories.missing
         if key in self._logs or missing is None:
@@ -214,8 +216,8 @@ class LogManager:
         return log
 
     def found_all(self) -> str:
-        """Every partition that there is has been opened; what people are to know of those that
-        could not be found."""
+        """End the start: every partition has been opened. A text about those that could not be
+        found, or empty."""
         missing = self._directories.missing
         self._directories.found_all()
         if missing is None or not missing.logs:
@@ -230,11 +232,11 @@ class LogManager:
         config: LogConfig | None = None,
         directory: LogDirectory | None = None,
     ) -> PartitionLog:
-        """Make a partition, in `directory` or in the one with the fewest (L-41). One that is there
-        with the same id, or none, is taken as it is: what a start finds in the cluster's metadata
-        need not have reached the disk.
+        """Create a partition, in `directory` or in the one with the fewest (L-41). One that exists
+        with the same id, or none, is taken as it is: its partition.metadata need not have reached
+        the disk.
 
-        ValueError if it is there with another topic id; StorageError if its files cannot be made.
+        ValueError if it exists with another topic id; StorageError if its files cannot be made.
         """
         key = (topic, partition)
         config = config or self.default_config
@@ -258,7 +260,7 @@ class LogManager:
         except OSError as problem:
             directory.disk.failed(problem)
             if len(self.directories) > 1:
-                # The next attempt may be made in another one.
+                # The next attempt may choose another directory.
                 with suppress(OSError):
                     self.files.remove_tree(path)
             raise StorageError(
@@ -286,8 +288,8 @@ class LogManager:
             ) from problem
 
     def retire(self, topic: str, partition: int) -> PartitionLog | None:
-        """Take a partition out of service; its files stay where they are until `remove_retired`,
-        or until another partition of the name is made. None if it is not there."""
+        """Take a partition out of service; its files keep their names until `remove_retired`, or
+        until another partition of the name is created. None if there is none."""
         key = (topic, partition)
         log = self._logs.get(key)
         if log is not None:
@@ -298,16 +300,16 @@ class LogManager:
         return log
 
     def mark_removed(self, log: PartitionLog) -> None:
-        """The files of a retired partition are to be removed: `remove_retired` follows, or else it
-        is done by `remove_deleted_files`."""
+        """Mark the files of a retired partition for removal, by `remove_retired` or later by
+        `remove_deleted_files`."""
         key = (log.topic, log.partition)
         found = self._retired.get(key)
         if found is not None and found[0] is log:
             self._retired[key] = log, True
 
     def remove_retired(self, log: PartitionLog) -> None:
-        """Have the files of a retired partition renamed now and removed later (L-01, L-38). Where
-        that fails, it is tried again with each `remove_deleted_files`."""
+        """Rename the files of a retired partition at once, and have them removed later (L-01,
+        L-38). A failed rename is tried again with each `remove_deleted_files`."""
         self.mark_removed(log)
         key = (log.topic, log.partition)
         if self._retired.get(key, (None, False))[0] is log:
@@ -315,7 +317,7 @@ class LogManager:
                 self._schedule_removal(key)
 
     def delete(self, topic: str, partition: int) -> None:
-        """`retire` and `remove_retired` at once. Silent if it is not there."""
+        """Call `retire` and `remove_retired`. Nothing happens if there is no such partition."""
         log = self.retire(topic, partition)
         if log is not None:
             self.remove_retired(log)
@@ -333,8 +335,8 @@ class LogManager:
         self.directory_of(log).deleted_files.add_directory(due_ms, renamed)
 
     def set_aside(self, topic: str, partition: int) -> str:
-        """Take a partition that nobody knows out of service and out of the way, its records kept;
-        the new name of its directory. KeyError if it is not there; OSError."""
+        """Take a partition of an unknown topic out of service, and rename its directory as a stray;
+        the new name. KeyError if there is none; OSError."""
         log = self._logs[topic, partition]
         kept_as = self._stray_name(log.directory)
         self.files.rename(log.directory, kept_as)
@@ -348,7 +350,7 @@ class LogManager:
     # ---- maintenance
 
     def look_at_disks(self) -> None:
-        """While writes fail, see whether there is room again, or whether nothing works at all."""
+        """Try the directories that had errors: see `LogDirectory.look_at_disk`."""
         for directory in self._directories.online:
             directory.look_at_disk()
 
@@ -363,13 +365,12 @@ class LogManager:
             directory.continue_snapshots()
 
     def begin_retention(self) -> None:
-        """Have `continue_retention` look at every log once (L-20); one that waits still is not
-        asked twice."""
+        """Have `continue_retention` check every log once (L-20)."""
         self._retention_due.update(dict.fromkeys(self._logs))
 
     def continue_retention(self, now_ms: int, at_most: int = 20) -> MaintenanceReport:
-        """Apply retention to some of the logs that are due: it may have to open them, and the loop
-        has other things to do. A log that fails is named in the report."""
+        """Apply retention to some of the logs that are due, which may have to be opened. A log that
+        fails is named in the report."""
         report = MaintenanceReport()
         for key in list(islice(self._retention_due, at_most)):
             del self._retention_due[key]
@@ -379,7 +380,7 @@ class LogManager:
         return report
 
     def apply_retention(self, now_ms: int) -> MaintenanceReport:
-        """The whole pass at once."""
+        """Apply retention to all logs at once."""
         self.begin_retention()
         return self.continue_retention(now_ms, len(self._logs))
 
@@ -396,8 +397,8 @@ class LogManager:
             report.deleted_segments[log.name] = count
 
     def remove_deleted_files(self, now_ms: int) -> list[str]:
-        """Begin to remove what was deleted long enough ago; what went wrong since the last call,
-        and is tried again later."""
+        """Begin to remove files that were deleted long enough ago; the failures since the last
+        call, which are tried again later."""
         problems = []
         due = (key for key, (_, remove) in self._retired.items() if remove)
         for key in list(islice(due, _RENAMED_AT_ONCE_MAX)):
@@ -422,7 +423,7 @@ class LogManager:
             directory.sync_names()
 
     def begin_journals(self, request_flush: Callable[[Any], None]) -> None:
-        """From now on small appends may be made durable by the journals."""
+        """Allow the journals to make small appends durable."""
         for directory in self._directories.online:
             directory.begin_journal(request_flush)
 
@@ -432,17 +433,15 @@ class LogManager:
             directory.journal.stop()
 
     def remove_expired_producers(self, now_ms: int) -> int:
-        """P-24, for the logs that are open; how many went."""
+        """Remove expired producers of open logs (P-24); how many."""
         return sum(
             log.remove_expired_producers(now_ms) for log in self if log.loaded and not log.offline
         )
 
     def forget_producers_beyond(self, most: int) -> int:
-        """Forget those that wrote longest ago in whatever partition, so that `most` are left in all
-        partitions together; how many went. Those with an open transaction stay.
-
-        It looks at the partitions only where there could be so many: idle ones cost nothing.
-        """
+        """Drop the producers that wrote longest ago in any partition, until `most` are left in all
+        partitions together; how many. Those with an open transaction stay. Partitions are counted
+        only if there could be so many producers."""
         made = self._options.producer_tally.made
         if self._producers_counted + made - self._producers_made <= most:
             return 0
@@ -500,12 +499,12 @@ class LogManager:
     # ---- stop
 
     def stop_background(self) -> None:
-        """Let what reads in the background give up at its next block. It must have ended before
-        `close`, which lets others have the directory."""
+        """Have scans in the background end at their next block. They must have ended before
+        `close`, which unlocks the directories."""
         self._options.handles.halted = True
 
     def close(self, *, clean: bool = True) -> list[str]:
-        """Stop using the directory; what went wrong, if anything.
+        """Close all directories; the problems met.
 
         `clean`: flush every log, write the checkpoints, and, if all of that worked, leave the
         marker that lets the next start trust them (L-30). Does nothing the second time.

@@ -1,7 +1,6 @@
-"""A partition's directory: its small files, and what of its names is not durable yet (L-30).
+"""A partition's directory: its small files, and the names in it that are not durable yet (L-30).
 
-Only `sync` waits for the disk: the next flush takes what is unsynced into its ticket, together with
-the segments.
+Only `sync` waits for the disk: the next flush syncs files and names together with the segments.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class PartitionDirectory:
         self._files.sync_dir(self.path)
 
     def take_unsynced_paths(self) -> set[str]:
-        """The files that a flush has to sync; they are its business from now on."""
+        """The files that a flush has to sync. They are not returned again."""
         taken, self._unsynced_paths = self._unsynced_paths, set()
         return taken
 

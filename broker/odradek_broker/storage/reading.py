@@ -1,6 +1,6 @@
 """Reads over the segments of one log: by offset (R-14..R-16, F-06) and by time (L-15).
 
-`segments` ascend by offset; bounds are given by the caller, who knows what may be read.
+`segments` ascend by offset. The caller gives the bounds of what may be read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OffsetAndTime = tuple[int, int]
 
 
 class LogReader:
-    """Reads of one log whose files are open. Bounds are the caller's, who knows what may be read.
+    """Reads of one log whose files are open, within the caller's bounds.
 
     Every method raises LogCorrupt, IndexesBeingRebuilt, and what `failed` makes of an OSError.
     """
@@ -71,7 +71,7 @@ class LogReader:
         fill: Callable[[Segment, Sequence[Segment], TransactionIndex], None],
     ) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions between the offsets (F-09).
-        `fill` makes the index of a segment anew where it does not fit."""
+        `fill` rebuilds the index of a segment where it does not fit."""
         segments = self._segments
         try:
             return self._aborted_transactions.search(
@@ -113,7 +113,7 @@ class LogReader:
 
 
 def with_rebuild(segment: Segment, use: Callable[[], T]) -> T:
-    """Use a segment; if its index leads astray, rebuild it, once, and try again (L-33).
+    """Use a segment; if its index is wrong, rebuild it, once, and try again (L-33).
 
     LogCorrupt if the segment itself is damaged; IndexesBeingRebuilt. OSError.
     """
@@ -127,7 +127,7 @@ def with_rebuild(segment: Segment, use: Callable[[], T]) -> T:
                 raise IndexesBeingRebuilt(segment.path) from None
             return use()
     except SegmentCorrupt as problem:
-        # New indexes would lead to the same place.
+        # New indexes would lead to the same bytes.
         segment.indexes.damage = segment.indexes.damage or str(problem)
         raise LogCorrupt(str(problem)) from problem
     except BatchError as problem:
@@ -158,7 +158,7 @@ def _read_whole_batches(
 def _read_segment(
     segment: Segment, offset: int, max_bytes: int, upper_bound: int, minimum_one: bool
 ) -> bytes | None:
-    """None if the segment holds nothing at or behind `offset`: compaction took its end away."""
+    """None if the segment has nothing at or behind `offset`: compaction has removed its end."""
     start = segment.indexes.position_of(offset)
     if start >= segment.size_bytes:
         return None
@@ -173,8 +173,8 @@ def _read_segment(
 
 
 def _check_bound(segment: Segment, position: int, upper_bound: int) -> None:
-    """Bounds lie between batches, so one that reaches over the bound claims offsets that it does
-    not have. SegmentCorrupt."""
+    """SegmentCorrupt if a batch reaches over the bound: bounds lie between batches, so its offsets
+    are wrong."""
     batch = next(walk_batches(segment, position))
     if batch.base_offset < upper_bound <= batch.last_offset:
         raise SegmentCorrupt(

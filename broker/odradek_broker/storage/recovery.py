@@ -45,8 +45,8 @@ class RecoveryReport:
     """Put back from the commit journal."""
     removed_segments: list[str] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
-    """Offsets between segments, [first, end), that are taken to have been removed by compaction
-    although no recovery point says that what was there had been flushed."""
+    """Offsets between segments, [first, end), that are taken to have been removed by compaction,
+    although no recovery point says that they had been flushed."""
     problem: str = ""
 
 
@@ -62,7 +62,7 @@ class LoadedLog:
 
 
 class _ScanStart(NamedTuple):
-    """Where a scan begins: in the segment that is the first to be scanned, with this offset."""
+    """The start of a scan, in the first segment that is scanned."""
 
     offset: int
     position: int = 0
@@ -72,12 +72,11 @@ class _ScanStart(NamedTuple):
 class LogLoader:
     """Everything that loading one partition needs.
 
-    `expected_end_offset`: where a clean stop left the log. If it ends exactly there it need not be
-    scanned. `gaps_known`: gaps that compaction left are below the recovery point. `restore`: what a
-    commit journal has of a segment, by its base offset, behind a position and an offset (L-50).
-    `later`: takes the syncs that make what a scan found durable before anyone reads it (D5). That
-    the directory itself is durably named is its parent's business.
-    """
+    `expected_end_offset`: the log end at a clean stop. A log that ends exactly there is not
+    scanned. `gaps_known`: gaps that compaction left are below the recovery point. `restore`: the
+    batches that a commit journal has of a segment, given its base offset, behind a position and an
+    offset (L-50). `later` takes the syncs of what a scan found, to be called before anybody reads
+    it (D5). The parent directory, with the name of this one, is not synced here."""
 
     files: Files
     handles: HandleCache
@@ -93,13 +92,13 @@ class LogLoader:
     now_ms: int
     new_producers: Callable[[], Producers]
     report: RecoveryReport
-    #: Takes what is left to be synced before anybody reads it; None: it is synced here.
+    #: None: the syncs are called at once.
     later: list[Callable[[], None]] | None = None
-    #: An fsync failed: what it was to keep may be gone, though it can be read.
+    #: An fsync failed: bytes that can be read may not be on disk.
     fsync_failed: bool = False
 
     def load(self) -> LoadedLog:
-        """OSError; everything that is wrong with the content is repaired and reported."""
+        """Open the files, and repair and report what is wrong with their content. OSError."""
         segments = self._find_segments()
         loaded = self._trust(segments)
         if loaded is None:
@@ -112,8 +111,8 @@ class LogLoader:
     # ---- what is there
 
     def _find_segments(self) -> list[Segment]:
-        """Segments by offset; work that was committed is finished, leftovers of other work are
-        removed."""
+        """The segments by offset. Swaps and deletions that were committed are finished, other
+        leftovers are removed."""
         names = self.files.list(self.directory)
         if any(name.endswith(SWAP) for name in names):
             finish_swaps(self.files, self.directory)
@@ -155,16 +154,16 @@ class LogLoader:
         self.fsync_failed = False
 
     def _sync(self, sync: Callable[[], None]) -> None:
-        """At the latest before anybody reads what it makes durable."""
+        """Call a sync at once, or leave it to the caller."""
         if self.later is None:
             self._fsync(sync)
         else:
             self.later.append(sync)
 
     def _tells_of_retention(self, suffix: str) -> bool:
-        """Was everything below the segment deleted as well? Kafka has one ending for what retention
-        deleted and for what compaction replaced, and lets both lie for a minute, also when it
-        stops."""
+        """True if everything below the segment was deleted as well. Kafka has one suffix for files
+        that retention deleted and files that compaction replaced, and leaves both for a minute,
+        also when it stops."""
         return suffix == "log" + RETENTION_DELETED or (
             suffix == "log.deleted" and not self.compacted
         )
@@ -176,19 +175,19 @@ class LogLoader:
             for suffix in SEGMENT_SUFFIXES:
                 self.files.remove(f"{self.directory}/{segment_name(base)}.{suffix}")
         if bases:
-            # Before the files are removed that tell of it.
+            # Before the renamed files, which say so, are removed.
             self._fsync(lambda: self.files.sync_dir(self.directory))
 
     # ---- after a clean stop
 
     def _trust(self, segments: list[Segment]) -> LoadedLog | None:
-        """The log as it was left; None if it is not what was left."""
+        """The log as a clean stop left it; None if it has changed since."""
         if not segments or not self.clean:
             return None
         active = segments[-1]
         try:
             active.indexes.load()
-            # A torn write has no whole batch, and so no offset: only the damage tells of it.
+            # A torn write has no whole batch, and so no offset: only `damage` shows it.
             if active.indexes.damage or active.next_offset != self.expected_end_offset:
                 return None
             _set_next_offsets(segments)
@@ -218,7 +217,7 @@ class LogLoader:
         try:
             producers.load(segments[: first + 1], log_start_offset, begin.offset, self.now_ms)
         except (SegmentCorrupt, BatchError):
-            # Something below the recovery point is damaged: look at everything.
+            # Something below the recovery point is damaged: scan everything.
             first, begin = 0, _ScanStart(segments[0].base_offset)
             producers = self.new_producers()
         if begin.position:
@@ -228,7 +227,7 @@ class LogLoader:
         epochs.truncate_end(begin.offset)
         good = self._scan_all(segments, first, begin, producers, epochs)
         end = good[-1].next_offset
-        # Durably so those above the end: what they say may be wrong of what is appended there.
+        # Those above the end may be wrong about what is appended there, so their removal is synced.
         kept = [segment.base_offset for segment in good]
         producers.remove_strays([*kept, begin.offset], end)
         # From here on all of it passes for flushed, the transaction indexes that the scan wrote
@@ -251,9 +250,9 @@ class LogLoader:
         return LoadedLog(good, producers, epochs, log_start_offset, end)
 
     def _resume_inside(self, segment: Segment, log_start_offset: int) -> _ScanStart:
-        """Where the scan of the segment that holds the recovery point may begin (L-30): at the
-        newest snapshot that was taken inside of it, below the recovery point, and whose word the
-        indexes bear out; else at its first batch. What lies before it was flushed."""
+        """The start of the scan in the segment of the recovery point (L-30): the newest snapshot
+        inside of it, below the recovery point, that agrees with the indexes; else its first batch.
+        All batches before it were flushed."""
         lowest = max(segment.base_offset, log_start_offset)
         if self.recovery_point <= lowest:
             return _ScanStart(segment.base_offset)
@@ -318,18 +317,17 @@ class LogLoader:
         return segments
 
     def _first_restorable(self, segments: list[Segment]) -> int:
-        """The first segment behind whose sound end the journal may have records that the file lost.
-
-        A compacted segment below the recovery point is on disk as it should be: where compaction
-        has removed its end, the journal can still have just that end.
-        """
+        """The first segment that the journal may restore records of behind a sound end. A compacted
+        segment below the recovery point is excluded: the journal may still have the very records
+        that compaction removed from its end."""
         if not self.compacted:
             return 0
         bases = [segment.base_offset for segment in segments]
         return max(bisect_right(bases, self.recovery_point) - 1, 0)
 
     def _restore_end(self, segment: Segment) -> int:
-        """Write what the commit journal has behind the end of a segment (L-50); how many bytes."""
+        """Append the batches that the commit journal has behind the end of a segment (L-50); their
+        bytes."""
         begin = segment.size_bytes
         for batches in self.restore(segment.base_offset, begin, segment.next_offset):
             segment.file.append([batches])
@@ -339,7 +337,7 @@ class LogLoader:
         return restored_bytes
 
     def _gap_before(self, segment: Segment, previous: Segment) -> str:
-        """Why a segment cannot follow the one before it; empty if it can.
+        """The reason why a segment cannot follow the one before it; empty if it can.
 
         A rolled segment can lose its unsynced end at a batch boundary while the next file survived.
         Only compaction leaves such gaps on purpose, and only where everything was flushed, which
@@ -379,7 +377,8 @@ class LogLoader:
         )
 
     def _read_epochs(self, segments: list[Segment]) -> LeaderEpochs:
-        """From the checkpoint; from the batches if that is damaged or missing (L-35)."""
+        """The leader epochs from the checkpoint, or from the batches if that is damaged or missing
+        (L-35)."""
         try:
             text = read_small_file(self.files, f"{self.directory}/{LEADER_EPOCHS}")
             if text is not None:
@@ -395,7 +394,7 @@ class LogLoader:
                 for _, header, _ in read_batches(segment, 0):
                     epochs.assign(header.leader_epoch, header.base_offset)
             except (SegmentCorrupt, BatchError):
-                break  # The scan of this segment will say what is wrong with it.
+                break  # The scan of this segment reports the damage.
         epochs.changed = bool(epochs.entries)
         return epochs
 
@@ -411,9 +410,9 @@ def _sync_file(files: Files, path: str) -> None:
 def missing_at_first_use(
     files: Files, directory: str, log_end_offset: int, producers: Producers
 ) -> str:
-    """Which file a log that was left by a clean stop at `log_end_offset` lacks, or has damaged, so
-    that opening it takes reading batches, as far as a few small files tell; empty if none.
-    OSError."""
+    """The name of a file that is missing or damaged in a log which a clean stop left at
+    `log_end_offset`, and without which opening the log reads batches; empty if there is none. Only
+    a few small files are read. OSError."""
     names = set(files.list(directory))
     bases = [name.removesuffix(".log") for name in names if name.endswith(".log")]
     if not bases:
@@ -446,7 +445,7 @@ def scan_segment(
     begin: int = 0,
 ) -> str:
     """Check every batch of a segment, rebuild what is derived from it, and cut it at the first
-    batch that is not good (L-31). Returns what was wrong, empty if nothing. OSError.
+    batch that is not good (L-31). Returns the problem, empty if there is none. OSError.
 
     `begin`: the byte to begin at, if the segment's indexes reach up to there.
     """
@@ -485,11 +484,11 @@ def fill_transaction_index(
     log_start_offset: int,
 ) -> None:
     """Write a segment's transaction index (L-05): producer state as it was at its start, in
-    `scratch`, then its batches. In whatever thread. BatchError, SegmentCorrupt, OSError."""
+    `scratch`, then its batches. In any thread. BatchError, SegmentCorrupt, OSError."""
     loaded = False
     for _, header, batch in read_batches(segment, 0):
         if not (loaded or header.is_transactional or header.is_control):
-            continue  # In most segments there is nothing else.
+            continue  # Most segments have no transactional batch.
         if not loaded:
             loaded = True
             scratch.load(earlier, log_start_offset, segment.base_offset, 0, alone=True)

@@ -1,5 +1,5 @@
-"""Retention: whole segments leave a log at its start, oldest first (L-20..L-22), and so does what
-DeleteRecords names (L-10..L-12)."""
+"""The decisions of retention, which deletes the oldest segments (L-20..L-22), and of DeleteRecords
+(L-10..L-12)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _expired(segment: SegmentFacts, total_bytes: int, config: LogConfig, now_ms:
 def segment_facts(
     segments: SegmentList, log_end_offset: int, files: Files
 ) -> Iterator[SegmentFacts]:
-    """A log's segments for `segments_to_delete`, oldest first. Its functions raise LogCorrupt,
+    """A log's segments for `segments_to_delete`, oldest first. `newest_ms` raises LogCorrupt,
     OSError."""
     ends = [*segments.bases[1:], log_end_offset]
     for segment, end in zip(segments, ends, strict=True):
@@ -96,8 +96,8 @@ def _newest_ms(segment: Segment, files: Files) -> int:
 
 
 def delete_records_target(name: str, config: LogConfig, offset: int, high_watermark: int) -> int:
-    """Where the log of that name starts when DeleteRecords asks for `offset`, -1 for the high
-    watermark (L-11). DeleteRecordsRejected."""
+    """The log start that DeleteRecords asks for with `offset`, -1 for the high watermark (L-11).
+    DeleteRecordsRejected."""
     if "delete" not in config.cleanup_policy:
         raise DeleteRecordsRejected(
             ErrorCode.POLICY_VIOLATION,

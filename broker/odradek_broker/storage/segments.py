@@ -1,4 +1,4 @@
-"""The segments of one log, oldest first; the last one is written to."""
+"""The segments of one log, oldest first; the last one is the active segment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class SegmentList:
-    """Never empty. `bases` are the base offsets, for searching."""
+    """A list that is never empty. `bases` are the base offsets, for searching."""
 
     __slots__ = ("_closed", "_directory", "_files", "_handles", "active", "all", "bases")
 
@@ -49,13 +49,13 @@ class SegmentList:
         return sum(segment.size_bytes for segment in self.all)
 
     def starting_at(self, offset: int) -> list[Segment]:
-        """From the one that holds `offset` on."""
+        """The segments from the one that has `offset` on."""
         return self.all[max(bisect_right(self.bases, offset) - 1, 0) :]
 
     def must_roll(
         self, header: BatchHeader, last_offset: int, config: LogConfig, now_ms: int
     ) -> bool:
-        """L-06: does this batch begin a new segment?"""
+        """True if this batch begins a new segment (L-06)."""
         active = self.active
         if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
             return True
@@ -96,8 +96,8 @@ class SegmentList:
         return sealed
 
     def unsynced(self) -> list[Segment]:
-        """The active segment and those with bytes that no fsync has covered. They become unsynced
-        in order, so nothing before the first synced one is looked at."""
+        """The active segment and those with bytes that no fsync has covered. Segments are synced in
+        order, so the search ends at the last synced one."""
         found = [self.active]
         for segment in reversed(self.all[:-1]):
             if segment.size_bytes <= segment.synced_bytes:
@@ -120,7 +120,7 @@ class SegmentList:
     def _rename(self, segment: Segment, due_ms: int, deleted: DeletedFiles) -> None:
         renamed: list[str] = []
         deleted.add_files(due_ms, self._directory, renamed, lambda: not self._closed)
-        # The log last: as long as it is there, the rest can be rebuilt.
+        # The log last: the other files can be rebuilt from it.
         for suffix in reversed(SEGMENT_SUFFIXES):
             path = segment.path_of(suffix)
             if self._files.exists(path):
@@ -128,12 +128,12 @@ class SegmentList:
                 renamed.append(path + RETENTION_DELETED)
 
     def remove_later(self, paths: Sequence[str], due_ms: int, deleted: DeletedFiles) -> None:
-        """Have files removed that were renamed by others, from `due_ms` on."""
+        """Have renamed files removed from `due_ms` on."""
         deleted.add_files(due_ms, self._directory, paths, lambda: not self._closed)
 
     def replace(self, sources: Sequence[Segment], cleaned: Segment) -> None:
-        """Put a segment in the place of some of the closed ones, which follow each other; their
-        files are others' business."""
+        """Replace some closed segments, which follow each other, by a cleaned one. Their files are
+        not touched."""
         at = self.bases.index(sources[0].base_offset)
         self.all[at : at + len(sources)] = [cleaned]
         self.bases[at : at + len(sources)] = [cleaned.base_offset]
@@ -166,7 +166,7 @@ class SegmentList:
         return end, gone
 
     def close(self) -> None:
-        """Renamed files stay from now on: who opens the log next removes them."""
+        """Close all files. Renamed files stay: the next opening of the log removes them."""
         self._closed = True
         for segment in self.all:
             segment.close()

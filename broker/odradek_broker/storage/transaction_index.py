@@ -1,4 +1,4 @@
-"""The aborted transactions of one segment, its `.txnindex` (L-04, F-09)."""
+"""The transaction index of a segment, its `.txnindex`: aborted transactions (L-04, F-09)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ _ENTRIES_PER_READ = 512
 class AbortedTransaction(NamedTuple):
     """An aborted transaction on one partition.
 
-    `last_offset` is its marker's, `last_stable_offset` the partition's when the marker was
-    applied, were the marker below the high watermark.
-    """
+    `last_offset` is the offset of its marker, `last_stable_offset` the partition's when the marker
+    was applied, as if the marker had been below the high watermark."""
 
     producer_id: int
     first_offset: int
@@ -44,8 +43,8 @@ class CorruptTransactionIndex(ValueError):
 
 
 def cut_behind(files: Files, path: str, entries: int, crc: int) -> None:
-    """Cut a file behind so many entries, which stay where they are; without any it is removed.
-    CorruptTransactionIndex if it does not begin with them, by their CRC-32C."""
+    """Cut a file behind its first entries, or remove it if there are none. CorruptTransactionIndex
+    if the CRC-32C of these entries is not `crc`."""
     if entries == 0:
         files.remove(path)
         return
@@ -72,14 +71,14 @@ class TransactionIndex:
     __slots__ = ("_file", "_files", "_last_offset", "_size_bytes", "path", "was_there")
 
     def __init__(self, files: Files, path: str) -> None:
-        """Opens what is there. CorruptTransactionIndex if it is not whole entries in the order of
-        their markers: then begin anew with `create` and replay the segment (L-33)."""
+        """Open the file if there is one. CorruptTransactionIndex if it does not have whole entries
+        in the order of their markers: then `create` another and replay the segment (L-33)."""
         self._files = files
         self.path = path
         self._file: File | None = None
         self._size_bytes = 0
         self._last_offset = -1
-        #: Without a file nobody knows what was aborted, unless somebody has scanned the segment.
+        #: Without a file only a scan of the segment can tell what was aborted.
         self.was_there = files.exists(path)
         if self.was_there:
             self._file = files.open(path)
@@ -94,7 +93,7 @@ class TransactionIndex:
 
     @classmethod
     def create(cls, files: Files, path: str) -> TransactionIndex:
-        """An empty one; what is there is removed."""
+        """An empty index; a file of the name is removed."""
         files.remove(path)
         return cls(files, path)
 
@@ -119,11 +118,12 @@ class TransactionIndex:
 
     @property
     def last_offset(self) -> int:
-        """The newest marker's; -1 if there is none."""
+        """The offset of the newest marker; -1 if there is none."""
         return self._last_offset
 
     def append(self, entry: AbortedTransaction) -> None:
-        """ValueError unless its marker is behind all others. After an OSError nothing is added."""
+        """Add an entry. ValueError unless its marker is behind all others. After an OSError nothing
+        is added."""
         if entry.last_offset <= self._last_offset:
             raise ValueError(
                 f"aborted transaction with marker {entry.last_offset} comes after one with"
@@ -185,7 +185,7 @@ class TransactionIndex:
             position += wanted
 
     def entries(self) -> Iterator[AbortedTransaction]:
-        """All of them, in order."""
+        """All entries, in order."""
         return self._scan(0)
 
     def truncate_to(self, offset: int) -> None:
@@ -207,14 +207,14 @@ class TransactionIndex:
         return crc32c(content)
 
     def take_place(self, path: str) -> None:
-        """Be the file of that name, whatever it is now; also without entries, for that says that
-        there are none."""
+        """Replace the file at `path`; also without entries: an empty file says that nothing was
+        aborted."""
         self.ensure_file()
         self._files.rename(self.path, path)
         self.path = path
 
     def ensure_file(self) -> None:
-        """Have a file, also without entries. OSError."""
+        """Make the file, also without entries. OSError."""
         if self._file is None:
             self._files.open(self.path, create=True).close()
 
@@ -223,7 +223,7 @@ class TransactionIndex:
             self._file.sync()
 
     def close(self) -> None:
-        """May be called again."""
+        """Close the file. May be called again."""
         file, self._file = self._file, None
         if file is not None:
             file.close()

@@ -1,11 +1,10 @@
 """Checks that a batch passes before a log takes it, and the fields that the log sets in it (P-07,
 R-03..R-08).
 
-Usually (`record.validation=full`) every record is looked at, by a walk that makes no object of one;
-what is compressed is inflated for it, up to DEFAULT_MAX_DECOMPRESSED_BYTES a request. With `header`
-the 61 header bytes and the checksum are all that is seen (D6), and what they claim is believed: a
-batch with too few records, or none that parse, is stored, and stops every reader.
-"""
+By default (`record.validation=full`) every record is checked, without making objects of records;
+compressed ones are inflated for that, up to DEFAULT_MAX_DECOMPRESSED_BYTES a request. With `header`
+only the 61 header bytes and the checksum are checked (D6): a batch with too few records, or none
+that parse, is stored, and stops every reader."""
 
 from __future__ import annotations
 
@@ -48,9 +47,9 @@ from odradek_protocol.records.validation import RecordRules, RecordsChecked, val
 from odradek_protocol.settings import INT64_MAX
 
 _CODECS_KNOWN = 5
-#: Which field of a header is the checksum.
+#: The index of the checksum among the header's fields.
 _CRC = 4
-#: What making a record anew takes, as bytes to inflate that take as long.
+#: The cost of recompressing a record, as bytes that take as long to inflate.
 _MADE_ANEW_BYTES = 100
 _CODECS = {
     "uncompressed": Codec.NONE,
@@ -62,8 +61,8 @@ _CODECS = {
 
 
 def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> BatchHeader:
-    """Structure and checksum of exactly one batch (P-07). What follows it and is no whole batch is
-    left.
+    """Structure and checksum of exactly one batch (P-07). Bytes behind it that are no whole batch
+    are ignored.
 
     Raises AppendRejected: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE or
     RECORD_LIST_TOO_LARGE (R-18); NotOneBatch if there is none, more than one, or an old one.
@@ -113,7 +112,8 @@ def _only_header(batch: memoryview, origin: AppendOrigin) -> BatchHeader:
 
 
 def _header_at(batch: memoryview, position: int) -> BatchHeader | None:
-    """None if there is no whole batch. Raises NotOneBatch for bytes that begin none."""
+    """The header at a position; None if there is no whole batch. Raises NotOneBatch for bytes that
+    begin none."""
     try:
         return read_header(batch, position)
     except TruncatedBatch:
@@ -160,7 +160,7 @@ def _invalid(message: str) -> AppendRejected:
 def apply_timestamp_rules(
     batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int
 ) -> int:
-    """R-03 to R-05 as far as the header tells; the batch and `header` are changed in place.
+    """Apply R-03 to R-05 as far as the header tells; the batch and `header` are changed.
 
     Returns the log append time, -1 with CreateTime. Raises AppendRejected (INVALID_TIMESTAMP).
     """
@@ -204,10 +204,8 @@ def _log_append_time_from_client() -> AppendRejected:
 
 
 class PlainRules(NamedTuple):
-    """The settings of a log that plain batches are held to; see `check_plain`.
-
-    `bytes_max`: of a batch; 0 where none is plain. `keys`: every record needs one.
-    """
+    """The settings of a log that apply to plain batches; see `check_plain`. `bytes_max`: the
+    largest batch; 0 where none is plain. `keys`: every record needs a key."""
 
     config: LogConfig
     bytes_max: int
@@ -266,16 +264,15 @@ class DecompressionBudget:
         self.left_bytes = left_bytes
 
     def refused(self, problem: CorruptBatch) -> None:
-        """Count a batch that was refused. How far it was inflated is not known, so it takes half of
-        what is left: all together come to twice the limit at most, and a sound batch behind a
-        damaged one still has room."""
+        """Count a batch that was refused. The bytes that it was inflated to are unknown, so it
+        takes half of the rest: all batches together take twice the limit at most, and a sound batch
+        behind a damaged one still has room."""
         too_large = isinstance(problem.__cause__, DecompressionLimitExceeded)
         self.left_bytes = 0 if too_large else self.left_bytes // 2
 
 
 class Prepared(NamedTuple):
-    """A batch ready to be stamped. `batch` is the caller's, changed in place, or a recompressed
-    one."""
+    """A batch ready to be stamped. `batch` is the caller's, with changes, or a recompressed one."""
 
     batch: memoryview
     header: BatchHeader
@@ -289,11 +286,9 @@ def prepare(
     now_ms: int,
     budget: DecompressionBudget | None = None,
 ) -> Prepared:
-    """Everything that is checked before producer state is asked. Raises AppendRejected.
-
-    `budget`: of the request; without one the batch has the limit to itself. Records of coordinators
-    are opened only to be recompressed: they are our own.
-    """
+    """Check and prepare a batch, before producer state is asked. Raises AppendRejected. `budget`:
+    the request's; without it the batch has the limit to itself. Records of coordinators are opened
+    only to be recompressed: they are our own."""
     header = check_batch(batch, config, origin)
     if origin is AppendOrigin.REPLAY:
         return Prepared(batch, header, -1)
@@ -316,7 +311,7 @@ def _check_records(
     now_ms: int,
     budget: DecompressionBudget | None,
 ) -> int:
-    """R-03 to R-08 for every record; the log append time, -1 with CreateTime."""
+    """Apply R-03 to R-08 to every record; the log append time, -1 with CreateTime."""
     checked = _opened(batch, header, config, AppendOrigin.CLIENT, now_ms, budget)
     if not checked.in_order and header.codec is not Codec.NONE:
         # Kafka would number them anew, and fails at it.
@@ -347,7 +342,7 @@ def _opened(
     now_ms: int,
     budget: DecompressionBudget | None,
 ) -> RecordsChecked:
-    """The records, held to the topic's rules (R-04 to R-07). Raises AppendRejected."""
+    """The records, checked by the topic's rules (R-04 to R-07). Raises AppendRejected."""
     if origin is AppendOrigin.CLIENT:
         rules = RecordRules(
             log_append_time=config.uses_log_append_time,
@@ -388,8 +383,8 @@ def _told(checked: RecordsChecked, header: BatchHeader) -> str:
 
 
 def _decompression_error(problem: BodyNotDecompressed) -> ErrorCode:
-    """Kafka has no word for what does not decompress. A batch too large may be split and sent
-    again."""
+    """The error for a batch that does not decompress; Kafka has none of its own. A batch too large
+    may be split and sent again."""
     if isinstance(problem.__cause__, DecompressionLimitExceeded):
         return ErrorCode.MESSAGE_TOO_LARGE
     if isinstance(problem.__cause__, BytesBehind):
@@ -406,7 +401,7 @@ def _recompressed(
     now_ms: int,
     budget: DecompressionBudget | None,
 ) -> Prepared:
-    """R-08: the topic has a codec of its own, and the batch another one."""
+    """Recompress a batch with the codec of the topic (R-08)."""
     budget = budget or DecompressionBudget()
     cost_bytes = header.record_count * _MADE_ANEW_BYTES
     if cost_bytes > budget.left_bytes:
