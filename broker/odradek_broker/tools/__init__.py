@@ -1,1 +1,1 @@
-"""Readers of a data directory that is not theirs: nothing here writes."""
+"""Readers of a broker's data directory, for `odradek log`. Nothing here writes."""

@@ -59,8 +59,8 @@ ABORTED_ENTRY = struct.Struct(">hqqqq")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows are wanted: from the one that holds `offset` or follows it, at most `count`, and
-    with `records` those of each batch as well, which are what is counted then."""
+    """The rows that are wanted: from the one that has `offset` or follows it, at most `count`. With
+    `records` also the records of each batch, which are counted then."""
 
     offset: int = 0
     count: int | None = None
@@ -184,7 +184,7 @@ def _batch_row(batch: StoredBatch) -> Row:
 
 
 def _records(batch: StoredBatch, topic: str, selection: Selection) -> Rows:
-    """Nothing of a batch whose bytes are not those that were written."""
+    """The rows of a batch's records; none if its checksum is wrong."""
     if not selection.records or batch.problem:
         return
     if batch.data is None:
@@ -347,7 +347,7 @@ def _source_rows(text: str, selection: Selection) -> Rows:
 
 
 def _offset_rows(text: str, selection: Selection) -> Rows:
-    """Kafka makes the file before there is anything to say."""
+    """The rows of an offset checkpoint. Kafka makes the file before it has an entry."""
     if not text:
         return
     for (topic, partition), offset in _understood(decode_offsets, text).items():

@@ -21,7 +21,7 @@ from odradek_broker.topic_partition import TopicPartition
 
 QUORUM_STATE = "quorum-state"
 
-#: Behind the names of files that are being replaced, or wait for their removal.
+#: Suffixes of files that are being replaced, or wait for their removal.
 LEFTOVER_SUFFIXES = (
     "deleted",
     "compacted",
@@ -55,8 +55,8 @@ class FileKind(StrEnum):
 
 
 class FileName(NamedTuple):
-    """`offset` is the one that the name begins with, or None; `leftover` the suffix that says that
-    the file is not in use, or empty."""
+    """The name of a file. `offset` is the one that the name begins with, or None; `leftover` the
+    suffix of a file that is not in use, or empty."""
 
     kind: FileKind
     offset: int | None
@@ -64,7 +64,7 @@ class FileName(NamedTuple):
 
 
 class DirectoryName(NamedTuple):
-    """A partition's directory; `fate` is `delete`, `stray` or `future`, or empty."""
+    """The name of a partition's directory; `fate` is `delete`, `stray` or `future`, or empty."""
 
     partition: TopicPartition
     fate: str
@@ -101,11 +101,11 @@ _DIRECTORY = re.compile(
 
 
 def parse_file(name: str) -> FileName | None:
-    """None for a name that is no log's and no broker's."""
+    """The meaning of a file's name; None if it is no file of a log or broker."""
     stem, leftover = name, ""
     while stem.rpartition(".")[2] in LEFTOVER_SUFFIXES:
         stem, _, suffix = stem.rpartition(".")
-        # What is before `.deleted` says who deleted it (L-27).
+        # The suffix before `.deleted` says who deleted it (L-27).
         leftover = suffix if suffix in ("compacted", "retention") else leftover or suffix
     if stem in _WHOLE_NAMES:
         return FileName(_WHOLE_NAMES[stem], None, leftover)
@@ -121,7 +121,7 @@ def parse_file(name: str) -> FileName | None:
 
 
 def parse_directory(name: str) -> DirectoryName | None:
-    """None for a directory that is no partition's."""
+    """The meaning of a directory's name; None if it is no partition's."""
     found = _DIRECTORY.fullmatch(name)
     if found is None:
         return None

@@ -65,7 +65,7 @@ def _typed(value: Message, version: int | None = None, **more: Any) -> Decoded:
 
 
 def _kind(stored: bytes) -> int:
-    """The int16 in front: the type of a key, the version of a value."""
+    """The int16 at the start: the type of a key, the version of a value."""
     if len(stored) < _INT16_BYTES:
         raise DecodeError(f"{len(stored)} bytes are too few for a type")
     return int.from_bytes(stored[:_INT16_BYTES], "big", signed=True)

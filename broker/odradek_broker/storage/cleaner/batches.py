@@ -22,9 +22,9 @@ _NO_RECORDS = RecordColumns((), [], [], [], [])
 
 
 class Kept(NamedTuple):
-    """`batch`: what is left, None for nothing. `records_kept` of the batch's records are in it, and
-    `keyless` were dropped because nothing could ever replace them. `aborted`: a transaction that
-    ends with this batch and must stay in the index."""
+    """A cleaned batch. `batch`: None if nothing of it is kept. `records_kept`: the records in it;
+    `keyless`: records dropped because they have no key. `aborted`: a transaction that ends with
+    this batch and must stay in the index."""
 
     batch: Buffer | None
     records_kept: int
@@ -33,7 +33,7 @@ class Kept(NamedTuple):
 
 
 class BatchFilter:
-    """Told of every batch in the order of offsets."""
+    """The cleaning of batches, which are given in the order of offsets."""
 
     __slots__ = ("_job", "_map", "_transactions")
 
@@ -54,7 +54,7 @@ class BatchFilter:
         return self._keep_data(header, batch)
 
     def _keep_control(self, header: BatchHeader, batch: memoryview) -> Kept:
-        """A marker stays as long as something that it ended, and then for the time of a
+        """Keep a marker as long as records of its transaction are left, and then for the time of a
         tombstone."""
         ended_nothing, aborted = self._transactions.saw_control(header, batch)
         horizon_ms = header.delete_horizon_ms
@@ -85,8 +85,8 @@ class BatchFilter:
         return Kept(batch if whole else rewrite_columns(header, columns), count, keyless)
 
     def _choose(self, header: BatchHeader, columns: RecordColumns) -> tuple[list[bool], int]:
-        """Which records stay: the last of each key, unless it is a tombstone whose time is over;
-        and what has not been looked at. And how many have no key."""
+        """The records to keep: the last of each key, unless it is a tombstone whose time is over,
+        and those beyond the offset map. Also the number of records without a key."""
         latest = self._map.latest_offset
         keyless = 0
         if header.last_offset > latest or None in columns.keys:
@@ -107,13 +107,13 @@ class BatchFilter:
         return chosen, keyless
 
     def _with_horizon(self, header: BatchHeader, columns: RecordColumns) -> bytearray:
-        """From now on it can be told when tombstones and markers in it may go (KIP-534)."""
+        """Set the time from which tombstones and markers in a batch may be removed (KIP-534)."""
         horizon_ms = self._job.now_ms + self._job.delete_retention_ms
         return rewrite_columns(header, columns, delete_horizon_ms=horizon_ms)
 
     def _emptied(self, header: BatchHeader) -> bytearray | None:
-        """The bare header, where something must be remembered: the last sequence or epoch of a
-        living producer, or where the cleaned part ends."""
+        """An empty batch, where the header is needed: the last sequence or epoch of a living
+        producer, or the end of the cleaned part."""
         if self._is_last_of_producer(header) or header.next_offset == self._job.upper_bound:
             return rewrite_columns(header, _NO_RECORDS)
         return None

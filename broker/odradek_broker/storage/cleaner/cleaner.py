@@ -1,9 +1,8 @@
 """The cleaner: reads the closed segments of a log and writes shorter ones beside them (L-23 to
 L-28).
 
-It is synchronous, changes none of the files it reads, and knows nothing of the log that they belong
-to; so it may run in whatever process, and may die at any time. Kafka's Cleaner.
-"""
+Kafka's Cleaner. It is synchronous and changes none of the files it reads; so it may run in any
+process, and may die at any time."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ _OPEN_FILES = 4
 
 
 def clean(job: CleaningJob, files: Files, throttle: Throttle = unthrottled) -> Cleaning:
-    """Clean one log: the steps of it. See `Cleaning`.
+    """Clean one log; yields the steps. See `Cleaning`.
 
     A cleaning that is given up leaves files that end in `.cleaned`, which the next one of the
     segment or the next start removes. Raises SegmentCorrupt and BatchError for what cannot be read,
@@ -88,8 +87,8 @@ class _LogCleaning:
         )
 
     def _aborted_transactions(self) -> list[AbortedTransaction]:
-        """Of all segments, those behind the cleaned ones too: there a marker may lie of a
-        transaction that began before. CorruptTransactionIndex, OSError."""
+        """The aborted transactions of all segments. The marker of a transaction may be in a segment
+        behind the cleaned ones. CorruptTransactionIndex, OSError."""
         found = []
         bases = [base for base, _ in self._job.segments]
         for base in (*bases, *self._job.later_bases):
@@ -105,8 +104,8 @@ class _LogCleaning:
     # ---- the first reading: which record of a key is the last
 
     def _fill_map(self, segments: Sequence[Segment], transactions: CleanedTransactions) -> None:
-        """Up to the last segment, or until the map is full: the next cleaning goes on there
-        (L-28)."""
+        """Fill the offset map from all segments, or until it is full: the next cleaning goes on
+        there (L-28)."""
         start = self._job.first_dirty_offset
         ends = [*(segment.base_offset for segment in segments[1:]), self._job.upper_bound]
         for segment, end in zip(segments, ends, strict=True):
@@ -114,13 +113,13 @@ class _LogCleaning:
                 continue
             if not self._fill_map_from(segment, start, transactions):
                 return
-            # Compaction may have taken away what was there.
+            # Compaction may have removed the records there.
             self._map.latest_offset = max(self._map.latest_offset, end - 1)
 
     def _fill_map_from(
         self, segment: Segment, start: int, transactions: CleanedTransactions
     ) -> bool:
-        """False if the map is full."""
+        """Add a segment to the offset map; False if the map is full."""
         offsets = self._map
         for _, header, batch in read_batches(segment, 0):
             self._throttle(header.size_bytes)

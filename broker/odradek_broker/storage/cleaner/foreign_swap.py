@@ -20,13 +20,13 @@ from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.segment import Segment, segment_name
 from odradek_broker.storage.segment_scanner import SegmentCorrupt, walk_batches
 
-#: Of a segment; the log last, which tells a start that there is something to finish.
+#: The files of a segment; the log last: it tells a start that there is a swap to finish.
 _SUFFIXES = ("index", "timeindex", "txnindex", "log")
 _DERIVED = (*_SUFFIXES, "snapshot")
 
 
 def finish_foreign_swaps(files: Files, directory: str) -> None:
-    """At a start: finish what was committed, remove what was not. OSError."""
+    """Finish the swaps that were committed, and remove the others, at a start. OSError."""
     found = [_parse(name) for name in files.list(directory)]
     cleaned = [base for base, suffix in found if base >= 0 and suffix.endswith(CLEANED)]
     swaps = [(base, suffix) for base, suffix in found if base >= 0 and suffix.endswith(SWAP)]
@@ -44,7 +44,7 @@ def finish_foreign_swaps(files: Files, directory: str) -> None:
             if whole or base not in logs:
                 ranges.append((base, end))
             else:
-                # It is not what Kafka synced, and the first source is still there: so are the
+                # The file is not what Kafka synced, and the first source is there: so are the
                 # others.
                 refused.add(base)
     for base, suffix in swaps:
@@ -64,8 +64,8 @@ def finish_foreign_swaps(files: Files, directory: str) -> None:
 def _remove_sources(
     files: Files, directory: str, first: int, end: int, ranges: list[tuple[int, int]]
 ) -> None:
-    """Remove the segments from `first` up to `end`. Producer snapshots at the start of one that
-    stays, do."""
+    """Remove the segments from `first` up to `end`. Producer snapshots at the start of a segment
+    that stays are kept."""
     starts = {base for base, _ in ranges}
     for name in files.list(directory):
         base, suffix = _parse(name)
@@ -76,7 +76,7 @@ def _remove_sources(
 
 
 def _end_offset(files: Files, directory: str, base: int) -> tuple[int, bool]:
-    """Behind the last batch of a swapped segment, and whether it is whole. OSError."""
+    """The end offset of a swapped segment, and True if it is whole. OSError."""
     segment = Segment(HandleCache(files, limit=1), directory, base, created_ms=0)
     segment.path += SWAP
     end = base
@@ -92,7 +92,7 @@ def _end_offset(files: Files, directory: str, base: int) -> tuple[int, bool]:
 
 
 def _parse(name: str) -> tuple[int, str]:
-    """The first offset of a segment's file and what follows it; -1 for any other."""
+    """The base offset and the suffix of a segment's file; -1 and the suffix of any other."""
     stem, _, suffix = name.partition(".")
     if len(stem) != len(segment_name(0)) or not (stem.isascii() and stem.isdigit()):
         return -1, suffix

@@ -16,8 +16,8 @@ _PRODUCERS_A_LINE = 1_000
 
 
 class LastRecord(NamedTuple):
-    """The last thing that a living producer wrote: the last offset of a data batch, -1 if that was
-    a marker, and its epoch."""
+    """The last batch of a living producer: the last offset of a data batch, -1 if it was a marker,
+    and the epoch."""
 
     data_offset: int
     epoch: int
@@ -75,8 +75,8 @@ class CleaningJob:
 
 @dataclass(frozen=True, slots=True)
 class GroupCleaned:
-    """The segments at `sources` became one, at the first of these offsets, whose files are on disk
-    under names that end in `.cleaned`. Cleaning goes on when they were swapped in, or given up."""
+    """The segments at `sources` were cleaned into one at the first of these offsets, whose files
+    end in `.cleaned`. The cleaning goes on once they were swapped in, or given up."""
 
     sources: tuple[int, ...]
     size_bytes: int
@@ -98,7 +98,7 @@ class CleaningFinished:
 
 CleaningStep = GroupCleaned | CleaningFinished
 Throttle = Callable[[int], None]
-"""Told of bytes that were read or written; may wait."""
+"""Called with the bytes that were read or written; may wait."""
 
 Cleaning = Iterator[CleaningStep]
 """One `GroupCleaned` after the other, then one `CleaningFinished`."""

@@ -1,8 +1,7 @@
-"""The log cleaner: looks for the dirtiest log, has it cleaned, swaps in what came of it (L-25 to
-L-29).
+"""The log cleaner: finds the dirtiest log, has it cleaned, swaps in the result (L-25 to L-29).
 
-Kafka's LogCleaner. Everything here happens on the loop, in steps too short to be noticed: the
-cleaning itself is the runner's, and the background waits for the disk. One log at a time.
+Kafka's LogCleaner. Everything here happens on the loop, in short steps: the runner cleans, and the
+background waits for the disk. One log is cleaned at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 _LOGS_AT_ONCE = 10
 _PRODUCERS_AT_ONCE = 1_000
 _SOURCES_AT_ONCE = 10
-#: So often in a row the process may die over one log.
+#: The cleaner's process may die so often in a row over one log.
 _DEATHS_MAX = 3
 #: L-29.
 OWN_SEGMENT_BYTES = 1024 * 1024
@@ -82,7 +81,7 @@ class LogCleaner:
         is_own_topic: Callable[[str], bool],
         watch: CleanerWatch,
     ) -> None:
-        """`is_own_topic`: is it one of the broker's own?"""
+        """`is_own_topic`: True for the broker's own topics."""
         self._logs = logs
         self._clock = clock
         self._runner = runner
@@ -96,7 +95,7 @@ class LogCleaner:
         self._busy = self._closed = False
         self._next_look_ms: float | None = None
         self._deaths: dict[TopicPartition, int] = {}
-        #: Logs that a cleaning came to nothing for, until the next look is due.
+        #: Logs whose cleaning had no result, until the next search is due.
         self._set_aside: set[TopicPartition] = set()
         self.statistics = CleanerStatistics(looked_at_ms=clock.monotonic_ms())
         self.on_cleaned: Callable[[LogCleaned], None] = lambda _: None
@@ -104,12 +103,11 @@ class LogCleaner:
 
     @property
     def busy(self) -> bool:
-        """Is it looking, or is a log being cleaned?"""
+        """True while logs are searched or one is cleaned."""
         return self._busy
 
     def tick(self) -> None:
-        """Begin to look, if that is due. The first look comes when the broker has run for a
-        while."""
+        """Begin a search, if one is due. The first is due when the broker has run for a while."""
         now_ms = self._clock.monotonic_ms()
         settings = self._settings()
         if self._next_look_ms is None:
@@ -146,7 +144,7 @@ class LogCleaner:
             self._choose(found)
 
     def _look_at(self, log: PartitionLog) -> LogToClean | None:
-        """None if it cannot be cleaned now."""
+        """The part of a log that may be cleaned; None if it cannot be cleaned at present."""
         key = log.topic, log.partition
         if log.offline or key in self.statistics.uncleanable or key in self._set_aside:
             return None
@@ -172,7 +170,7 @@ class LogCleaner:
         return None
 
     def _choose(self, found: list[LogToClean]) -> None:
-        """Clean the dirtiest of those that are due; look again later if none is."""
+        """Clean the dirtiest of the logs that are due; search again later if none is."""
         statistics = self.statistics
         statistics.dirtiest = max((each.ratio for each in found), default=0.0)
         statistics.delay_ms = max((each.delay_ms for each in found), default=0)
@@ -199,7 +197,7 @@ class LogCleaner:
         self._collect_producers(run, iter(list(log.producers.entries())), {})
 
     def _forget_removed(self) -> None:
-        """Partitions that are gone, and what is told of the others."""
+        """Drop statistics of partitions that are gone, and count the uncleanable bytes again."""
         statistics = self.statistics
         for key in [key for key in statistics.uncleanable if self._logs.get(*key) is None]:
             del statistics.uncleanable[key]
@@ -219,8 +217,8 @@ class LogCleaner:
     def _collect_producers(
         self, run: _Run, entries: Iterator[ProducerEntry], found: dict[int, LastRecord]
     ) -> None:
-        """Some at a time. Whoever writes meanwhile writes behind what is cleaned: then a batch
-        stays that need not have."""
+        """Collect the last records of producers, some at a time. A producer that writes meanwhile
+        writes behind the cleaned part: then a batch is kept without need."""
         if self._closed or self._lost(run):
             return
         some = list(islice(entries, _PRODUCERS_AT_ONCE))
@@ -234,8 +232,8 @@ class LogCleaner:
         self._runner.begin(self._job(run, producers), lambda step: self._came_to(run, step))
 
     def _secure(self, run: _Run, then: Callable[[], None]) -> None:
-        """Have it on disk that everything that is to be cleaned was flushed. Else the gaps that a
-        cleaning leaves could not be told from what a crash has taken (L-32)."""
+        """Have a recovery point on disk that covers everything that is to be cleaned. Without it
+        the gaps that a cleaning leaves look like the loss of a crash (L-32)."""
         directory, bound = self._logs.directory_of(run.log), run.to_clean.upper_bound
         if directory.recovery_point_on_disk(run.key) >= bound:
             then()
@@ -255,7 +253,7 @@ class LogCleaner:
         self._when_done(run, write, written)
 
     def _when_done(self, run: _Run, work: Callable[[], None], then: Callable[[], None]) -> None:
-        """Some work in the background, then something; without it the log is not cleaned now."""
+        """Run work in the background, then `then`; if the work fails, the cleaning is given up."""
 
         def done(problem: Exception | None) -> None:
             if self._closed or isinstance(problem, InterruptedError) or self._lost(run):
@@ -294,8 +292,7 @@ class LogCleaner:
         )
 
     def _lost(self, run: _Run) -> bool:
-        """Is the log gone, offline or cut? Then the cleaning is given up, and others have their
-        turn."""
+        """True if the log is gone, offline or cut. Then the cleaning is given up."""
         log = run.log
         if (
             log.loaded
@@ -339,7 +336,7 @@ class LogCleaner:
             self._met(run.log, str(problem))
             if problem.failure is Failure.INDEX:
                 with suppress(StorageError):
-                    # Whoever reads it has it made anew.
+                    # A reader has the index rebuilt.
                     run.log.aborted_transactions(run.log.log_start_offset, run.to_clean.upper_bound)
         self._give_up(run)
 
@@ -422,8 +419,8 @@ class LogCleaner:
         self._sync(run, lambda: self._runner.go_on(lambda step: self._came_to(run, step)))
 
     def _sync(self, run: _Run, then: Callable[[], None]) -> None:
-        """Have the steps so far on disk, then go on. Where that fails, nobody knows what a start
-        would find, and the partition goes offline (D5)."""
+        """Sync the steps so far, then go on. If that fails, nobody knows what a start would find,
+        and the partition goes offline (D5)."""
 
         def synced(problem: Exception | None) -> None:
             if self._closed or isinstance(problem, InterruptedError) or self._lost(run):

@@ -1,4 +1,4 @@
-"""Of each key the highest offset, in bounded memory (L-28).
+"""The highest offset of each key, in bounded memory (L-28).
 
 A dict is fastest, and takes six times as much memory. So it is a dict as long as that fits into the
 memory, as it does for most logs, and then becomes a `PackedOffsets`, so that a log of many keys
@@ -11,11 +11,9 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import repeat
 
-#: What an entry of the dict takes at most: digest, offset and its share of a table that has just
-#: grown.
+#: The most that an entry of the dict takes: digest, offset, its share of a grown table.
 DICT_ENTRY_BYTES = 180
-#: What one takes that is packed: digest and offset, and its share of a bucket and of what that has
-#: in reserve.
+#: The bytes of a packed entry: digest, offset, its share of a bucket and of its reserve.
 ENTRY_BYTES = 34
 _DIGEST_BYTES = 16
 _PACKED_BYTES = _DIGEST_BYTES + 8
@@ -25,7 +23,7 @@ _PACKED_AT_ONCE = 1_000
 
 
 def _digests(keys: Iterable[bytes]) -> list[bytes]:
-    """Short keys stand for themselves: they are never as long as a digest."""
+    """A short key is its own digest: it is never as long as one."""
     return [
         key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
         for key in keys
@@ -33,7 +31,7 @@ def _digests(keys: Iterable[bytes]) -> list[bytes]:
 
 
 def _whole_digests(keys: Iterable[bytes]) -> list[bytes]:
-    """Of short keys too: all of one length."""
+    """The digests of keys, also of short ones: all of one length."""
     return [blake2b(key, digest_size=_DIGEST_BYTES).digest() for key in keys]
 
 
@@ -44,7 +42,7 @@ class PackedOffsets:
     __slots__ = ("_buckets", "_entries")
 
     def __init__(self, capacity: int) -> None:
-        """`capacity`: how many digests it is meant for; it takes more, and is slower then."""
+        """`capacity`: the number of digests that it is made for; with more it is slower."""
         self._buckets = [bytearray() for _ in range(1 + capacity // _BUCKET_ENTRIES)]
         self._entries = 0
 
@@ -52,7 +50,7 @@ class PackedOffsets:
         return self._entries
 
     def put_all(self, digests: Iterable[bytes], offsets: Iterable[int]) -> None:
-        """Take over offsets, each of which replaces the one that its digest had."""
+        """Add offsets, each of which replaces the one that its digest had."""
         buckets = self._buckets
         count = len(buckets)
         added = 0
@@ -112,11 +110,11 @@ class OffsetMap:
 
     @property
     def used(self) -> float:
-        """0 to 1."""
+        """The part of the capacity that is used, 0 to 1."""
         return min(1.0, len(self) / self.capacity)
 
     def put_all(self, keys: Iterable[bytes], offsets: Iterable[int]) -> None:
-        """Take records over, in the order of their offsets."""
+        """Add records, in the order of their offsets."""
         if self._packed is not None:
             self._packed.put_all(_whole_digests(keys), offsets)
             return

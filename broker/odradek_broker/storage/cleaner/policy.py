@@ -1,5 +1,5 @@
-"""Which part of a log may be cleaned, and whether it is time (L-25). Kafka's LogCleanerManager and
-LogToClean.
+"""The part of a log that may be cleaned, and the decision that it is due (L-25). Kafka's
+LogCleanerManager and LogToClean.
 
 Nothing here opens a file but to learn a segment's timestamps, and only where a lag is set.
 """
@@ -18,9 +18,9 @@ from odradek_protocol.settings import INT64_MAX
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """`sources` are whole closed segments from the start of the log; records from
-    `first_dirty_offset` on have not been cleaned, and `upper_bound` is the first offset behind
-    `sources`.
+    """The part of a log that may be cleaned. `sources` are whole closed segments from the start of
+    the log; records from `first_dirty_offset` on have not been cleaned, and `upper_bound` is the
+    first offset behind `sources`.
 
     `delay_ms`: for how long a record has been dirty beyond max.compaction.lag.ms; 0 if none has.
     """
@@ -35,13 +35,13 @@ class LogToClean:
 
     @property
     def ratio(self) -> float:
-        """The part of it that has not been cleaned, 0 to 1."""
+        """The share of it that has not been cleaned, 0 to 1."""
         total_bytes = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total_bytes if total_bytes else 0.0
 
     @property
     def due(self) -> bool:
-        """Is it time?"""
+        """True if the log is to be cleaned."""
         if not self.cleanable_bytes:
             return False
         return self.delay_ms > 0 or self.ratio > self.log.config.min_cleanable_dirty_ratio
@@ -56,7 +56,7 @@ def log_to_clean(log: PartitionLog, cleaned_to: int | None, now_ms: int) -> LogT
     segments = log.segments
     first_dirty = log.log_start_offset if cleaned_to is None else cleaned_to
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
-        # DeleteRecords, or the end of the log was lost: look at all of it.
+        # DeleteRecords, or a lost log end: all of it is dirty.
         first_dirty = log.log_start_offset
     bound = min(log.last_stable_offset, segments[-1].base_offset)
     dirty = _overlapping(segments[:-1], first_dirty)

@@ -13,8 +13,8 @@ from odradek_broker.storage.segment import segment_name
 def last_records(
     entries: Iterable[ProducerEntry], upper_bound: int
 ) -> Iterator[tuple[int, LastRecord]]:
-    """(producer id, what it wrote last) of those whose last batch lies below an offset, or of whom
-    only a marker is known, wherever that lies."""
+    """(producer id, its last record) of producers whose last batch is below an offset, or that have
+    only a marker, anywhere."""
     for entry in entries:
         offset = entry.last_offset
         if offset < upper_bound:
@@ -22,9 +22,10 @@ def last_records(
 
 
 def remove_old_snapshots(files: Files, directory: str, upper_bound: int) -> None:
-    """Before any marker below an offset goes: a snapshot from before it would open its transaction
-    again, for ever. From then on producers come from a newer one, which is on disk now, or from
-    what is left of the log. The removal is durable with the first cleaned segment. OSError."""
+    """Remove old snapshots before any marker below an offset is removed: a snapshot from before the
+    marker would open its transaction again, for ever. Producers are then read from a newer
+    snapshot, which is on disk, or from the rest of the log. The removal is durable with the first
+    cleaned segment. OSError."""
     newer = f"{directory}/{segment_name(upper_bound)}.snapshot"
     if files.exists(newer):
         file = files.open(newer)

@@ -1,4 +1,4 @@
-"""Where a cleaner runs: beside the loop, one log at a time.
+"""The runner of a cleaner: beside the loop, one log at a time.
 
 Heavy work in Python holds up every other thread of a process, so the broker has a child process for
 it (`odradek_broker.server.cleaner_process`). `BackgroundCleaner` does it in this one: where there
@@ -21,7 +21,7 @@ from odradek_protocol.records.batch import BatchError
 
 
 class Failure(enum.Enum):
-    """Why a cleaning was given up."""
+    """The kinds of reason why a cleaning was given up."""
 
     DISK = "the disk failed"
     DAMAGED = "batches are damaged"
@@ -41,7 +41,7 @@ CleaningDone = Callable[[CleaningStep | CleaningFailed], None]
 
 
 class CleanerRunner(Protocol):
-    """Runs one cleaning after the other. What is given is called on the loop."""
+    """Runs one cleaning after the other. Callbacks are called on the loop."""
 
     def begin(self, job: CleaningJob, done: CleaningDone) -> None:
         """Clean up to the first step, and call back with it."""
@@ -52,7 +52,7 @@ class CleanerRunner(Protocol):
         ...
 
     def give_up(self) -> None:
-        """Stop what runs. Its `done` is not called any more."""
+        """Stop the cleaning. Its `done` is not called any more."""
         ...
 
     def close(self) -> None:

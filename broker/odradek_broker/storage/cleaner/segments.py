@@ -1,4 +1,4 @@
-"""The segments that a cleaner reads and writes: which become one, and the file that they become."""
+"""The segments that a cleaner reads and writes, and the grouping of those that become one."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class CleanedSegment(Segment):
             self._write_pending()
 
     def write_aborted(self, transaction: AbortedTransaction) -> None:
-        """Something of an aborted transaction is still there. OSError."""
+        """Add an aborted transaction that still has records or a marker. OSError."""
         self._aborted.append(transaction)
 
     def _write_pending(self) -> None:
@@ -119,7 +119,7 @@ class CleanedSegment(Segment):
             self._pending, self._pending_bytes = [], 0
 
     def finish(self, files: Files, modified_ms: int) -> None:
-        """Have all of it on disk, with the age of what it was made from (L-21). OSError."""
+        """Sync all of it, with the modification time of its sources (L-21). OSError."""
         self._write_pending()
         self.indexes.seal()
         self.file.sync()
@@ -135,7 +135,8 @@ class CleanedSegment(Segment):
 
 
 def _sync(files: Files, path: str) -> None:
-    """An index that could not be written is made anew when it is needed (L-33)."""
+    """Sync a file if it exists. An index that could not be written is rebuilt when it is needed
+    (L-33)."""
     if files.exists(path):
         file = files.open(path)
         try:

@@ -42,14 +42,14 @@ class CleanerStatistics:
     deaths: int = 0
 
     def finished(self, step: CleaningFinished, took_ms: int) -> None:
-        """Take a cleaning over."""
+        """Add a cleaning."""
         self.map_used = step.map_used
         self.kept = step.bytes_kept / step.bytes_read if step.bytes_read else 0.0
         self.took_ms = took_ms
 
 
 class CleanerWatch(Protocol):
-    """Told of what the cleaner does with single logs."""
+    """An observer of the cleaner's work on single logs."""
 
     def cleaned(self, where: TopicPartition, cleaned: LogCleaned, *, whole: bool) -> None:
         """A cleaning is over; `whole`: it came to the end of what was to be cleaned."""

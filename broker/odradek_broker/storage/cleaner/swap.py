@@ -1,14 +1,18 @@
-"""A cleaned segment takes the place of those that it was made from, in steps that a crash may
-interrupt anywhere (L-27).
+"""The swap of a cleaned segment for its sources, in steps that a crash may interrupt anywhere
+(L-27).
 
-    the cleaner     writes `<base>.{log,index,timeindex,txnindex,sources}.cleaned`
+    step            files of three sources, 100, 200 and 300            what a crash leaves
+    ------------    ------------------------------------------------    ----------------------
+    the cleaner     100.log  200.log  300.log  + 100.*.cleaned          the sources
         sync of the files and of the directory
-    commit          renames them to `.swap`, `sources` last: from then on the swap will be finished
+    commit          100.log  200.log  300.log  + 100.*.swap             with 100.sources.swap,
+        sync of the directory                                           which is renamed last:
+    swap_in         100.log (cleaned)  200.log  300.log                 a start finishes the swap
+                      and 100.*.compacted.deleted
+    retire          100.log (cleaned)                                   the same
+                      and {200,300}.*.compacted.deleted
         sync of the directory
-    swap_in         renames the first source to `.compacted.deleted`, `.swap` to the final names
-    retire          renames the other sources
-        sync of the directory
-    end             removes `sources.swap`
+    end             100.log (cleaned), no 100.sources.swap              the cleaned segment
         sync of the directory, before anything is cleaned there again
 
 Renames reach the disk in any order, so a start asks `sources.swap`: if it is there, the swap was
@@ -36,8 +40,7 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 _RETIRED = ".compacted.deleted"
 _SOURCES = "sources"
-#: What a segment has besides its log, all of it caches but the snapshot, which stays with its
-#: offset.
+#: The files of a segment besides its log, all of them caches. A snapshot belongs to its offset.
 _INDEXES = ("index", "timeindex", "txnindex")
 
 
@@ -46,7 +49,8 @@ def _path(directory: str, base: int, suffix: str) -> str:
 
 
 def write_sources(files: Files, directory: str, sources: Sequence[int]) -> None:
-    """Write down what the cleaned segment at the first of these offsets replaces. OSError."""
+    """Write the base offsets of the sources that the cleaned segment at the first of them replaces.
+    OSError."""
     path = _path(directory, sources[0], _SOURCES + CLEANED)
     files.remove(path)
     file = files.open(path, create=True)
@@ -58,8 +62,8 @@ def write_sources(files: Files, directory: str, sources: Sequence[int]) -> None:
 
 
 def remove_cleaned(files: Files, directory: str, base: int) -> None:
-    """Remove what a cleaner wrote and nobody committed; what cannot be removed is overwritten by
-    the next cleaning, or removed by the next start."""
+    """Remove files that a cleaner wrote and nobody committed. Files that cannot be removed are
+    overwritten by the next cleaning, or removed by the next start."""
     for ending in (CLEANED, SWAP):
         for suffix in ("log", *_INDEXES, _SOURCES):
             with suppress(OSError):
@@ -75,12 +79,13 @@ class SegmentSwap:
         self._files = files
         self._directory = directory
         self.sources = sources
-        #: Of sources that were renamed.
+        #: The paths of renamed sources.
         self.retired_paths: list[str] = []
         self._waiting = list(sources[1:])
 
     def commit(self) -> None:
-        """From its last step on the swap is finished, by this run or by a start."""
+        """Rename to `.swap`. After the last rename the swap will be finished, by this process or a
+        start."""
         base = self.sources[0]
         for suffix in (*_INDEXES, "log", _SOURCES):
             self._rename(base, suffix + CLEANED, suffix + SWAP)
@@ -93,13 +98,13 @@ class SegmentSwap:
             self._rename(base, suffix + SWAP, suffix)
 
     def retire(self, at_most: int) -> bool:
-        """Rename some of the other sources; whether that was all of them."""
+        """Rename some of the other sources; True if that was the last of them."""
         for _ in range(min(at_most, len(self._waiting))):
             self._retire(self._waiting.pop(0), ("log", *_INDEXES, "snapshot"))
         return not self._waiting
 
     def end(self) -> None:
-        """The new names are durable: nothing is left to be finished."""
+        """Remove the list of sources: the new names are durable."""
         self._files.remove(_path(self._directory, self.sources[0], _SOURCES + SWAP))
 
     def _retire(self, base: int, suffixes: Sequence[str]) -> None:
@@ -116,8 +121,8 @@ class SegmentSwap:
 
 
 def finish_swaps(files: Files, directory: str) -> None:
-    """At a start: finish the swaps that were committed. What was not is left for others to remove.
-    OSError."""
+    """Finish the swaps that were committed, at a start. Files of other swaps are left to the
+    caller. OSError."""
     names = set(files.list(directory))
     for name in sorted(names):
         stem, _, suffix = name.partition(".")

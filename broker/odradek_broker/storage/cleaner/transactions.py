@@ -1,4 +1,5 @@
-"""Which transactions a cleaner has met: what of them may go, and what must be told of them (L-24).
+"""The transactions that a cleaner has met: what of them may be removed, and what stays in the index
+(L-24).
 
 Kafka's CleanedTransactionMetadata.
 """
@@ -15,8 +16,8 @@ from odradek_protocol.stored.control_marker import ControlType
 
 
 class CleanedTransactions:
-    """Told of every batch in the order of offsets. `aborted`: of at least the range that is
-    read."""
+    """The transactions of the batches, which are given in the order of offsets. `aborted`: those of
+    at least the range that is read."""
 
     __slots__ = ("_aborted", "_committed_seen", "_ongoing_aborted", "_with_data")
 
@@ -24,19 +25,20 @@ class CleanedTransactions:
         self._aborted = [(each.first_offset, each) for each in aborted]
         heapq.heapify(self._aborted)
         self._ongoing_aborted: dict[int, AbortedTransaction] = {}
-        #: Of those, producers of whom a batch was met.
+        #: Producers of aborted transactions that a batch was met of.
         self._with_data: set[int] = set()
         self._committed_seen: set[int] = set()
 
     def _begin_up_to(self, header: BatchHeader) -> None:
-        """Take up what was aborted and had begun by then. What ended before that was never met."""
+        """Begin the aborted transactions whose first offset is reached. Those that ended before
+        were never met."""
         while self._aborted and self._aborted[0][0] <= header.last_offset:
             _, transaction = heapq.heappop(self._aborted)
             if transaction.last_offset >= header.base_offset:
                 self._ongoing_aborted.setdefault(transaction.producer_id, transaction)
 
     def saw_data(self, header: BatchHeader) -> bool:
-        """Was this batch aborted?"""
+        """True if this batch was aborted."""
         self._begin_up_to(header)
         if not header.is_transactional:
             return False
@@ -49,8 +51,9 @@ class CleanedTransactions:
     def saw_control(
         self, header: BatchHeader, batch: memoryview
     ) -> tuple[bool, AbortedTransaction | None]:
-        """Is nothing left of what this marker ended? And what belongs into the transaction index,
-        where something is. A marker that was emptied ended nothing that is left. CorruptBatch."""
+        """True if nothing is left of the transaction that this marker ended; else False with the
+        entry for the transaction index, if it was aborted. A marker that was emptied ended nothing
+        that is left. CorruptBatch."""
         self._begin_up_to(header)
         if not header.record_count:
             return True, None

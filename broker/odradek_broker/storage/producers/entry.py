@@ -51,9 +51,8 @@ class ProducerEntry:
     `last_timestamp`: of the last batch or marker, epoch ms; idleness is measured from it (P-24).
     `transaction_first_offset`: first offset of the open transaction, or None.
 
-    The last five batches are held packed in one bytes object: as tuples they would take
-    more than a kilobyte.
-    """
+    The last five batches are packed in one bytes object: as tuples they would take more than a
+    kilobyte."""
 
     __slots__ = (
         "_packed",
@@ -112,7 +111,8 @@ class ProducerEntry:
 
     @property
     def last_offset(self) -> int:
-        """Of the last batch; -1 if none is cached. Compaction keeps that batch (L-24)."""
+        """The last offset of the last batch; -1 if none is cached. Compaction keeps that batch
+        (L-24)."""
         last = self.last_batch
         return NO_OFFSET if last is None else last.last_offset
 
@@ -126,7 +126,7 @@ class ProducerEntry:
         return None
 
     def take_epoch(self, epoch: int) -> None:
-        """Take an epoch over; a different one empties the cache (P-04, T-41)."""
+        """Set the epoch; a different one empties the cache (P-04, T-41)."""
         if epoch != self.epoch:
             self._packed = b""
             self.epoch = epoch

@@ -1,8 +1,7 @@
 """Producer state of a partition together with its files: snapshots and transaction indexes.
 
-What a batch means for its producer is decided in `state`; here is where that is kept, and how it is
-found again (P-26..P-28, L-04).
-"""
+`state` decides what a batch means for its producer; this module writes and reads the files
+(P-26..P-28, L-04)."""
 
 from __future__ import annotations
 
@@ -51,7 +50,8 @@ def read_end_marker(header: BatchHeader, batch: memoryview) -> EndMarker | None:
 
 
 class Producers:
-    """`state` is what appends are checked against; files are in `directory`."""
+    """The producer state of a log, which appends are checked against, and its files in
+    `directory`."""
 
     __slots__ = (
         "_directory",
@@ -84,7 +84,7 @@ class Producers:
         self.restored_to = 0
         """The result of `load`: state of batches below this offset."""
         self.unsynced: set[str] = set()
-        #: Snapshots of which nobody knows yet that they are on disk.
+        #: Snapshots that may not be on disk yet.
         self.volatile: set[str] = set()
         """Paths written since the last flush took them."""
         self.aborted_transactions = AbortedTransactions(
@@ -123,7 +123,7 @@ class Producers:
         last_offset: int,
         now_ms: int,
     ) -> None:
-        """Take over a batch that is in the log (P-18). OSError from the transaction index."""
+        """Apply a batch that is in the log (P-18). OSError from the transaction index."""
         self.state.update(header, base_offset, last_offset, now_ms)
         if marker is not None:
             aborted = self._apply_marker(header, marker, last_offset)
@@ -144,13 +144,13 @@ class Producers:
         )
 
     def replay(self, header: BatchHeader, batch: memoryview, segment: Segment) -> None:
-        """Take over a batch that a scan found, and fill the transaction index of its segment."""
+        """Apply a batch that a scan found, and fill the transaction index of its segment."""
         marker = read_end_marker(header, batch) if header.is_control else None
         self.apply(header, marker, segment, header.base_offset, header.last_offset, 0)
 
     def follow(self, header: BatchHeader, batch: memoryview) -> AbortedTransaction | None:
-        """Take over a batch whose transaction index is somebody else's business: what belongs
-        there."""
+        """Apply a batch without writing the transaction index; the entry for it, if there is
+        one."""
         marker = read_end_marker(header, batch) if header.is_control else None
         self.state.update(header, header.base_offset, header.last_offset, 0)
         if marker is None:
@@ -168,12 +168,13 @@ class Producers:
         *,
         alone: bool = False,
     ) -> None:
-        """State as of `end_offset`: the newest good snapshot, then the batches behind it (P-28).
-        `alone`: in whatever thread; nothing on disk is changed.
+        """Load the state as of `end_offset`: the newest good snapshot, then the batches behind it
+        (P-28). `alone`: in any thread; nothing on disk is changed.
 
         SegmentCorrupt, BatchError: a batch in between cannot be read.
         """
-        # Where the first segment begins, too: those who wrote before are known from nowhere else.
+        # Also the start of the first segment: only a snapshot knows the producers that wrote before
+        # it.
         lowest = min(log_start_offset, segments[0].base_offset) if segments else log_start_offset
         start = self._load_snapshot(lowest, end_offset, keep_damaged=alone)
         self.state.remove_expired(now_ms)
@@ -200,7 +201,7 @@ class Producers:
         log_start_offset: int,
         now_ms: int,
     ) -> None:
-        """State as of `end_offset`, where the log was cut off: `segments` are left, `gone` are
+        """Load the state as of `end_offset`, where the log was cut: `segments` are left, `gone` are
         removed (L-36). OSError, SegmentCorrupt, BatchError."""
         for segment in gone:
             self.aborted_transactions.forget(segment)
@@ -234,7 +235,7 @@ class Producers:
             file.close()
 
     def has_snapshot(self, offset: int) -> bool:
-        """Is there one that is whole? OSError."""
+        """True if there is a whole snapshot of an offset. OSError."""
         try:
             check_snapshot(self._read(self._snapshot_path(offset)))
         except (FileNotFoundError, CorruptSnapshot):
@@ -262,8 +263,8 @@ class Producers:
         return read_segment_state(self._files, self._snapshot_path(offset))
 
     def _first_open_at(self, offset: int) -> int:
-        """Where the first transaction begins that was open at an offset, beyond all offsets if none
-        was; -1 if no snapshot says it. OSError."""
+        """The first offset of the transactions that were open at an offset, beyond all offsets if
+        none was; -1 if there is no snapshot of it. OSError."""
         try:
             state = ProducerStateManager.from_snapshot(
                 self._read(self._snapshot_path(offset)),
@@ -276,8 +277,8 @@ class Producers:
         return _BEYOND_ALL if first is None else first
 
     def take_snapshot(self, offset: int, segment: Segment | None = None) -> None:
-        """Write the state, which is that of `offset` (P-27), and that of the `segment` which it
-        lies in or ends. OSError.
+        """Write a snapshot of the state at `offset` (P-27), with the state of the `segment` that
+        has or ends at this offset. OSError.
 
         Its checksum tells a torn one (P-26), so nothing waits for the disk here.
         """
@@ -297,11 +298,11 @@ class Producers:
         self.volatile.add(path)
 
     def is_volatile(self, offset: int) -> bool:
-        """Was a snapshot of this offset written, and may a power cut take it?"""
+        """True if a snapshot of this offset was written, and a power cut may take it."""
         return self._snapshot_path(offset) in self.volatile
 
     def sync(self) -> None:
-        """Have what was written on disk, and wait for it. OSError."""
+        """Sync the files that were written. Waits for the disk; OSError."""
         for path in sorted(self.unsynced):
             if self._files.exists(path):
                 file = self._files.open(path)
@@ -323,8 +324,8 @@ class Producers:
         self.remove_snapshots(lambda offset: offset not in kept)
 
     def remove_outdated(self, segment_bases: Sequence[int], recovery_point: int) -> None:
-        """Of those inside of segments keep the newest that the recovery point has reached, and
-        newer ones (L-30). OSError."""
+        """Remove snapshots inside of segments, but keep the newest that the recovery point has
+        reached, and newer ones (L-30). OSError."""
         inside = sorted(set(self.snapshot_offsets()).difference(segment_bases))
         reached = [offset for offset in inside if offset <= recovery_point]
         outdated = set(reached[:-1])

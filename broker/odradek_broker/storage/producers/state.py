@@ -109,13 +109,10 @@ class ProducerTally:
 
 
 class ProducerStateManager:
-    """Everything one partition knows of its producers. Not thread-safe; one per log.
-
-    `max_producer_ids`: beyond it the producer that wrote longest ago, and has no transaction open,
-    is forgotten, just as if it had expired. Where all have one open, a new one gets the
-    retriable NOT_ENOUGH_REPLICAS (as T-61 reports what passes by itself).
-    `expiration_ms`: `producer.id.expiration.ms` (P-24).
-    """
+    """The producers of one partition. Not thread-safe; one per log. `max_producer_ids`: beyond it
+    the producer that wrote longest ago, and has no transaction open, is dropped, just as if it had
+    expired. Where all have one open, a new one gets the retriable NOT_ENOUGH_REPLICAS (as T-61
+    reports what passes by itself). `expiration_ms`: `producer.id.expiration.ms` (P-24)."""
 
     def __init__(
         self,
@@ -146,19 +143,16 @@ class ProducerStateManager:
         return self._entries.get(producer_id)
 
     def entries(self) -> Iterator[ProducerEntry]:
-        """All of them, least recently written first. Read only; do not update meanwhile."""
+        """All entries, least recently written first. Read only; do not update meanwhile."""
         return iter(self._entries.values())
 
     # -- checks: they change nothing --------------------------------------------------------
 
     def check(self, header: BatchHeader, origin: AppendOrigin, now_ms: int) -> Accepted | Duplicate:
-        """May this batch be appended?
-
-        Of clients' batches everything is checked, of coordinators' the epoch, of replayed ones
-        nothing (P-17). Raises ProducerStateError with INVALID_PRODUCER_EPOCH (P-12),
-        OUT_OF_ORDER_SEQUENCE_NUMBER (P-13, P-15), INVALID_TXN_STATE (P-16) or
-        NOT_ENOUGH_REPLICAS (too many producers).
-        """
+        """Check that a batch may be appended: everything for clients' batches, the epoch for
+        coordinators', nothing for replayed ones (P-17). Raises ProducerStateError with
+        INVALID_PRODUCER_EPOCH (P-12), OUT_OF_ORDER_SEQUENCE_NUMBER (P-13, P-15), INVALID_TXN_STATE
+        (P-16) or NOT_ENOUGH_REPLICAS (too many producers)."""
         producer_id = header.producer_id
         if producer_id == NO_PRODUCER_ID or origin is AppendOrigin.REPLAY:
             return _ACCEPTED
@@ -198,7 +192,7 @@ class ProducerStateManager:
         *,
         transaction_version: int = 1,
     ) -> None:
-        """May this marker be appended (T-41)? One without an open transaction may (T-42).
+        """Check that a marker may be appended (T-41), also one without an open transaction (T-42).
 
         `transaction_version`: 2 when the coordinator raises the epoch with every transaction
         (KIP-890, KIP-1228); then an epoch that is not above the stored one belongs to an
@@ -251,7 +245,7 @@ class ProducerStateManager:
     # -- changes: only for bytes that are in the log ------------------------------------------
 
     def update(self, header: BatchHeader, base_offset: int, last_offset: int, now_ms: int) -> None:
-        """Take an appended batch over (P-18), as it was written: stamped offsets and timestamps.
+        """Apply an appended batch (P-18), as it was written: stamped offsets and timestamps.
 
         A control batch moves only the map's end: `apply_marker` does the rest.
         """
@@ -279,12 +273,9 @@ class ProducerStateManager:
         offset: int,
         timestamp: int,
     ) -> AbortedTransaction | None:
-        """Take an appended COMMIT or ABORT marker over (T-41).
-
-        Returns what belongs into the transaction index: an aborted transaction that had data here;
-        None for a commit and for a marker that ended nothing (T-42). ValueError for other
-        control types.
-        """
+        """Apply an appended COMMIT or ABORT marker (T-41). Returns the entry for the transaction
+        index: an aborted transaction that had data here; None for a commit and for a marker that
+        ended nothing (T-42). ValueError for other control types."""
         if control_type not in (ABORT_MARKER, COMMIT_MARKER):
             raise ValueError(f"control type {control_type} is not the end of a transaction")
         self.map_end_offset = offset + 1
@@ -364,8 +355,8 @@ class ProducerStateManager:
         return known.guard
 
     def forget_verification(self, producer_id: int) -> None:
-        """The coordinator does not know this transaction: nothing of it needs to be kept in order,
-        and whoever makes producer ids up shall not fill the memory."""
+        """Drop a verification: the coordinator does not know the transaction. A client that invents
+        producer ids must not fill the memory."""
         self._verifications.pop(producer_id, None)
 
     @property
@@ -374,12 +365,13 @@ class ProducerStateManager:
         return len(self._verifications)
 
     def is_verified(self, producer_id: int, guard: int) -> bool:
-        """Is the coordinator's word still good? A marker or a batch in between revokes it."""
+        """True if the coordinator's answer still holds. A marker or a batch in between revokes
+        it."""
         known = self._verifications.get(producer_id)
         return known is not None and known.guard == guard
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Is a transaction of this producer and epoch open here (T-62)?"""
+        """True if a transaction of this producer and epoch is open here (T-62)."""
         entry = self._entries.get(producer_id)
         return (
             entry is not None
@@ -396,7 +388,7 @@ class ProducerStateManager:
 
     @property
     def first_open_transaction(self) -> tuple[int, int] | None:
-        """The same one's (first offset, producer id)."""
+        """(first offset, producer id) of the earliest open transaction."""
         return self._transactions.first_open
 
     @property
@@ -411,13 +403,13 @@ class ProducerStateManager:
         return self._transactions.first_unstable_offset
 
     def high_watermark_moved(self, high_watermark: int) -> None:
-        """Call whenever it moves: markers below it no longer hold the LSO back."""
+        """Set the high watermark, whenever it moves: markers below it do not hold the LSO back."""
         self._transactions.high_watermark_moved(high_watermark)
 
     # -- lifetime -----------------------------------------------------------------------------
 
     def remove_expired(self, now_ms: int) -> list[int]:
-        """Forget producers that were idle too long and have no transaction open (P-24).
+        """Remove producers that were idle too long and have no transaction open (P-24).
 
         Idle since the last timestamp they wrote. Returns their ids. Verifications that were
         never answered go too.
@@ -436,7 +428,7 @@ class ProducerStateManager:
         return expired
 
     def idle(self) -> Iterator[tuple[int, int]]:
-        """(last timestamp, producer id) of those that may be forgotten, longest unwritten first:
+        """(last timestamp, producer id) of producers that may be dropped, longest unwritten first:
         the timestamps are the clients', and need not rise."""
         return (
             (entry.last_timestamp, entry.producer_id)
@@ -502,8 +494,8 @@ def _follows(header: BatchHeader, entry: ProducerEntry) -> bool:
 
 
 def _check_epoch(header: BatchHeader, entry: ProducerEntry | None) -> None:
-    """No batch of an older epoch (P-12): 47, not PRODUCER_FENCED, for clients take the former as
-    the end of a transaction and the latter as their own end."""
+    """Refuse a batch of an older epoch (P-12): 47, not PRODUCER_FENCED, for clients take the former
+    as the end of a transaction and the latter as their own end."""
     if entry is not None and header.producer_epoch < entry.epoch:
         raise ProducerStateError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -513,7 +505,7 @@ def _check_epoch(header: BatchHeader, entry: ProducerEntry | None) -> None:
 
 
 def _check_transaction(header: BatchHeader, entry: ProducerEntry | None) -> None:
-    """No batch outside of an open transaction of its producer (P-16)."""
+    """Refuse a batch outside of an open transaction of its producer (P-16)."""
     if entry is None or header.is_transactional or entry.transaction_first_offset is None:
         return
     raise ProducerStateError(
@@ -526,7 +518,7 @@ def _check_transaction(header: BatchHeader, entry: ProducerEntry | None) -> None
 def _check_verification(
     header: BatchHeader, situation: _Situation, verification: _Verification
 ) -> None:
-    """No transactional batch ahead of an earlier one that waits to be verified (P-15)."""
+    """Refuse a transactional batch ahead of an earlier one that waits to be verified (P-15)."""
     if not header.is_transactional:
         return
     if verification.strict and situation is _Situation.UNKNOWN_PRODUCER and header.base_sequence:

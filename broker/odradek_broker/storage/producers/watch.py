@@ -1,7 +1,6 @@
 """Observers of producer state: told when a partition refuses a producer, or sees a new one.
 
-A batch that is accepted from a producer that goes on as it did tells nobody: nothing here is on
-that path.
+An accepted batch of a producer's present epoch calls no observer.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from odradek_protocol.records.batch import BatchHeader
 
 
 class ProducerWatch(Protocol):
-    """Told after the fact; it must return at once and never fail."""
+    """An observer, called after the fact. Its methods must return at once and never raise."""
 
     def duplicate(self, where: TopicPartition, header: BatchHeader, original: Duplicate, /) -> None:
         """A batch was in the log already and was answered with its original offsets (P-10)."""
@@ -35,7 +34,7 @@ class ProducerWatch(Protocol):
         ...
 
     def expired(self, where: TopicPartition, producer_id: int, /) -> None:
-        """A producer that was idle for too long was forgotten (P-24)."""
+        """A producer that was idle for too long was removed (P-24)."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""Is a data directory sound, and if not, what will the next start make of it?"""
+"""The check of a data directory: is it sound, and what would the next start repair or lose?"""

@@ -43,12 +43,12 @@ class DataDirectoriesCheck:
             DataDirectoryCheck(files, path, findings, live=live, progress=progress, wait=wait)
             for path in data_dirs
         ]
-        #: Where each partition is.
+        #: The directories of each partition.
         self._found: dict[TopicPartition, DataDirectoryCheck] = {}
         self.totals = Totals()
 
     def run(self) -> Totals:
-        """OSError where a directory itself cannot be read."""
+        """Check all directories. OSError where a directory itself cannot be read."""
         for each in self._all:
             each.read()
         with_metadata = [each for each in self._all if each.has_metadata]

@@ -30,7 +30,7 @@ from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.lazy_dataclass import dataclass
 
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
-#: Of the process, and of no interest to a start.
+#: Files of the process, which a start ignores.
 _OTHER_FILES = (LOCK, CLEANER_LOCK, "odradek.pid", "odradek.pid.link", "odradek.log")
 FATES = {
     "delete": ("is of a deleted topic", "it goes at the next start"),
@@ -56,7 +56,7 @@ class Totals:
         self.scanned_bytes += summary.scanned_bytes
 
     def add_all(self, other: Totals) -> None:
-        """Count what was counted elsewhere."""
+        """Add the counts of another check."""
         self.partitions += other.partitions
         self.segments += other.segments
         self.size_bytes += other.size_bytes
@@ -86,7 +86,7 @@ class DataDirectoryCheck:
         self._names: list[str] = []
         self._metadata: StoredMetadata | None = None
         self._ends: dict[TopicPartition, int] = {}
-        #: Was it left by a clean stop?
+        #: True if a clean stop left it.
         self.clean = False
         #: By the name of the checkpoint.
         self.offsets: dict[str, dict[TopicPartition, int]] = {}
@@ -97,17 +97,17 @@ class DataDirectoryCheck:
 
     @property
     def has_metadata(self) -> bool:
-        """Is the metadata log in it?"""
+        """True if the metadata log is in it."""
         return METADATA_DIRECTORY in self._names
 
     def read(self) -> None:
-        """Names and checkpoints. OSError where the directory itself cannot be read."""
+        """Read names and checkpoints. OSError where the directory itself cannot be read."""
         self._names = self._files.list(self.data_dir)
         self.clean = CLEAN_SHUTDOWN in self._names
         self.offsets = {name: self._read_offsets(name) for name in _CHECKPOINTS}
 
     def check_partitions(self, metadata: StoredMetadata | None) -> None:
-        """Every partition by itself, and whose the directory is. OSError."""
+        """Check every partition by itself, and meta.properties. OSError."""
         self._metadata = metadata
         for name, partition in self._explain(self._names):
             self._check_partition(name, partition)
@@ -115,13 +115,13 @@ class DataDirectoryCheck:
             self._check_identity()
 
     def check_checkpoints(self) -> None:
-        """The small files against the partitions."""
+        """Check the small files against the partitions."""
         self._check_checkpoints()
         self._check_journal()
         self._report_unclean()
 
     def path_of(self, name: str) -> str:
-        """The path of something in it."""
+        """The path of a file or directory in it."""
         return f"{self.data_dir}/{name}"
 
     # ---- small files
@@ -131,7 +131,7 @@ class DataDirectoryCheck:
         try:
             text = read_small_file(self._files, path)
             if text is not None:
-                # Kafka makes this one before there is anything to say.
+                # Kafka makes this file before it has an entry.
                 return {} if name == CLEANER_OFFSETS and not text else decode_offsets(text)
         except CorruptCheckpoint as problem:
             lost = (
@@ -162,7 +162,7 @@ class DataDirectoryCheck:
         )
 
     def _explain(self, names: list[str]) -> list[tuple[str, TopicPartition]]:
-        """The directories of partitions; notes tell of what is no part of the data."""
+        """The directories of partitions. Other files and directories are noted."""
         directories = []
         for name in names:
             directory, file = parse_directory(name), parse_file(name)

@@ -7,23 +7,24 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
-#: Of one file and severity; what comes behind is counted only.
+#: The findings that are shown of one file and severity; the others are counted.
 FINDINGS_PER_FILE_MAX = 20
 
 
 class Severity(IntEnum):
-    """Their order is the order of exit codes."""
+    """The severities, in the order of exit codes."""
 
     NOTE = 0
-    """Nothing is wrong; somebody may wonder what it is."""
+    """Nothing is wrong: an explanation."""
     RECOVERABLE = 1
-    """The broker repairs it or does without it, and loses nothing that was flushed."""
+    """The broker repairs the file or needs none, and loses nothing that was flushed."""
     DAMAGED = 2
-    """Somebody has to do something, or records are lost or cannot be read."""
+    """The user has to do something, or records are lost or cannot be read."""
 
 
 class Finding(NamedTuple):
-    """`problem` is what is there, `remedy` what the next start does about it, or what to do."""
+    """A finding. `problem` says what is wrong, `remedy` what the next start does about it, or what
+    to do."""
 
     severity: Severity
     path: str
@@ -32,7 +33,7 @@ class Finding(NamedTuple):
 
 
 class Findings:
-    """Hands on what is found, in order, not more than so much of one file."""
+    """Passes findings on, in order, up to a limit for each file."""
 
     def __init__(self, report: Callable[[Finding], None]) -> None:
         self._report = report
@@ -50,7 +51,7 @@ class Findings:
         self.add(Severity.DAMAGED, path, problem, remedy)
 
     def add(self, severity: Severity, path: str, problem: str, remedy: str) -> None:
-        """Take one in."""
+        """Add a finding."""
         self.worst = max(self.worst, severity)
         self.counts[severity] += 1
         self._counts[path, severity] += 1

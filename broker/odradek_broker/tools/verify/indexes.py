@@ -1,6 +1,6 @@
-"""Do the indexes of a segment say what its batches say (L-02, L-03)?
+"""The check of a segment's indexes against its batches (L-02, L-03).
 
-Both are compared as the batches go by: an entry at a time is held of each.
+Both indexes are read along with the batches, one entry at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ Problem = Callable[[str], None]
 
 
 class OffsetIndexCheck:
-    """Give it every batch, then call `finish`. `problem` is told of what does not fit, once."""
+    """The check of an offset index. Give it every batch, then call `finish`. `problem` is called
+    with the first fault."""
 
     def __init__(self, file: File, base_offset: int, problem: Problem) -> None:
         self._entries = _ascending(entries(file, OFFSET_ENTRY), ("offset", "position"))

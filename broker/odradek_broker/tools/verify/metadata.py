@@ -32,7 +32,8 @@ METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
 class StoredMetadata:
-    """`readable`: a start can replay all of it; until then `cluster` is what comes before."""
+    """The metadata. `readable`: a start can replay all of it; otherwise `cluster` is the state
+    before the damage."""
 
     def __init__(self, randomness: Randomness) -> None:
         self.cluster = ClusterMetadata(default_config(), randomness)
@@ -41,7 +42,7 @@ class StoredMetadata:
         self._once_compacted: set[str] = set()
 
     def compacted(self, topic: str) -> bool:
-        """Is the topic compacted, or was it once, so that offsets may be missing?"""
+        """True if the topic is compacted, or was once, so that offsets may be missing."""
         return (
             topic in self._once_compacted
             or self.cluster.is_internal(topic)
@@ -66,8 +67,8 @@ class StoredMetadata:
 def read_metadata(
     files: Files, data_dir: str, randomness: Randomness, findings: Findings
 ) -> StoredMetadata:
-    """From the newest snapshot, if there is one, and the log. What is wrong with batches is for the
-    check of the partition to say. OSError."""
+    """Replay the newest snapshot, if there is one, and the log. The check of the partition reports
+    damaged batches. OSError."""
     metadata = StoredMetadata(randomness)
     for path, offset, value in _values(files, f"{data_dir}/{METADATA_DIRECTORY}", findings):
         try:
@@ -108,7 +109,7 @@ def _values(files: Files, directory: str, findings: Findings) -> Iterator[tuple[
 def _newest_snapshot(
     files: Files, directory: str, first: int, findings: Findings
 ) -> tuple[int, list[tuple[str, int, bytes]]]:
-    """The end offset and the records of the newest that is whole; all of them are looked at
+    """The end offset and the records of the newest whole snapshot; all snapshots are checked
     (L-39)."""
     start, values = 0, list[tuple[str, int, bytes]]()
     for name in sorted(files.list(directory), reverse=True):

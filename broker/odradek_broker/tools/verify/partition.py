@@ -33,14 +33,15 @@ from odradek_protocol.constants import NO_COORDINATOR_EPOCH, NO_OFFSET
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchError, BatchHeader
 
-#: More than one partition may have: a broker forgets them much earlier.
+#: More producers than a partition may have.
 _PRODUCERS_MAX = 1_000_000
 _NEVER_MS = 2**62
 _DIFFERENCES_MAX = 3
 
 
 class ProducerReplay:
-    """`exact`: nothing is missing that counts, from the first batch or a snapshot on."""
+    """Producer state, replayed from the batches. `exact`: it is complete, from the first batch or a
+    snapshot on."""
 
     def __init__(self) -> None:
         self.exact = False
@@ -51,7 +52,7 @@ class ProducerReplay:
         return ProducerStateManager(max_producer_ids=_PRODUCERS_MAX, expiration_ms=_NEVER_MS)
 
     def begin_empty(self) -> None:
-        """Before the first batch that there ever was."""
+        """Begin before the first batch that there ever was."""
         self._state, self.exact = self._empty(), True
 
     def begin_at(self, content: bytes, offset: int) -> None:
@@ -65,8 +66,7 @@ class ProducerReplay:
         self.exact = True
 
     def follow(self, batch: StoredBatch) -> AbortedTransaction | None:
-        """Take a batch over; the entry that it gives the transaction index. BatchError,
-        ValueError."""
+        """Apply a batch; its entry for the transaction index. BatchError, ValueError."""
         header = batch.header
         marker = None
         if header.is_control and batch.data is not None:
@@ -104,7 +104,7 @@ class ProducerReplay:
             if entry is not None:
                 yield from _entry_differences(entry, replayed)
             elif replayed.transaction_first_offset is not None:
-                # Others may have been forgotten for being idle.
+                # Others may have expired.
                 yield (
                     f"producer id {replayed.producer_id}, whose transaction is open since offset"
                     f" {replayed.transaction_first_offset}, is not in it"
@@ -139,7 +139,7 @@ _UNREADABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The state of a partition as the rest of the directory has it; None is unknown.
+    """The state of a partition by the checkpoints of the directory; None is unknown.
 
     `clean`: the next start trusts the files. `live`: a broker writes to them. `gaps_known`: gaps
     that compaction left are below the recovery point.
@@ -156,7 +156,7 @@ class Expected:
 
 @dataclass(slots=True)
 class Summary:
-    """`scanned_bytes` is how much of it the next start reads."""
+    """The result of the check. `scanned_bytes`: the bytes that the next start reads."""
 
     topic_id: bytes | None = None
     log_end_offset: int = 0
@@ -167,7 +167,7 @@ class Summary:
 
 class PartitionCheck:
     """Checks a partition's directory, once. `progress` is called with bytes that were read; `wait`
-    between two looks at a file that is being written."""
+    before a file that is being written is read again."""
 
     def __init__(
         self,
@@ -188,7 +188,8 @@ class PartitionCheck:
         self._there = PartitionFiles(directory, set())
         self._epochs: list[tuple[int, int]] = []
         self._epochs_wrong = False
-        #: Where the next start cuts the log, and how many whole batches it removes there.
+        #: The position where the next start cuts the log, and the whole batches that it removes
+        #: there.
         self._cut: Place | None = None
         self._behind_cut = 0
         self._sound = True
@@ -269,7 +270,7 @@ class PartitionCheck:
             file.close()
 
     def _check_epoch(self, header: BatchHeader) -> None:
-        """The checkpoint forgets epochs below the log start."""
+        """The checkpoint has no epochs below the log start."""
         if self._epochs_wrong or header.leader_epoch < 0:
             return
         at = bisect_right(self._epochs, header.base_offset, key=lambda entry: entry[1]) - 1
@@ -345,7 +346,8 @@ class PartitionCheck:
             aborted.append(entry)
 
     def _by_compaction(self, base_offset: int) -> bool:
-        """Does the next start take a gap before a segment for one that compaction left (L-32)?"""
+        """True if the next start takes a gap before a segment for one that compaction left
+        (L-32)."""
         expected = self._expected
         unknown = expected.recovery_point is None or not expected.gaps_known
         if unknown or expected.clean or expected.live:
@@ -353,7 +355,7 @@ class PartitionCheck:
         return expected.compacted and base_offset <= (expected.recovery_point or 0)
 
     def _check_seam(self, at: int, base_offset: int) -> None:
-        """Does the segment follow the one before it?"""
+        """True if the segment follows the one before it."""
         if not at or base_offset == self._next_offset:
             return
         missing = base_offset > self._next_offset
@@ -428,7 +430,7 @@ class PartitionCheck:
     def _use_snapshot(self, at: int, base_offset: int) -> None:
         """Compare the snapshot at the start of a segment, and go on from it."""
         if self._scanned(at) and at > self._first_scanned and not self._expected.live:
-            return  # The next start writes another.
+            return  # The next start writes another one.
         if base_offset not in self._there.snapshots:
             if not at and not base_offset:
                 self._replay.begin_empty()
@@ -460,7 +462,7 @@ class PartitionCheck:
         return content
 
     def _check_end_snapshot(self, bases: list[int]) -> None:
-        """A clean stop leaves one at the end."""
+        """Check the snapshot that a clean stop leaves at the end."""
         if not bases or not self._sound:
             return
         end = self._next_offset

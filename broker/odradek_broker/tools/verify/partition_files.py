@@ -1,4 +1,4 @@
-"""The files of a partition's directory, sorted by what they are for, and what is left over."""
+"""The files of a partition's directory by their kind, and leftovers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _LEFTOVERS = {
 
 @dataclass(slots=True)
 class PartitionFiles:
-    """`bases`: of the segments that count, ascending; `snapshots`: offsets, ascending."""
+    """The files. `bases`: base offsets of the segments in use, ascending; `snapshots`: offsets,
+    ascending."""
 
     directory: str
     names: set[str]
@@ -43,7 +44,7 @@ class PartitionFiles:
 
 
 def sort_files(directory: str, names: list[str], findings: Findings) -> PartitionFiles:
-    """The files that a start would use; notes tell of the others."""
+    """The files that a start would use; the others are noted."""
     found = PartitionFiles(directory, set(names))
     deleted_up_to, indexes = -1, []
     leftovers: Counter[str] = Counter()
@@ -107,7 +108,7 @@ def skip_unfinished_swaps(
 
 
 def _finish_retention(found: PartitionFiles, deleted_up_to: int, findings: Findings) -> None:
-    """Segments below one that retention has removed are as good as removed (L-20)."""
+    """Leave out segments below one that retention has removed: a start removes them (L-20)."""
     if not found.bases or found.bases[-1] <= deleted_up_to:
         return
     for base_offset in [base for base in found.bases if base <= deleted_up_to]:

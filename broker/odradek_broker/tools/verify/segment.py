@@ -24,21 +24,21 @@ _REMOVE_IT = "remove it while the broker is stopped, which makes it anew then"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place where a segment is not sound. `offset`: the first that is not there."""
+    """A damaged position of a segment. `offset`: the first that is missing."""
 
     path: str
     position: int
     offset: int
     problem: str
     torn: bool
-    """The rest of the file holds nothing that can be read."""
+    """The rest of the file cannot be read."""
 
 
 class SegmentCheck:
     """Checks segment `base_offset`. Iterate over `batches` first, then call `finish`.
 
     `derived`: compare indexes too; `complete`: they must hold everything. `gaps`: compaction may
-    have left some. `bad` is told of every place that is not sound.
+    have left some. `bad` is called with every damaged position.
     """
 
     def __init__(
