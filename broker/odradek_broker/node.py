@@ -33,7 +33,7 @@ from odradek_broker.metadata.log import METADATA_TOPIC_ID, MetadataLog
 from odradek_broker.metadata.producer_ids import ProducerIdManager
 from odradek_broker.metadata_publisher import MetadataPublisher
 from odradek_broker.metrics.broker import BrokerMetrics
-from odradek_broker.platform.fault_points import NO_FAULTS, FaultPoints
+from odradek_broker.platform.fault_points import NO_FAULT_POINTS, FaultPoints
 from odradek_broker.platform.loggers import LogLevels, OthersLogLevels
 from odradek_broker.platform.seams import Clock, Randomness, Scheduler
 from odradek_broker.platform.timeouts import Timeouts
@@ -191,7 +191,7 @@ class Node:
         request_flush: Callable[[LogDurability], None],
         metrics: BrokerMetrics,
         on_fatal: Callable[[str], None],
-        faults: FaultPoints = NO_FAULTS,
+        fault_points: FaultPoints = NO_FAULT_POINTS,
         cleaner: CleanerRunner | None = None,
         log_levels: LogLevels | None = None,
     ) -> None:
@@ -199,7 +199,7 @@ class Node:
         the broker's log lines, None if another program writes the lines."""
         self.config, self.node_id, self.cluster_id = config, config.node_id, logs.cluster_id
         self.clock, self.scheduler, self.logs = clock, scheduler, logs
-        self.metrics, self.faults, self._on_fatal = metrics, faults, on_fatal
+        self.metrics, self.fault_points, self._on_fatal = metrics, fault_points, on_fatal
         self.log_levels = log_levels or OthersLogLevels()
         self._advertised: dict[str, tuple[str, int]] = {}
         self.metadata = metadata = ClusterMetadata(config, randomness)
@@ -214,7 +214,7 @@ class Node:
         self.replicas = ReplicaManager(metadata, logs, clock, producers, request_flush, scheduler)
         #: Called for every partition of each Produce and Fetch.
         self.partition = partition = self.replicas.partition
-        self.groups = _new_groups(
+        self.groups = groups = _new_groups(
             metadata, self.replicas, clock, scheduler, randomness, self.group_history
         )
         self.publisher = MetadataPublisher(
@@ -223,8 +223,8 @@ class Node:
         self.metadata_log = MetadataLog(
             metadata, logs, self.replicas.lead, self.publisher.publish, clock, scheduler, on_fatal
         )
-        self.producer_ids = ProducerIdManager(metadata, self.metadata_log.commit, faults)
-        self.markers = MarkerWriter(partition, metadata, self.groups.marker_written, clock, faults)
+        self.producer_ids = ProducerIdManager(metadata, self.metadata_log.commit, fault_points)
+        self.markers = MarkerWriter(partition, metadata, groups.marker_written, clock, fault_points)
         self.transactions = TransactionCoordinator(
             config,
             metadata=metadata,
@@ -233,7 +233,7 @@ class Node:
             write_marker=self.markers.write,
             clock=clock,
             scheduler=scheduler,
-            faults=faults,
+            fault_points=fault_points,
             observer=TransactionRecorder(self.transaction_history, self.producer_history).record,
         )
         #: Delays batches until their transaction is known to be open.

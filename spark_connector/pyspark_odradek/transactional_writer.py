@@ -26,8 +26,8 @@ from pyspark.sql.types import StructType
 from odradek_client.errors import OdradekError
 from pyspark_odradek import blocking
 from pyspark_odradek.errors import SinkError
-from pyspark_odradek.exactly_once import faults, protocol
-from pyspark_odradek.exactly_once.faults import FaultPoint
+from pyspark_odradek.exactly_once import fault_points, protocol
+from pyspark_odradek.exactly_once.fault_points import FaultPoint
 from pyspark_odradek.exactly_once.identity import Writer, commit_query
 from pyspark_odradek.exactly_once.protocol import Begun, Outcome, Terms
 from pyspark_odradek.exactly_once.targets import number_of
@@ -134,7 +134,7 @@ class TransactionalStreamWriter(_Sink, DataSourceStreamArrowWriter):
             log.info("odradek: batch %d committed, %d rows", batchId, rows)
         else:
             log.info("odradek: batch %d had been written before", batchId)
-        faults.reach(FaultPoint.BATCH_DONE)
+        fault_points.reach(FaultPoint.BATCH_DONE)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Give up a failed batch: it must not be decided any more."""
@@ -168,7 +168,7 @@ class TransactionalBatchWriter(_Sink, DataSourceArrowWriter):
             self._drive(protocol.commit_job(terms, outcomes), terms)
         elif not self._drive(protocol.commit(terms, outcomes), terms):
             log.info("odradek: %s had been written before", self.options.commit_id)
-        faults.reach(FaultPoint.BATCH_DONE)
+        fault_points.reach(FaultPoint.BATCH_DONE)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Give up a failed job: none of its rows becomes visible."""
@@ -231,9 +231,9 @@ def write_transaction(
     try:
         producer = thread.run(transaction.begin())
         written = send_all(rows, producer, options.topic, places)
-        faults.reach(FaultPoint.TASK_WRITTEN)
+        fault_points.reach(FaultPoint.TASK_WRITTEN)
         participant = thread.run(transaction.prepare(_context().partitionId(), written.rows))
-        faults.reach(FaultPoint.TASK_PREPARED)
+        fault_points.reach(FaultPoint.TASK_PREPARED)
     except BaseException as error:
         _abandon(transaction)
         # The connections may be broken, so the next attempt gets new ones.

@@ -24,8 +24,8 @@ from pyspark.sql.types import StructType
 from odradek_client.errors import OdradekError
 from pyspark_odradek import blocking
 from pyspark_odradek.errors import SinkError
-from pyspark_odradek.exactly_once import faults
-from pyspark_odradek.exactly_once.faults import FaultPoint
+from pyspark_odradek.exactly_once import fault_points
+from pyspark_odradek.exactly_once.fault_points import FaultPoint
 from pyspark_odradek.exactly_once.targets import number_of
 from pyspark_odradek.options import SinkOptions
 from pyspark_odradek.schema import check_write_schema
@@ -104,7 +104,7 @@ def write_untransacted(
     try:
         producer = blocking.producer(options.client)
         written = send_all(iterator, producer, options.topic, places)
-        faults.reach(FaultPoint.TASK_PREPARED)
+        fault_points.reach(FaultPoint.TASK_PREPARED)
     except BaseException as error:
         # The producer may be broken, so the next attempt gets another one.
         here.producers.discard(here.thread, options.client)

@@ -22,7 +22,7 @@ import helper_process
 from odradek import sync
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import NewTopic
-from pyspark_odradek.exactly_once.faults import FOLDER_VARIABLE, POINT_VARIABLE, FaultPoint
+from pyspark_odradek.exactly_once.fault_points import FOLDER_VARIABLE, POINT_VARIABLE, FaultPoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -13,7 +13,7 @@ from odradek.simulation.clock import SimulatedClock, StoppedTimer
 from odradek_broker.coordinator.shards import Shards
 from odradek_broker.deferred import Deferred
 from odradek_broker.partition import StoredRecord
-from odradek_broker.platform.fault_points import NO_FAULTS
+from odradek_broker.platform.fault_points import NO_FAULT_POINTS
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.control_marker import ControlType, encode_key, encode_marker
@@ -143,7 +143,7 @@ class CoordinatorWorld(ABC):
         self.random = CountingRandomness()
         self.metadata = metadata
         self.authorizer: Authorizer = ALLOW_EVERYTHING
-        self.faults = NO_FAULTS
+        self.fault_points = NO_FAULT_POINTS
         self.node_id = 1
         self.topic_partitions = [ListPartition() for _ in range(partitions)]
         self.timers: list[tuple[float, Callable[[], None]]] = []

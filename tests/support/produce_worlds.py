@@ -132,8 +132,8 @@ class ProduceWorld(NodeWorld):
         self.node.ensure_internal_topic("__consumer_offsets")
         self.verifier = FakeVerifier()
         self.verifier.install(self.node)
-        self.faults = Reached()
-        self.node.faults = self.faults  # type: ignore[assignment]
+        self.fault_points = Reached()
+        self.node.fault_points = self.fault_points  # type: ignore[assignment]
         self.flush()
         self.dispatcher = (
             Dispatcher(self.node, CONTROL_BYTES_MAX)
@@ -245,7 +245,7 @@ class ProduceWorld(NodeWorld):
             "verification": (node.verification.waiting, self.verifier.questions),
             "waits for time": len(node.request_timeouts),
             "disk": [directory.disk.problem for directory in self.logs.directories],
-            "fault points": self.faults.points,
+            "fault points": self.fault_points.points,
             "fatal": self.fatal,
         }
 

@@ -128,7 +128,7 @@ class TransactionWorld(CoordinatorWorld):
             write_marker=self.markers.write,
             clock=self.clock,
             scheduler=self,
-            faults=self.faults,
+            fault_points=self.fault_points,
             **observers,
         )
 

@@ -430,7 +430,7 @@ class _Produce:
     ) -> AppendResult | PartitionProduceResponse:
         outcome = self._append(partition, batch, index, answer)
         if isinstance(outcome, AppendResult) or not outcome.error_code:
-            self._node.faults.reach(FaultPoint.TRANSACTIONAL_BATCH_WRITTEN)
+            self._node.fault_points.reach(FaultPoint.TRANSACTIONAL_BATCH_WRITTEN)
         return outcome
 
     # --- The reply ---

@@ -113,7 +113,7 @@ def _commit(
         deferred.resolve(response)
 
     def stored(errors: list[ErrorCode]) -> None:
-        node.faults.reach(FaultPoint.TRANSACTIONAL_OFFSETS_DURABLE)
+        node.fault_points.reach(FaultPoint.TRANSACTIONAL_OFFSETS_DURABLE)
         answer(errors)
 
     def verified(error: ErrorCode) -> None:

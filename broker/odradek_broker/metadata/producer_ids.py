@@ -21,11 +21,11 @@ class ProducerIdManager:
         self,
         metadata: ClusterMetadata,
         commit: Callable[[Sequence[MetadataRecord]], Deferred[None]],
-        faults: FaultPoints,
+        fault_points: FaultPoints,
     ) -> None:
         self._metadata = metadata
         self._commit = commit
-        self._faults = faults
+        self._fault_points = fault_points
         #: Requests that wait for a block to be recorded.
         self._waiting: list[Deferred[int | None]] = []
         self._reserving = False
@@ -51,7 +51,7 @@ class ProducerIdManager:
         return deferred
 
     def _block_durable(self, _: None) -> None:
-        self._faults.reach(FaultPoint.PRODUCER_ID_BLOCK_DURABLE)
+        self._fault_points.reach(FaultPoint.PRODUCER_ID_BLOCK_DURABLE)
         self._reserving = False
         self._metadata.use_producer_id_block()
         waiting, self._waiting = self._waiting, []

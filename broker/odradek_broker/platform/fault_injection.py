@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from odradek_broker.platform.fault_points import (
     FAULT_POINT_VARIABLE,
-    NO_FAULTS,
+    NO_FAULT_POINTS,
     FaultPoint,
     FaultPoints,
     parse_fault_point,
@@ -28,14 +28,14 @@ class FaultInjection(NamedTuple):
     `armed`: the armed point as it was given; empty if none is.
     """
 
-    faults: FaultPoints
+    fault_points: FaultPoints
     files: RealFiles
     armed: str
 
 
 def no_injection() -> FaultInjection:
     """The fault points of a broker that is not under test."""
-    return FaultInjection(NO_FAULTS, RealFiles(), "")
+    return FaultInjection(NO_FAULT_POINTS, RealFiles(), "")
 
 
 def injection_from_environment(environment: Mapping[str, str]) -> FaultInjection:

@@ -1,9 +1,10 @@
 """Fault points: the points at which a broker under test kills itself (rule T-50: the crash table).
 
 A crash is worst between two steps that belong together. Between such steps of a transaction there
-is a named point: `faults.reach(FaultPoint.PREPARE_COMMIT_DURABLE)`. The call has an effect only if
-the point was armed before the broker started, which only `ODRADEK_FAULT_POINT` in the environment
-of `odradek serve` does: no setting, no file and no request. The effect is in `fault_injection.py`.
+is a named point: `fault_points.reach(FaultPoint.PREPARE_COMMIT_DURABLE)`. The call has an effect
+only if the point was armed before the broker started, which only `ODRADEK_FAULT_POINT` in the
+environment of `odradek serve` does: no setting, no file and no request. The effect is in
+`fault_injection.py`. Faults that users order are in `odradek_broker.faults`.
 
 In a broker that is not armed, `reach` is one comparison.
 """
@@ -87,7 +88,7 @@ class FaultPoints:
 
 
 #: The fault points of a broker that is not under test: none is armed.
-NO_FAULTS = FaultPoints()
+NO_FAULT_POINTS = FaultPoints()
 
 
 def parse_fault_point(text: str) -> tuple[FaultPoint, int]:

@@ -136,7 +136,7 @@ class Host(Protocol):
     clock: Clock
     randomness: Randomness
     files: Files
-    faults: FaultPoints
+    fault_points: FaultPoints
     #: The armed fault point as text; empty if none is armed.
     armed: str
     log_levels: LogLevels
@@ -308,7 +308,7 @@ class RealHost:
 
             disk = DiskFaults(ordered, self.clock, time.sleep, Lock())
             self.files = injection.files.with_files(disk.wrap)
-        self.faults = injection.faults
+        self.fault_points = injection.fault_points
         self.armed = injection.armed
         self.log_levels: LogLevels = PROCESS_LOG_LEVELS
 

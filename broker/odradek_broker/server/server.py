@@ -353,7 +353,7 @@ class Server:
                 request_flush=self._commit.request,
                 metrics=self.metrics,
                 on_fatal=self._fatal,
-                faults=host.faults,
+                fault_points=host.fault_points,
                 cleaner=host.cleaner(loop),
                 log_levels=host.log_levels,
             )

@@ -13,7 +13,7 @@ from odradek.simulation.network import Address, ProtocolFactory, SimulatedNetwor
 from odradek.simulation.process import Process
 from odradek_broker.config.broker import parse_config
 from odradek_broker.faults.rules import Rules
-from odradek_broker.platform.fault_points import NO_FAULTS, FaultPoints
+from odradek_broker.platform.fault_points import NO_FAULT_POINTS, FaultPoints
 from odradek_broker.platform.loggers import LogLevels, OthersLogLevels
 from odradek_broker.server.host import Background, FileBudget, Handshakes, Listener, StartError
 from odradek_broker.server.server import Server
@@ -139,7 +139,7 @@ class SimulatedHost:
         self.clock = clock
         self.randomness = SeededRandomness(random)
         self.files = files
-        self.faults: FaultPoints = NO_FAULTS
+        self.fault_points: FaultPoints = NO_FAULT_POINTS
         self.armed = ""
         self.log_levels: LogLevels = OthersLogLevels()
         self._sync_delay_ms = sync_delay_ms

@@ -30,9 +30,9 @@ from odradek_client.producer.producer import Producer, producer_on_network
 from odradek_client.structs import PreparedTransaction
 from odradek_protocol.errors import ErrorCode
 from pyspark_odradek.errors import SinkError
-from pyspark_odradek.exactly_once import faults, protocol
+from pyspark_odradek.exactly_once import fault_points, protocol
 from pyspark_odradek.exactly_once.decision_log import DecisionLog
-from pyspark_odradek.exactly_once.faults import FaultPoint
+from pyspark_odradek.exactly_once.fault_points import FaultPoint
 from pyspark_odradek.exactly_once.identity import split_id, transactional_id
 from pyspark_odradek.exactly_once.ledger import Kind, Participant
 from pyspark_odradek.exactly_once.protocol import Fate, Terms
@@ -156,10 +156,10 @@ class Brokers:
     async def _append(self, action: protocol.Append, query: str, decisions: DecisionLog) -> None:
         kind = action.record.kind
         if kind is Kind.DONE:
-            faults.reach(FaultPoint.ALL_ENDED)
+            fault_points.reach(FaultPoint.ALL_ENDED)
         await decisions.append(query, action.record)
         if kind is Kind.COMMIT:
-            faults.reach(FaultPoint.DECISION_DURABLE)
+            fault_points.reach(FaultPoint.DECISION_DURABLE)
 
     # --- transactions -----------------------------------------------------------------------------
 
@@ -202,9 +202,9 @@ class Brokers:
 
         parts = list(action.participants)
         first: list[bool] = []
-        if faults.is_armed(FaultPoint.ONE_ENDED) and len(parts) > 1:
+        if fault_points.is_armed(FaultPoint.ONE_ENDED) and len(parts) > 1:
             first = [await end(parts.pop(0))]
-            faults.reach(FaultPoint.ONE_ENDED)
+            fault_points.reach(FaultPoint.ONE_ENDED)
         results = await asyncio.gather(*map(end, parts), return_exceptions=True)
         for result in results:
             if isinstance(result, OdradekError):

@@ -13,7 +13,7 @@ from broker_process import BrokerProcess
 from odradek_broker.platform.fault_injection import injection_from_environment
 from odradek_broker.platform.fault_points import (
     FAULT_POINT_VARIABLE,
-    NO_FAULTS,
+    NO_FAULT_POINTS,
     FaultPoint,
     FaultPoints,
     UnknownFaultPoint,
@@ -25,19 +25,19 @@ BROKER = Path(__file__).resolve().parents[3] / "broker" / "odradek_broker"
 
 def test_only_the_armed_point_strikes_and_only_the_nth_time() -> None:
     struck: list[FaultPoint] = []
-    faults = FaultPoints(FaultPoint.MARKER_WRITTEN, 2, struck.append)
+    fault_points = FaultPoints(FaultPoint.MARKER_WRITTEN, 2, struck.append)
     for point in FaultPoint:
-        faults.reach(point)
+        fault_points.reach(point)
     assert struck == []
-    faults.reach(FaultPoint.MARKER_WRITTEN)
+    fault_points.reach(FaultPoint.MARKER_WRITTEN)
     assert struck == [FaultPoint.MARKER_WRITTEN]
-    faults.reach(FaultPoint.MARKER_WRITTEN)
+    fault_points.reach(FaultPoint.MARKER_WRITTEN)
     assert len(struck) == 1
 
 
 def test_nothing_happens_in_a_broker_that_is_not_armed() -> None:
     for point in FaultPoint:
-        NO_FAULTS.reach(point)
+        NO_FAULT_POINTS.reach(point)
 
 
 def test_an_armed_point_without_a_deed_is_refused() -> None:
@@ -70,9 +70,12 @@ def test_every_point_is_reached_somewhere_in_the_broker() -> None:
 
 
 def test_without_the_variable_nothing_is_armed() -> None:
-    assert injection_from_environment({}).faults is NO_FAULTS
-    assert injection_from_environment({FAULT_POINT_VARIABLE: ""}).faults is NO_FAULTS
-    assert injection_from_environment({FAULT_POINT_VARIABLE: "marker-torn"}).faults is not NO_FAULTS
+    assert injection_from_environment({}).fault_points is NO_FAULT_POINTS
+    assert injection_from_environment({FAULT_POINT_VARIABLE: ""}).fault_points is NO_FAULT_POINTS
+    assert (
+        injection_from_environment({FAULT_POINT_VARIABLE: "marker-torn"}).fault_points
+        is not NO_FAULT_POINTS
+    )
 
 
 def test_a_broker_with_an_unknown_point_does_not_start(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ class Completion:
         coordinator_epoch: int,
         exists: Callable[[TopicPartition], bool],
         observer: Observer,
-        faults: FaultPoints,
+        fault_points: FaultPoints,
         on_complete: Callable[[str], None],
     ) -> None:
         self._transactions = transactions
@@ -225,7 +225,7 @@ class Completion:
         self._coordinator_epoch = coordinator_epoch
         self._exists = exists
         self._observer = observer
-        self._faults = faults
+        self._fault_points = fault_points
         self._on_complete = on_complete
         self._under_way: dict[str, MarkerProgress] = {}
 
@@ -275,7 +275,7 @@ class Completion:
             self._observer(MarkersRetried(name, again, error, progress.backoff_ms()))
             self._retry(name, progress, now)
             return Outcome()
-        self._faults.reach(FaultPoint.ALL_MARKERS_DURABLE)
+        self._fault_points.reach(FaultPoint.ALL_MARKERS_DURABLE)
         return self._complete(name, now)
 
     def clear(self) -> None:

@@ -85,12 +85,12 @@ class TransactionCoordinator:
         write_marker: WriteMarker,
         clock: Clock,
         scheduler: Scheduler,
-        faults: FaultPoints,
+        fault_points: FaultPoints,
         observer: Observer = unobserved,
     ) -> None:
         self._settings = settings
         self._metadata = metadata
-        self._faults = faults
+        self._fault_points = fault_points
         self._observer = observer
         self._is_full = False
         effects: Effects[TransactionShard] = Effects(next_producer_id, write_marker)
@@ -114,7 +114,7 @@ class TransactionCoordinator:
             self._leader_epoch(index),
             self._exists,
             self._observe,
-            self._faults,
+            self._fault_points,
             self._has_room,
         )
 

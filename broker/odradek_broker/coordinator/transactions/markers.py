@@ -157,13 +157,13 @@ class MarkerWriter:
         metadata: Leadership,
         offsets_marker_written: Callable[[int, int, bool, Deferred[ErrorCode]], None],
         clock: Clock,
-        faults: FaultPoints,
+        fault_points: FaultPoints,
     ) -> None:
         self._partition = partition
         self._metadata = metadata
         self._offsets_marker_written = offsets_marker_written
         self._clock = clock
-        self._faults = faults
+        self._fault_points = fault_points
 
     def write(self, marker: MarkerRequest) -> Deferred[MarkerResults]:
         """Write a producer's markers; resolves when all of them are durable or refused.
@@ -184,7 +184,7 @@ class MarkerWriter:
             return Deferred.of(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER if led else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
-        self._faults.reach(FaultPoint.MARKER_TORN)
+        self._fault_points.reach(FaultPoint.MARKER_TORN)
         written = partition.append_marker(
             marker.producer_id,
             marker.producer_epoch,
@@ -195,7 +195,7 @@ class MarkerWriter:
         )
         refused = written.done and written.result() is not ErrorCode.NONE
         if not refused:
-            self._faults.reach(FaultPoint.MARKER_WRITTEN)
+            self._fault_points.reach(FaultPoint.MARKER_WRITTEN)
         if topic == OFFSETS_TOPIC and not refused:
             self._offsets_marker_written(index, marker.producer_id, marker.commit, written)
         return written

@@ -64,7 +64,7 @@ from odradek_broker.coordinator.transactions.transaction import (
     tombstone,
 )
 from odradek_broker.deferred import Deferred
-from odradek_broker.platform.fault_points import NO_FAULTS, FaultPoint, FaultPoints
+from odradek_broker.platform.fault_points import NO_FAULT_POINTS, FaultPoint, FaultPoints
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored import transaction_log
@@ -112,13 +112,13 @@ class PendingTransitions:
         outbox: deque[Effect],
         completion: Completion,
         observer: Observer,
-        faults: FaultPoints,
+        fault_points: FaultPoints,
     ) -> None:
         self._transactions = transactions
         self._outbox = outbox
         self._completion = completion
         self._observer = observer
-        self._faults = faults
+        self._fault_points = fault_points
         self._targets: dict[str, _Target] = {}
 
     def target(self, name: str) -> TransactionState | None:
@@ -157,8 +157,8 @@ class PendingTransitions:
         elif before is not None:
             self._observer(TransactionTimedOut(name, before, after, now.wall_ms))
         if after.state.is_prepared:
-            self._faults.reach(FaultPoint.PREPARE_DECIDED)
-            self._faults.reach(FaultPoint.PREPARE_TORN)
+            self._fault_points.reach(FaultPoint.PREPARE_DECIDED)
+            self._fault_points.reach(FaultPoint.PREPARE_TORN)
         durable = _DECISION_DURABLE.get(after.state) or _STEP_DURABLE[cause]
 
         def after_append(error: ErrorCode, then: Instant) -> Outcome:
@@ -167,7 +167,7 @@ class PendingTransitions:
             if error is not _E.NONE:
                 self._observer(StepNotRecorded(name, cause, call, error))
                 return Outcome()
-            self._faults.reach(durable)
+            self._fault_points.reach(durable)
             return self._completion.begin(name, then) if after.state.is_prepared else Outcome()
 
         return Outcome([encode(after)], replies, after_append, TRANSACTION_APPEND_ERRORS)
@@ -323,7 +323,7 @@ class TransactionShard:
         coordinator_epoch: int,
         exists: Callable[[TopicPartition], bool],
         observer: Observer = unobserved,
-        faults: FaultPoints = NO_FAULTS,
+        fault_points: FaultPoints = NO_FAULT_POINTS,
         has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self.timers: Timers[TimerName] = Timers()
@@ -345,11 +345,11 @@ class TransactionShard:
             coordinator_epoch,
             exists,
             observer,
-            faults,
+            fault_points,
             self._resume_parked,
         )
         self._pending = PendingTransitions(
-            self.transactions, self.outbox, self._completion, observer, faults
+            self.transactions, self.outbox, self._completion, observer, fault_points
         )
 
     # --- Replay: the only place where durable state changes ---
