@@ -77,9 +77,11 @@ class Deferred(Generic[T]):
         return mapped
 
     def transform(self, function: Callable[[T], U]) -> Deferred[U]:
-        """`map` without a second deferred: this one will have the value of `function` instead. For
-        the only one who knows it besides the one who resolves it. RuntimeError if others do, or if
-        the value is there."""
+        """Replace the value, when it arrives, by `function` of it: `map` without a second deferred.
+
+        Only the caller and the code that resolves this deferred may hold it. RuntimeError if it has
+        a callback, another transform or its value.
+        """
         if self.done or self._callbacks is not None or self._transform is not None:
             raise RuntimeError("others have seen this value, or wait for it")
         self._transform = function

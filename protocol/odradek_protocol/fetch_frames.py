@@ -220,7 +220,7 @@ def _read_flexible(frame: memoryview, position: int, header: _Header) -> OneFetc
     else:
         replica, *settings = _SETTINGS_AND_SESSION.unpack_from(frame, position)
         position += _SETTINGS_AND_SESSION.size
-    # Lengths are one more than they are.
+    # Compact lengths are written as the length plus one.
     topics = frame[position]
     position += 1
     if replica >= 0 or not 1 <= topics <= 2:

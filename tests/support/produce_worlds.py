@@ -135,6 +135,9 @@ class ProduceWorld(NodeWorld):
         self.fault_points = Reached()
         self.node.fault_points = self.fault_points  # type: ignore[assignment]
         self.flush()
+        # A request takes as long as it has bytes, so that request quotas have something to count.
+        metrics = self.node.metrics
+        metrics.now_us = lambda: 100 * metrics.appended_total
         self.dispatcher = (
             Dispatcher(self.node, CONTROL_BYTES_MAX)
             if common_codec

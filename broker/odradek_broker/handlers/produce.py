@@ -71,14 +71,14 @@ def handle(
         with node.verification.one_request():
             _append_all(node, context, request, produce, response)
 
-    reply = partial(_reply_to_many, request, response)
+    reply = partial(_reply_to_many, request.acks, response)
     if produce.open:
         return produce.reply(reply, request.timeout_ms if request.acks else None)
     return _at_once(reply())
 
 
-def _reply_to_many(request: ProduceRequest, response: ProduceResponse) -> _Reply:
-    if request.acks:
+def _reply_to_many(acks: int, response: ProduceResponse) -> _Reply:
+    if acks:
         return response
     return _unanswered(
         (topic.name, answer) for topic in response.responses for answer in topic.partition_responses
@@ -93,17 +93,18 @@ def handle_one(
     if node.quotas.produce is not None:
         node.quotas.produce.record(context, context.size_bytes)
     named, records = request.topic, request.records
-    topic, error = "", _E.NONE
-    if isinstance(named, str) and node.authorizer is ALLOW_EVERYTHING:
-        topic = named
-    elif isinstance(named, str):
-        topic, error = _topic_name(node, context, named, ZERO_UUID)
-    else:
-        topic, error = _topic_name(node, context, "", named)
-    producer = None
+    refusal, producer = _E.NONE, None
     if request.attributes & TRANSACTIONAL_BIT:
         producer = _transactional_producer(records)
-        error = _transaction_error(node, context, request.transactional_id, [producer]) or error
+        refusal = _transaction_error(node, context, request.transactional_id, [producer])
+    if not isinstance(named, str):
+        topic, error = _topic_name(node, context, "", named)
+    elif node.authorizer is ALLOW_EVERYTHING:
+        # The same as below, without a call: this is the hot path.
+        topic, error = named, _E.NONE
+    else:
+        topic, error = _topic_name(node, context, named, ZERO_UUID)
+    error = refusal or error
     produce = _Produce(node, context.api_version, request)
     outcome: AppendResult | PartitionProduceResponse
     if error:
@@ -287,13 +288,14 @@ class _Produce:
     """A Produce request until all of its batches are durable or refused."""
 
     __slots__ = (
+        "_acks",
         "_budget",
         "_make",
         "_node",
         "_now_ms",
         "_reply",
-        "_request",
         "_timeout_ms",
+        "_transactional_id",
         "_version",
         "open",
     )
@@ -301,7 +303,9 @@ class _Produce:
     def __init__(self, node: Node, version: int, request: ProduceRequest | OneBatch) -> None:
         self._node = node
         self._version = version
-        self._request = request
+        # Not the request, which has the memory of the frame.
+        self._acks = request.acks
+        self._transactional_id = request.transactional_id
         self._now_ms = node.clock.wall_ms()
         self._budget = None if isinstance(request, OneBatch) else DecompressionBudget()
         #: Answers for batches that are neither durable nor refused yet, by `id` of the answer.
@@ -323,7 +327,7 @@ class _Produce:
         partition = node.partition(topic, index)
         if partition is None:
             return _refused(index, _E.UNKNOWN_TOPIC_OR_PARTITION)
-        if self._request.acks not in (-1, 0, 1):
+        if self._acks not in (-1, 0, 1):
             return _refused(index, _E.INVALID_REQUIRED_ACKS)
         if node.metadata.is_internal(topic):
             return _refused(index, _E.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own topic")
@@ -411,7 +415,7 @@ class _Produce:
             UnverifiedAppend(
                 partition=partition,
                 where=where,
-                transactional_id=self._request.transactional_id or "",
+                transactional_id=self._transactional_id or "",
                 producer_id=header.producer_id,
                 producer_epoch=header.producer_epoch,
                 base_sequence=header.base_sequence,

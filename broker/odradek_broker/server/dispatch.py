@@ -183,8 +183,11 @@ class Dispatcher:
         """The reply to one request, now or later. Raises CloseConnection where the reply is to
         close the connection at once."""
         shape = self._common_shapes.get(frame[1]) if len(frame) > 1 else None
-        if shape is not None and (
-            shape.api.key is ApiKey.PRODUCE or len(frame) <= self._control_bytes_max
+        # A quota of time may throttle the request after its handler, which has packed the response.
+        if (
+            shape is not None
+            and self._quotas.request is None
+            and (shape.api.key is ApiKey.PRODUCE or len(frame) <= self._control_bytes_max)
         ):
             common = shape.read(frame)
             if common is not None:
@@ -201,7 +204,7 @@ class Dispatcher:
             context.size_bytes = frame_bytes - header_bytes
         started_us = self._node.metrics.now_us()
         reply = shape.handle(self._node, context, common)
-        if isinstance(reply, list) and self._quotas.request is None:
+        if isinstance(reply, list):
             self._node.metrics.request_counted(api.name, version, started_us)
             return reply
         in_flight = _InFlight(api, common.correlation_id, started_us, 0, peer, context, None)
@@ -288,7 +291,7 @@ class Dispatcher:
         """`_encoded` for a request whose time counts, because its client has a quota of it
         (Q-09)."""
         quota = self._quotas.request
-        if quota is None or in_flight.api.key in _EXEMPT or not isinstance(reply, Message | list):
+        if quota is None or in_flight.api.key in _EXEMPT or not isinstance(reply, Message):
             return self._encoded(in_flight, reply)
         quota.record(in_flight.context, in_flight.handled_us / _PERCENT_US)
         began_us = self._node.metrics.now_us()

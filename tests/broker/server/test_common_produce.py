@@ -360,7 +360,7 @@ STORIES: dict[str, list[Sent | Step]] = {
         flush,
         Sent(client_id=None),
         quota(QuotaKey.PRODUCER_BYTE_RATE, None),
-        quota(QuotaKey.REQUEST_PERCENTAGE, 0.0),
+        quota(QuotaKey.REQUEST_PERCENTAGE, 0.01),
         Sent(),
         Sent(version=3),
         flush,
@@ -439,15 +439,31 @@ def test_d7_common_requests_do_not_need_the_generated_decoder(
     assert sum(isinstance(reply, bytes) for _, reply in world.replies) == len(sent) - 1
 
 
-def test_p22_a_request_that_waits_for_the_disk_does_not_keep_its_frame() -> None:
-    """A connection may have hundreds of them, each of a megabyte."""
-    world = ProduceWorld(common_codec=True, log_durability="fsync")
-    memory = bytearray(frame_of(world, Sent()))
+@pytest.mark.parametrize("common_codec", [True, False])
+@pytest.mark.parametrize(
+    "sent",
+    [Sent(), Sent(acks=0), Sent(beside=1), Sent(topics=2, version=13)],
+    ids=["one batch", "acks=0", "two partitions", "two topics"],
+)
+def test_p22_a_request_that_waits_for_the_disk_does_not_keep_its_frame(
+    common_codec: bool, sent: Sent
+) -> None:
+    """A connection may have hundreds of such requests, each of a megabyte."""
+    world = ProduceWorld(common_codec=common_codec, log_durability="fsync")
+    memory = bytearray(frame_of(world, sent))
     reply = world.dispatcher.answer(world.peer, memoryview(memory))
     assert isinstance(reply, Deferred) and not reply.done
-    memory.clear()  # BufferError if anybody has a view of it
+    memory.clear()  # BufferError if there is a view of it
     world.flush()
     assert reply.done
+
+
+def test_q09_a_request_quota_throttles_common_requests() -> None:
+    world = ProduceWorld(common_codec=True, log_durability="page-cache")
+    quota(QuotaKey.REQUEST_PERCENTAGE, 0.01)(world)
+    for _ in range(9):
+        world.send(frame_of(world, Sent()))
+    assert world.node.metrics.throttled_requests
 
 
 SENT = st.builds(
