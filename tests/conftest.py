@@ -1,4 +1,4 @@
-"""What every test may lean on."""
+"""Fixtures, options and settings of all tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import written_directory
 from kafka_cluster import KafkaCluster, KafkaUnavailable
 from odradek_protocol.records import native
 
-# A shell ignores Ctrl+C for what it starts in the background, and programs under test inherit that.
+# A shell ignores Ctrl+C for background programs, and programs under test inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -28,22 +28,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Spark starts its workers with the `python3` of the PATH unless told which one has our packages.
+# Spark starts its workers with the `python3` of the PATH unless told which Python has our packages.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-#: Fixtures of brokers that are ours, whatever `--bootstrap` says.
+#: Fixtures that are always our own broker, whatever `--bootstrap` says.
 _OWN_BROKERS = frozenset(
     {"odradek_broker", "odradek_faulty_broker", "odradek_broker_session", "broker_process"}
 )
 
-#: The module whose tests began with a new log.
+#: The module for whose tests the logging was reset last.
 _module_of_log: dict[str, Path] = {}
 
-#: The folders whose tests start processes and wait for them. The documents of `cli` end the Java of
-#: their process, which Spark's tests keep for all of theirs.
+#: The folders whose tests mostly wait for processes. The documents of `cli` end the Java of their
+#: process, which Spark's tests keep for all of theirs.
 _SLOWEST_FOLDERS = ("cli", "spark", "interop", "adversity", "sim")
 
 
@@ -107,9 +107,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Begin a module with the log as it is in a new process.
+    """Give a module the logging of a new process.
 
-    Brokers and the Spark connector set it for the rest of theirs.
+    Brokers and the Spark connector set it for the rest of their process.
     """
     if _module_of_log.get("path") != item.path:
         _module_of_log["path"] = item.path
@@ -125,8 +125,8 @@ def _folder_rank(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def live_bootstrap(request: pytest.FixtureRequest) -> str:
-    """A broker to talk to: ours with the settings of a user's tests, or what `--bootstrap`
-    names."""
+    """A broker to send requests to: ours with the settings of a user's tests, or the one that
+    `--bootstrap` names."""
     named = live_brokers.elsewhere(request.config)
     if named is not None:
         return named.bootstrap
@@ -148,19 +148,21 @@ def _kafka(folder: Path, nodes: int) -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """One node of Apache Kafka, with the settings that it ships. For tests marked `kafka`."""
+    """One node of Apache Kafka, with its shipped settings. For tests marked `kafka`."""
     yield from _kafka(tmp_path_factory.mktemp("kafka"), 1)
 
 
 @pytest.fixture(scope="session")
 def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three nodes of Apache Kafka. Who stops one starts it again, and waits until it is up."""
+    """Three nodes of Apache Kafka. A test that stops one starts it again, and waits until it is
+    up."""
     yield from _kafka(tmp_path_factory.mktemp("kafka-cluster"), 3)
 
 
 @pytest.fixture(scope="session")
 def written_data(tmp_path_factory: pytest.TempPathFactory) -> written_directory.WrittenData:
-    """Data directories with every kind of file, of a broker that is gone. Nobody changes them."""
+    """Data directories with every kind of file, of a broker that has ended. No test changes
+    them."""
     return written_directory.write_data(tmp_path_factory.mktemp("written"))
 
 

@@ -31,7 +31,7 @@ def odradek(bootstrap: str) -> Commands:
 
 
 def rights(odradek: Commands, *arguments: str) -> set[tuple[str, ...]]:
-    """(who, may, what) of each ACL."""
+    """(principal, permission and operation, resource) of each ACL."""
 
     def shown(row: dict[str, Any]) -> tuple[str, ...]:
         pattern = "" if row["pattern"] == "literal" else "~"

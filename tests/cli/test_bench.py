@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from odradek.broker import SubprocessBroker
 
 PATIENCE_S = 60.0
-#: A port that nobody listens on: it is privileged, and tests are not run by a service of that name.
+#: A port without a listener: it is privileged, and the test machine runs no service there.
 NOBODY = "127.0.0.1:1"
 
 

@@ -1,4 +1,4 @@
-"""`odradek serve|start|stop|status` as processes, the way people and scripts run them."""
+"""`odradek serve|start|stop|status` as processes, as users and scripts run them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ Serve = Callable[..., Served]
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Serve on a free port in a temporary directory, with more arguments if wanted."""
+    """Serve on a free port in a temporary directory, with further arguments."""
     running: list[Served] = []
 
     def start(*arguments: str, data_dir: Path = tmp_path / "data") -> Served:
@@ -89,7 +89,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 
 def ask_versions(address: str) -> ApiVersionsResponse:
-    """One request over a new connection, to see that somebody is at home."""
+    """Send one request over a new connection; fails unless the broker answers."""
     host, _, port = address.rpartition(":")
     api = APIS[ApiKey.API_VERSIONS]
     with socket.create_connection((host.strip("[]"), int(port)), PATIENCE_S) as connection:
@@ -288,7 +288,7 @@ def test_a_daemon_on_several_directories(tmp_path: Path, by: str) -> None:
 
 def test_a_stale_pid_file_is_no_broker(data: Path) -> None:
     data.mkdir()
-    # The number is that of a living process, which must not be taken for the broker.
+    # The number is that of a living process, which must not be mistaken for the broker.
     (data / "odradek.pid").write_text(f"{os.getpid()}\n127.0.0.1:1\n")
     assert status(data)[0] == 3
     assert run("stop", "--data-dir", str(data)).returncode == 3
@@ -332,7 +332,7 @@ def test_a_foreground_broker_is_seen_and_stopped_too(serve: Serve, tmp_path: Pat
     assert served.process.wait(PATIENCE_S) == 0
 
 
-# --- SIGHUP, and who may look into the directory --------------------------------------------------
+# --- SIGHUP, and other users' access to the directory ---------------------------------------------
 
 
 def wait_for_event(log_file: Path, event: str) -> None:
@@ -349,7 +349,7 @@ def test_n37_sighup_has_a_daemon_open_its_log_again(data: Path) -> None:
     assert isinstance(told["pid"], int)
     os.kill(told["pid"], signal.SIGHUP)
     wait_for_event(data / "odradek.log", "the log file was opened again")
-    # Text that goes to stderr past the logging goes to the new file too.
+    # Text written to stderr without the logging goes to the new file too.
     assert os.path.samefile(f"/proc/{told['pid']}/fd/2", data / "odradek.log")
     assert ask_versions(str(told["address"])).error_code == 0
     assert status(data)[1]["pid"] == told["pid"]
@@ -529,7 +529,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(
 def test_a_disk_without_a_free_page_takes_a_pid_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An empty file needs none, and neither does a symbolic link."""
+    """Neither an empty file nor a symbolic link needs a free page."""
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -542,7 +542,7 @@ def test_a_disk_without_a_free_page_takes_a_pid_file(
     assert list(tmp_path.iterdir()) == []
     pid_file.claim(4711, "127.0.0.1:9092")
     monkeypatch.undo()
-    # The broker dies, and leaves the link.
+    # The broker is killed, and leaves the link.
     assert pid_file._fd is not None
     os.close(pid_file._fd)
     assert PidFile(tmp_path).read() is None
@@ -611,7 +611,7 @@ def test_every_subcommand_loads_and_has_help() -> None:
         assert "Usage:" in result.output
 
 
-# --- The plain reader of serve's options ----------------------------------------------------------
+# --- The small parser of serve's options ----------------------------------------------------------
 
 
 def plain(*arguments: str, **environment: str) -> ServeOptions | None:

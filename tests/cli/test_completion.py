@@ -19,7 +19,7 @@ NOBODY = "127.0.0.1:1"
 
 
 def complete(bootstrap: str, *words: str, shell: str = "bash", **more: str) -> list[str]:
-    """The answers for the last of these words, behind `odradek`; nothing may be said on stderr."""
+    """The completions of the last of these words, behind `odradek`; stderr must stay empty."""
     line = ["odradek", *words]
     environment = {**os.environ, "ODRADEK_BOOTSTRAP": bootstrap, **more}
     environment["_ODRADEK_COMPLETE"] = f"complete_{shell}"
@@ -41,7 +41,7 @@ def complete(bootstrap: str, *words: str, shell: str = "bash", **more: str) -> l
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker on a busy machine is waited for."""
+    """Wait longer, for a broker on a busy machine."""
     monkeypatch.setenv("ODRADEK_COMPLETION_TIMEOUT_MS", "30000")
 
 
@@ -65,7 +65,7 @@ def test_topics_groups_and_partitions_are_known(
     assert complete(live_bootstrap, "explain", "partition", topic) == [f"{topic}-0", f"{topic}-1"]
     assert complete(live_bootstrap, "config", "describe", "topic", topic) == [topic]
     assert group in complete(live_bootstrap, "config", "describe", "group", "")
-    # New names are the user's to choose, and the broker's own topics are seldom meant.
+    # A new name is the user's choice, and internal topics are seldom meant.
     assert complete(live_bootstrap, "topic", "create", topic) == []
     assert not any(each.startswith("__") for each in complete(live_bootstrap, "produce", ""))
     assert "__consumer_offsets" in complete(live_bootstrap, "topic", "describe", "__")
@@ -85,10 +85,10 @@ def test_the_broker_and_the_settings_of_the_line_count(
 ) -> None:
     topic, group = names
     host, _, port = live_bootstrap.partition(":")
-    # The words as bash divides them.
+    # The words as bash splits them.
     asked = ("topic", "describe", "-b", host, ":", port, topic)
     assert complete(NOBODY, *asked) == [topic]
-    # Settings, which may be those of TLS and SASL, are the client's business.
+    # Settings that may be those of TLS and SASL are left to the client.
     assert complete(live_bootstrap, "topic", "describe", "-X", "client.id", "=", "x", topic) == [
         topic
     ]
@@ -146,7 +146,7 @@ def test_a_resolver_that_does_not_answer_is_left_behind(monkeypatch: pytest.Monk
     gate.set()
 
 
-@pytest.mark.filterwarnings("error")  # What a thread raises is a warning of pytest.
+@pytest.mark.filterwarnings("error")  # Pytest reports a thread's exception as a warning.
 @pytest.mark.parametrize(
     "bootstrap",
     [

@@ -1,4 +1,4 @@
-"""What `odradek consume --exit` shows of how far it has come."""
+"""The progress that `odradek consume --exit` shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Shown(Progress):
-    """Keeps what it was told last."""
+    """A progress bar that keeps the last numbers."""
 
     def __init__(self) -> None:
         super().__init__("", None)
@@ -37,7 +37,7 @@ def test_progress_knows_the_end_and_passes_over_what_is_no_record() -> None:
     reading.take(ONE, records(2, 3, 5))
     reading.show()
     assert shown.last == (4, 8), "offset 4 is no record, and is behind us all the same"
-    # The last offset is a marker: no poll hands it out.
+    # The last offset is a marker, which no poll returns.
     reading.finished.add(ONE)
     reading.show()
     assert shown.last == (8, 8)

@@ -1,4 +1,4 @@
-"""Whether `odradek consume` waits for a topic that a node does not know."""
+"""`odradek consume` of a topic that a node may not know yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek_client.errors import UnknownTopicOrPartition
 
 
 class FakeAdmin:
-    """Of so many nodes; the topic is known from the `known_at`-th question on."""
+    """An admin client of so many nodes; the topic is known from the `known_at`-th request on."""
 
     def __init__(self, nodes: int, known_at: int) -> None:
         self._network = SimpleNamespace(cluster=SimpleNamespace(brokers=range(nodes)))

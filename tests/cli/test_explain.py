@@ -26,12 +26,12 @@ DEADLINE_S = 20.0
 
 
 def rows(shell: Shell, *asked: str) -> list[dict[str, Any]]:
-    """With --json."""
+    """The rows of --json."""
     return [json.loads(line) for line in shell.run("explain", *asked, "--json").splitlines()]
 
 
 def sentences(shell: Shell, *asked: str) -> list[str]:
-    """What happened, without the times; they must not go backwards."""
+    """The sentences without their times, which must not decrease."""
     events = [row for row in rows(shell, *asked) if row["type"] == "event"]
     times = [event["time_ms"] for event in events]
     assert times == sorted(times)
@@ -39,7 +39,7 @@ def sentences(shell: Shell, *asked: str) -> list[str]:
 
 
 def joined(output: bytes) -> str:
-    """The output for people with wrapped lines put together again; no line is longer than 100."""
+    """The output for people with wrapped lines joined again; no line is longer than 100."""
     lines = output.decode().splitlines()
     assert max(map(len, lines)) <= 100
     return re.sub(r"\n +", " ", "\n".join(lines))
@@ -95,7 +95,7 @@ def test_who_fenced_whom(shell: Shell, unique_topic: str) -> None:
     assert events[0]["name"] == "transaction_step" and events[0]["times"] == 1
     assert len(sentences(shell, "txn", unique_topic, "--limit", "2")) == 2
 
-    # By its transactional id as well as by its number.
+    # A producer is found by its transactional id as well as by its producer id.
     by_name = joined(shell.run("explain", "producer", unique_topic))
     number = events[0]["details"]["producer_id"]
     assert by_name.startswith(f"producer id {number}, of transactional id {unique_topic}\n")
@@ -196,7 +196,7 @@ def test_g70_a_killed_member_and_a_restart(broker: BrokerProcess) -> None:
     assert re.search(r"\nvictim += victim-[0-9a-f-]{36} at 127.0.0.1\n", output)
     assert re.search(r" victim was removed: nothing was heard of it for 2.0 s", output)
     assert re.search(r" because survivor is new; waiting for victim, for at most", output)
-    # In the legend only.
+    # The full id is in the legend only.
     assert len(re.findall(r"[0-9a-f]{12}\b", output)) == 2
 
     broker.stop()
@@ -205,7 +205,7 @@ def test_g70_a_killed_member_and_a_restart(broker: BrokerProcess) -> None:
     output = joined(shell.run("explain", "group", "readers"))
     assert sentences(shell, "group", "readers") == []
     assert "what was before is forgotten)\n(nothing has happened to it since then)" in output
-    assert re.search(r"\nnow +Empty", output)  # the survivor left
+    assert re.search(r"\nnow +Empty", output)  # the member that stayed
 
 
 @pytest.mark.full
@@ -272,7 +272,7 @@ def test_kip848_a_group_that_the_broker_assigns(broker: BrokerProcess) -> None:
 def test_another_broker_keeps_no_history(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, kind: str, instead: str
 ) -> None:
-    """As Apache Kafka does, this one does not advertise the API."""
+    """Like Apache Kafka, this broker does not advertise the API."""
     handshake = BrokerConnection._handshake
 
     async def without_history(link: BrokerConnection) -> Any:
@@ -285,7 +285,7 @@ def test_another_broker_keeps_no_history(
     assert done.exit_code == 1 and done.stdout == ""
     assert done.stderr.startswith("odradek: this broker keeps no history")
     assert "Apache Kafka has nothing like it" in done.stderr
-    # It is neither old nor switched off.
+    # The broker is neither too old nor is the history switched off.
     assert "too old" not in done.stderr
     assert instead in done.stderr and done.stderr.count("\n") == 1
 

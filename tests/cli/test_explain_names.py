@@ -1,4 +1,4 @@
-"""Short names in `odradek explain`, and what `--follow` takes for new."""
+"""Short names in `odradek explain`, and the events that `--follow` takes for new."""
 
 from __future__ import annotations
 
@@ -105,10 +105,10 @@ def test_only_what_came_since_the_last_look_is_new() -> None:
     assert explain._since(None, history(one)).events == [one]
     assert explain._since(history(one), history(one)).events == []
     assert explain._since(history(one), history(one, two, three)).events == [two, three]
-    # The same again is counted in the event itself.
+    # A repeated event is counted in the event itself.
     again = event(1, "a", times=2)
     assert explain._since(history(one), history(again, two)).events == [again, two]
-    # Everything was displaced meanwhile, or forgotten by a restart.
+    # All known events were displaced meanwhile, or lost in a restart.
     assert explain._since(history(one), history(two, three)).events == [two, three]
     assert explain._since(history(one), history(one, started_ms=7)).events == [one]
     assert explain._since(history(), history(one)).events == [one]

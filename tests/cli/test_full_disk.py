@@ -1,5 +1,4 @@
-"""Commands that need something written, where a broker's disk is full: they end soon, and say
-why."""
+"""Commands that wait for a write to a broker's full disk end soon, with the reason."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ FULL = "of broker 1 has 0 bytes left"
 
 
 class _Running:
-    """A broker on a loop in a thread of its own."""
+    """A broker in an event loop in its own thread."""
 
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.new_event_loop()

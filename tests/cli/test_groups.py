@@ -241,7 +241,7 @@ def test_consume_commits_and_leaves_on_a_signal(
     assert process.wait(PATIENCE_S) == code
     process.stdout.close()
     assert len(set(printed)) == 100
-    # A member that had not left would be there for its session timeout.
+    # A member that had not left would stay for its session timeout.
     (row,) = rows(shell.run("group", "describe", group, "--json"))
     assert (row["state"], row["members"]) == ("Empty", [])
     assert positions(shell, group) == {0: (100, 0), 1: (10, 0)}
@@ -274,7 +274,7 @@ def test_consume_ends_on_a_full_disk_and_says_that_it_has_not_committed(
 
 
 def test_k40_what_was_not_printed_is_not_committed(shell: Shell, topic: str) -> None:
-    """One poll brings more than was asked for: records behind the end, or above the count."""
+    """One poll returns more records than wanted: behind the end, or beyond the count."""
     between_ms = int(time.time() * 1000) + 1
     shell.run("produce", topic, "-p", "1", stdin=b"later\n" * 5)
     shell.run("group", "reset-offsets", topic, "--all-topics", "--to-earliest", "--execute")

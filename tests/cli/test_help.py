@@ -1,4 +1,4 @@
-"""What `odradek ... --help` prints is what the sources say."""
+"""The output of `odradek ... --help` is the text of the sources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.cli.commands import COMMANDS
 
 
 def command_lines() -> Iterator[list[str]]:
-    """Every command there is, subcommands included."""
+    """All commands, subcommands included."""
 
     def below(command: Any, words: list[str]) -> Iterator[list[str]]:
         yield words

@@ -1,4 +1,4 @@
-"""Lines for people: text that is wrapped, and tables that fit a terminal."""
+"""Text that is wrapped, and tables that fit a terminal."""
 
 from __future__ import annotations
 

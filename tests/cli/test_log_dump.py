@@ -1,4 +1,4 @@
-"""`odradek log dump`: every kind of file that a broker writes, damage, and limits."""
+"""`odradek log dump`: every kind of file that a broker writes, damaged files, and limits."""
 
 from __future__ import annotations
 

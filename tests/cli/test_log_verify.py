@@ -1,4 +1,4 @@
-"""`odradek log verify`: what it finds, and that the next start does what it says."""
+"""`odradek log verify`: its findings, and that the next start does what it says."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _segments(directory: Path) -> list[Path]:
 
 
 def _batches(path: Path) -> list[tuple[int, int]]:
-    """(position, size)."""
+    """(position, size) of each batch."""
     file = ReadOnlyFiles().open(str(path))
     try:
         return [(batch.position, batch.header.size_bytes) for batch in SegmentFile(file).batches()]
@@ -74,7 +74,7 @@ def _flip(path: Path, position: int) -> None:
 
 
 def _cut(path: Path, size_bytes: int) -> None:
-    """Keep so many bytes; a negative number is what goes."""
+    """Keep so many bytes; a negative number of bytes is cut from the end."""
     path.write_bytes(path.read_bytes()[:size_bytes])
 
 
@@ -124,7 +124,7 @@ def _forget_an_aborted_transaction(data: Path) -> None:
 
 
 def _forge_a_snapshot(data: Path) -> None:
-    """A later epoch, with a right checksum."""
+    """Write a snapshot with a later epoch and a valid checksum."""
     path = min((data / f"{MONEY}-0").glob("*.snapshot"))
     entries = decode_snapshot(path.read_bytes(), map_end_offset=int(path.stem))
     entries[0].epoch += 1
@@ -159,7 +159,7 @@ def _remove_the_metadata(data: Path) -> None:
 
 
 def _strange_metadata(data: Path) -> None:
-    """A record of Apache Kafka's that means nothing here, behind the others."""
+    """Append a metadata record of Apache Kafka's that this broker does not use."""
     path = data / "__cluster_metadata-0" / f"{FIRST}.log"
     batch = bytearray(simple_batch([(None, b"\x01\x1b\x00strange")], 0))
     offset = int(max(path.parent.glob("*.snapshot")).stem)
@@ -288,7 +288,7 @@ def test_a_directory_whose_broker_runs_is_refused_unless_wanted(stopped: Path) -
         assert _verify(stopped, 3) == []
         assert "a broker is running on" in ODRADEK.stderr
         _verify(stopped / f"{MONEY}-0", 3)
-        # A checkpoint that the broker is just writing.
+        # A checkpoint whose write has not ended.
         (stopped / "log-start-offset-checkpoint.tmp").touch()
         assert _verify(stopped, 0, "--running") == []
 
@@ -366,7 +366,7 @@ def _worst(data: Path) -> tuple[Severity, list[Finding]]:
 
 
 def _use_indexes(data: Path, log: PartitionLog) -> None:
-    """Those of closed segments are made anew when somebody needs them."""
+    """Read by offset, which rebuilds the indexes of closed segments."""
     for segment in _segments(data / log.name):
         offset = max(int(segment.stem) + 1, log.log_start_offset)
         if offset < log.log_end_offset:
@@ -374,7 +374,7 @@ def _use_indexes(data: Path, log: PartitionLog) -> None:
 
 
 def _start_and_stop(data: Path) -> None:
-    """As the node does it: every log is loaded."""
+    """Start and stop as the node does: every log is loaded."""
     logs = LogManager([str(data)], RealFiles(), RealClock(), RealRandomness(), LogConfig())
     logs.open_all(lambda topic: LogConfig(index_interval_bytes=100))
     for log in logs:
@@ -415,8 +415,8 @@ def _damage_at_random(data: Path, chance: random.Random) -> str:
 def test_whatever_happens_to_a_file_the_verdict_holds(
     seed: int, written_data: WrittenData, tmp_path: Path
 ) -> None:
-    """Sound: a start changes no record. Recoverable: after it everything is sound, but for
-    snapshots that nobody needs."""
+    """A start changes no record of a sound directory. A recoverable directory is sound after a
+    start, except for unused snapshots."""
     chance = random.Random(seed)
     left = chance.choice(written_data)
     data = tmp_path / "data"

@@ -1,4 +1,4 @@
-"""Where a group is to begin again: what may be typed, and the offsets that come of it."""
+"""New positions of a group: the options that say them, and the offsets that result."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def _only_full(options: tuple[str, ...]) -> Any:
     return pytest.param(options, marks=pytest.mark.full)
 
 
-#: So many that they are sent and printed by whole batches.
+#: A number of records that is sent and printed by whole batches.
 LARGE = b"".join(b"%d \xff%s\n" % (n, b"x" * (n % 90)) for n in range(40_000))
 
 
@@ -106,7 +106,7 @@ def test_a_large_file_comes_back_as_it_was(
 ) -> None:
     shell.run("topic", "create", unique_topic, "--partitions", "2")
     file = tmp_path / "large"
-    file.write_bytes(LARGE[:-1])  # the last line has no end
+    file.write_bytes(LARGE[:-1])  # the last line has no line end
     options = tuple(unique_topic if each == "large" else each for each in options)
     shell.run("produce", unique_topic, str(file), *options)
     assert shell.stderr == ""
@@ -282,7 +282,7 @@ def test_output_that_cannot_be_written_is_one_line_or_none(
     for to, code, says in (
         ("> /dev/full", 1, "odradek: standard output cannot be written: No space left on device\n"),
         (">&-", 1, "odradek: standard output cannot be written: Bad file descriptor\n"),
-        # Without a trace, that is; typer makes a 1 of it, and `consume` a 0.
+        # Without a traceback; typer would exit with 1, and `consume` with 0.
         ("| true", None, ""),
     ):
         done = subprocess.run(
@@ -332,7 +332,7 @@ def test_what_could_not_be_written_is_not_committed_as_read(
 def test_a_broker_that_is_not_there_is_an_error_with_its_cause(
     bootstrap: str, cause: str, command: str
 ) -> None:
-    """`retries` are over within seconds, not within the minute that a client gives itself."""
+    """The limit of `retries` is reached within seconds, before the client's timeout of a minute."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
@@ -399,6 +399,6 @@ def test_an_offset_behind_every_end_is_said(shell: Shell, unique_topic: str) -> 
     assert shell.run("consume", unique_topic, "--offset", "999", "-e") == b""
     said = f"there are no records from offset 999 on; the log ends: {unique_topic}-0 at 1\n"
     assert shell.stderr == said
-    # The end itself is a place to begin.
+    # The end offset itself is a valid start.
     shell.run("consume", unique_topic, "--offset", "1", "-e")
     assert shell.stderr == ""

@@ -1,4 +1,4 @@
-"""What `odradek produce` says of a failure: of the input, or of the cluster."""
+"""Messages of `odradek produce` for a failure of the input, or of the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odradek_client.errors import (
 
 
 class FailingProducer:
-    """Knows every topic, and takes no record."""
+    """A producer for which every topic exists and every record fails."""
 
     def __init__(self, error: OdradekError) -> None:
         self._error = error
@@ -43,7 +43,7 @@ async def produce(source: Path, producer: Any) -> None:
 async def test_a_cluster_that_takes_nothing_is_not_blamed_on_the_input(
     tmp_path: Path, kind: type[OdradekError]
 ) -> None:
-    """Time-outs of the client are OSErrors, as Python's own are."""
+    """Timeouts of the client are OSErrors, like Python's own."""
     source = tmp_path / "lines"
     source.write_bytes(b"one\n")
     error = kind("the broker does not keep up")

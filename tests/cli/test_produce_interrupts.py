@@ -20,7 +20,8 @@ from odradek import NewTopic, sync
 if TYPE_CHECKING:
     from odradek.broker import SubprocessBroker
 
-#: Makes its standard input the terminal that Ctrl+C comes from, and becomes `odradek`.
+#: A program that makes its standard input the controlling terminal, for Ctrl+C, and becomes
+#: `odradek`.
 _ON_A_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -31,7 +32,7 @@ CTRL_D = b"\x04"
 
 
 class Terminal:
-    """A person in front of one command."""
+    """A command on a pseudo terminal."""
 
     def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
         self.process = process
@@ -41,9 +42,9 @@ class Terminal:
         os.write(self._master, keys)
 
     def end(self) -> tuple[int, str]:
-        """The exit code, and everything that was on the screen."""
+        """The exit code, and all output on the terminal."""
         seen = b""
-        # EIO: nobody has the other side open any more.
+        # EIO: the other side of the terminal is closed.
         try:
             while data := os.read(self._master, 4096):
                 seen += data
@@ -73,7 +74,7 @@ def terminal(shell: Shell, *arguments: str) -> Iterator[Terminal]:
 
 
 def wait_for_records(shell: Shell, topic: str, count: int) -> None:
-    """Until so many are in the topic's only partition."""
+    """Wait until the topic's only partition has so many records."""
     bootstrap = shell.environment["ODRADEK_BOOTSTRAP"]
     with sync.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([(topic, 0)])
@@ -138,7 +139,7 @@ def test_ctrl_c_twice_does_not_wait_for_a_broker_that_hangs(
     assert code == 130
     assert "Traceback" not in seen
     assert "of 2 records 1 is acknowledged, 1 may be written or not" in seen or (
-        # Ctrl+C throws away a line that was not read yet.
+        # Ctrl+C discards a line that was not read yet.
         "of 1 record 1 is acknowledged" in seen
     )
 
@@ -177,7 +178,7 @@ def test_an_interrupted_transaction_is_not_committed(shell: Shell, topic: str) -
 
 
 def test_terminals_are_like_those_that_people_have() -> None:
-    """Ctrl+C must be a signal here, or the tests above would prove nothing."""
+    """Ctrl+C must send a signal here, or the tests above would prove nothing."""
     master, slave = pty.openpty()
     try:
         assert termios.tcgetattr(slave)[3] & termios.ISIG

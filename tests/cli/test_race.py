@@ -1,5 +1,5 @@
-"""The race: which rows it runs, how it compares, what it marks, and that it leaves nothing
-behind."""
+"""The race: the choice of rows, the comparison, the marks, and that no files or processes are
+left."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _command(*arguments: str) -> list[str]:
 
 
 def _left(folder: Path) -> list[str]:
-    """Files, and command lines of processes that name the folder."""
+    """Files, and command lines of processes, that name the folder."""
     found = [str(path) for path in folder.iterdir()]
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -234,7 +234,7 @@ def test_rows_can_be_listed_without_a_broker() -> None:
 
 @contextlib.contextmanager
 def _counting(target: Target, scale: float) -> Iterator[Run]:
-    """Figures are those of a counter; the second run of Kafka fails."""
+    """Figures are those of a counter; Kafka's second run fails."""
     count = 0
 
     def run() -> tuple[float]:

@@ -1,4 +1,4 @@
-"""What `odradek produce` makes of its input, in whatever pieces it arrives."""
+"""Records that `odradek produce` reads from its input, in whatever pieces the input arrives."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_records_do_not_depend_on_the_pieces(
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_record_in_many_pieces_is_joined_once(whole: bool) -> None:
-    """What is searched and copied of it again for each piece would take minutes for 128 MB."""
+    """Searching and copying the record again for each piece would take minutes for 128 MB."""
     searched: list[int] = []
 
     class Piece(bytes):

@@ -1,5 +1,4 @@
-"""The command line at a broker that asks who its clients are: settings from files, users,
-refusals."""
+"""The command line with SASL: settings from files, users, refusals."""
 
 from __future__ import annotations
 
@@ -68,7 +67,7 @@ def test_a_broker_is_measured_over_sasl(
     shell.environment["ODRADEK_COMMAND_CONFIG"] = str(admin)
     measured = shell.run("bench", "-n", "100", "--json")
     assert measured.count(b"\n") == 3
-    # A temporary broker is not that of the file.
+    # A temporary broker is not the broker of the file.
     del shell.environment["ODRADEK_BOOTSTRAP"]
     assert shell.run("bench", "produce", "-n", "100", "--json")
     shell.run("bench", "-X", "client.id=x", code=2)

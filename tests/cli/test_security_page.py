@@ -1,8 +1,8 @@
-"""Each configuration in docs/operate/security.md is that of a broker, which serves the client that
-the page shows.
+"""Each configuration in docs/operate/security.md starts a broker, which serves the client that the
+page shows.
 
-Ports, folders and the address of the identity provider are others than on the page. The name
-`broker` is this machine for the commands and programs that run here.
+Ports, folders and the address of the identity provider differ from the page. The name `broker` is
+this machine for the commands and programs that run here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PASSWORD = "alice's password"
 WRONG_NAME = "clients will refuse the certificate"
 
 _ISSUER = "https://identity.example.org"
-#: For the programs that run here, where nothing else says so.
+#: The environment of programs that run here, unless a block sets a variable.
 _RESOLVER = """
 import socket
 
@@ -48,18 +48,18 @@ socket.getaddrinfo = lambda host, *more, **named: _look_up(
 
 
 def block(language: str, holding: str) -> str:
-    """The text of the page's only block in this language that has these words."""
+    """The text of the page's only block in this language that contains these words."""
     (found,) = [each.code for each in BLOCKS if each.language == language and holding in each.code]
     return found
 
 
 class Place:
-    """A folder in which the page's blocks are used, as somebody would who reads it."""
+    """A folder in which the page's blocks are used, as a reader would use them."""
 
     def __init__(self, folder: Path, provider: str) -> None:
         self.folder = folder
         self._provider = provider
-        #: The port that is in the place of one on the page.
+        #: The test's port for each port on the page.
         self._ports: dict[str, str] = {}
         command, library = folder / "bin" / "odradek", folder / "lib"
         for each in (command.parent, library, folder / "etc", folder / "secrets"):
@@ -76,7 +76,8 @@ class Place:
 
     @contextmanager
     def broker(self, *blocks: str) -> Iterator[None]:
-        """The broker of these blocks, one after the other; programs find it at the page's ports."""
+        """The broker that is configured by these blocks together; programs reach it at the page's
+        ports."""
         text = self._local("".join(blocks))
         on_page = [*re.findall(r"//[^,\s]*:(\d+)", re.findall(r"(?m)^listeners=.*", text)[0])]
         on_page += re.findall(r"http\.listen=.*:(\d+)", text)
@@ -127,15 +128,15 @@ class Place:
         return text
 
     def write(self, name: str, text: str) -> None:
-        """A file that the page shows."""
+        """Write a file that the page shows."""
         (self.folder / name).write_text(self._local(text), "utf-8")
 
     def shell(self, code: str, typed: str = "", fails: bool = False) -> str:
-        """Run commands; the output of all."""
+        """Run commands. Returns their whole output."""
         return self._run(["bash", "-euo", "pipefail", "-c", self._local(code)], typed, fails)
 
     def python(self, code: str) -> str:
-        """Run a program that makes a `producer`, and have that send a record."""
+        """Run a program that makes a `producer`, then send a record with it."""
         lines = [
             "import asyncio",
             "from odradek import Producer",
@@ -148,7 +149,7 @@ class Place:
         return self._run([sys.executable, "-c", self._local("\n".join(lines))], "", False)
 
     def port(self, on_page: str) -> str:
-        """The port that is in its place."""
+        """The test's port for a port on the page."""
         return self._ports[on_page]
 
     def _run(self, command: list[str], typed: str, fails: bool) -> str:
@@ -172,7 +173,7 @@ _KEY = ec.generate_private_key(ec.SECP256R1())
 
 
 class _Provider(BaseHTTPRequestHandler):
-    """Knows one client, `loader`, and signs tokens for it."""
+    """An identity provider that knows one client, `loader`, and signs tokens for it."""
 
     def do_GET(self) -> None:
         """The public keys."""
@@ -181,7 +182,7 @@ class _Provider(BaseHTTPRequestHandler):
         self._answer({"keys": [key | {"kid": "k", "alg": "ES256"}]})
 
     def do_POST(self) -> None:
-        """A token, by the client credentials grant."""
+        """Return a token, by the client credentials grant."""
         self.rfile.read(int(self.headers["content-length"]))
         now = time.time()
         claims = {"sub": "loader", "iss": _ISSUER, "aud": "kafka", "iat": now, "exp": now + 3600}
@@ -218,7 +219,7 @@ def place(tmp_path: Path, provider: str, monkeypatch: pytest.MonkeyPatch) -> Pla
     return Place(tmp_path, provider)
 
 
-# --- The page's blocks, and what is done with them ------------------------------------------------
+# --- The page's blocks, and their use -------------------------------------------------------------
 
 INSIDE_AND_OUTSIDE = "INTERNAL://:29092"
 SCRAM = "sasl.scram.initial.users"
@@ -282,7 +283,7 @@ def duke_with_a_certificate(place: Place) -> None:
         " cat client.key client.crt > client.pem"
     )
     place.python(block("python", "ssl_keystore_location"))
-    # Without a certificate nobody comes in.
+    # A client without a certificate is refused.
     command = block("sh", "odradek topic list -b broker:9093 -X security.protocol=SSL")
     assert "certificate" in place.shell(command, fails=True)
 

@@ -1,9 +1,9 @@
-"""Every command and every program that README.md and docs show is run as it stands there.
+"""Every command and every program in README.md and docs is run as it is written there.
 
-Only the address of the broker is another one. A block that cannot be run says so in a comment above
-it, with the reason: `<!-- not run: ... -->`. `<!-- continues ... -->` gives a block the names that
-those before it on its page have made. The blocks of a page are run in their order, with one broker
-for all pages.
+Only the address of the broker is changed. A block that cannot be run has a comment above it with
+the reason: `<!-- not run: ... -->`. `<!-- continues ... -->` gives a block the names that earlier
+blocks on its page have defined. The blocks of a page are run in their order, with one broker for
+all pages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from snippets import Snippet, snippets
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-#: The number of blocks that no test runs, here or elsewhere; one more wants a look.
+#: The number of blocks that no test runs, here or elsewhere; look at any further one.
 NOT_RUN_MAX = 22
 LANGUAGES = {"python", "sh", "properties", "text", "mermaid"}
 PATIENCE_S = 120.0
@@ -63,7 +63,7 @@ def test_a_configuration_file_is_taken(code: str) -> None:
 
 
 class Reader:
-    """Somebody who tries what a page says, in a directory of their own."""
+    """A reader who tries the blocks of a page, in a directory of its own."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
         self._bootstrap = bootstrap
@@ -103,7 +103,7 @@ class Reader:
         names: dict[str, Any] = {"__name__": "__main__"}
         if snippet.continues:
             names |= self._known
-        # Java takes a relative path for one in the folder in which it was started itself.
+        # Java takes a relative path relative to the folder in which Java was started.
         code = code.replace('"checkpoints/', f'"{self._folder}/checkpoints/')
         program = compile(code, snippet.name, "exec")
         with contextlib.chdir(self._folder), contextlib.redirect_stdout(io.StringIO()):
@@ -113,10 +113,10 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """A broker with the topics that pages take for granted."""
+    """A broker with the topics that the pages assume."""
     settings = {
         "log.durability": "page-cache",
-        # Some pages are about ACLs; nobody in particular may do everything.
+        # Some pages are about ACLs; everybody else may do everything.
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
@@ -154,7 +154,7 @@ def test_a_page_does_what_it_says(page: str, bootstrap: str, tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The session that the pages find. It ends with this module: other tests want settings of their
+    """The Spark session of all pages. It ends with this module: other tests want settings of their
     own."""
     folder = tmp_path_factory.mktemp("spark")
     try:

@@ -1,4 +1,5 @@
-"""The command line over TLS: settings by -X, and what it says of a broker that it cannot trust."""
+"""The command line over TLS: settings by -X, and the error for a broker without a trusted
+certificate."""
 
 from __future__ import annotations
 

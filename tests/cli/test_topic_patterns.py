@@ -73,7 +73,7 @@ def test_the_topics_that_fit_now_are_read_to_their_end(
 def reader(
     request: pytest.FixtureRequest, live_bootstrap: str, unique_topic: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """`odradek consume` of all topics that begin with the name, which does not end by itself."""
+    """`odradek consume` of all topics that begin with the name; it does not end by itself."""
     group = [
         f"{unique_topic}{each}" if each in ("readers", "r") else each for each in request.param
     ]

@@ -22,7 +22,7 @@ def test_all_lines_in_one_transaction(shell: Shell, unique_topic: str) -> None:
     )
     committed = ["-X", "isolation.level=read_committed"]
     assert shell.run("consume", unique_topic, "-e", *committed) == b"one\ntwo\nthree\n"
-    # A line that is no record: nothing of this run counts.
+    # A line without a record: the whole run is aborted.
     good_and_bad = b'{"payload": "four"}\nnonsense\n'
     shell.run(
         "produce", unique_topic, "--transactional-id", unique_topic, "--json",

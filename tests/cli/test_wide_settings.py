@@ -30,7 +30,7 @@ def test_all_settings_of_a_topic_are_a_line_each(odradek: Commands, unique_topic
         f"    {each['name']}={each['value']}" for each in row["configs"]
     ]
     assert "    retention.ms=1000\n" in settings and table
-    # Settings that fit are one line, with the topic where both fit, as Kafka's tool prints them.
+    # A setting that fits is on one line, with the topic if both fit, as Kafka's tool prints it.
     short = odradek.run("topic", "describe", unique_topic)
     assert widest(short) <= 100
     configs = next(line for line in short.splitlines() if "Configs:" in line)

@@ -1,4 +1,5 @@
-"""An authorizer for tests: a list of rules, DENY beats ALLOW, and what no rule allows is denied."""
+"""An authorizer for tests: a list of rules; DENY precedes ALLOW, and nothing is allowed without a
+rule."""
 
 from __future__ import annotations
 
@@ -15,9 +16,10 @@ _IMPLIED_BY = {
 
 @dataclass(frozen=True)
 class Rule:
-    """`name` is literal, `*`, or a prefix when it ends with `*`. `client_id` None: everyone.
+    """A rule. `name` is literal, `*`, or a prefix when it ends with `*`. `client_id` None:
+    everyone.
 
-    Real authorizers go by the principal; the client id is what a test can choose at will.
+    Real authorizers check the principal; tests choose the client id more easily.
     """
 
     operation: Operation
@@ -35,7 +37,8 @@ class Rule:
 
 
 class RuleList:
-    """A-20: implied rights, DENY before ALLOW. `asked` remembers the questions in their order."""
+    """The rules, with implied rights and DENY before ALLOW (A-20). `asked` records all questions in
+    order."""
 
     def __init__(self, *rules: Rule) -> None:
         self.rules = list(rules)

@@ -1,4 +1,4 @@
-"""A broker that runs in the test's own event loop, so that a test can look into it."""
+"""A broker that runs in the test's own event loop, so that a test can inspect it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raw_client import RawClient
 
 
 class RunningBroker:
-    """`server` is the real one; its node may be looked at."""
+    """A broker in this loop. `server` is the real one; a test may inspect its node."""
 
     def __init__(self, server: Server, host: str, port: int) -> None:
         self.server, self.host, self.port = server, host, port

@@ -1,4 +1,4 @@
-"""A broker as its users run it: a process, a port, a data directory."""
+"""A broker in a process of its own, with a port and a data directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READY = re.compile(r"127\.0\.0\.1:(\d+)")
 class BrokerProcess:
     """`odradek serve` on a free port, with its data and its output below `folder`.
 
-    When it is started again, its port is the same.
+    A restarted broker keeps its port.
     """
 
     _process: subprocess.Popen[bytes]
@@ -36,7 +36,8 @@ class BrokerProcess:
         environment: Mapping[str, str] | None = None,
         meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
-        """Returns when it has said that it is ready. `environment` is added to this process's."""
+        """Start the broker and return when it is ready. `environment` is added to this
+        process's."""
         command = [sys.executable, "-m", "odradek", "serve", "--listen", self.address]
         command += ["--data-dir", str(self.data_dir), *self._settings]
         with self._out.open("wb") as out, self._err.open("wb") as err:
@@ -62,7 +63,7 @@ class BrokerProcess:
 
     @property
     def log(self) -> str:
-        """What it has logged so far."""
+        """The log so far."""
         return self._err.read_text()
 
     def assert_alive(self) -> None:
@@ -78,26 +79,25 @@ class BrokerProcess:
         return int(found[1]) * 1024
 
     def memory_peak_bytes(self) -> int:
-        """The most resident memory it ever had. Linux only."""
+        """The highest resident memory so far. Linux only."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
         assert found is not None
         return int(found[1]) * 1024
 
     def kill(self) -> None:
-        """SIGKILL; until then it must have been alive."""
+        """SIGKILL; fails if the broker is not running."""
         self._process.kill()
         assert self._process.wait(DEADLINE_S) == -signal.SIGKILL, self.log
 
     def clean_up(self) -> None:
-        """SIGKILL if it is running, also in the middle of its start: for the end of a test that
-        failed."""
+        """SIGKILL if the broker is running or starting: for the end of a test that failed."""
         if hasattr(self, "_process") and self._process.poll() is None:
             self._process.kill()
             self._process.wait(DEADLINE_S)
 
     def stop(self) -> None:
-        """SIGTERM; it must end by itself, with 0."""
+        """SIGTERM; fails unless the broker exits with 0."""
         if self._process.poll() is None:
             self._process.terminate()
         try:

@@ -1,5 +1,5 @@
-"""A broker behind a proxy that knows the frames: connections are cut, and answers changed, at a
-named request."""
+"""A broker behind a proxy that parses frames: it cuts connections, and changes answers, at chosen
+requests."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from odradek_protocol.message import Message
 
 
 class Cut(Exception):
-    """Raised by a hook: the connection ends here."""
+    """Raised by a hook to close the connection."""
 
 
 @dataclass
 class Exchange:
-    """One request, and its answer once the broker has given one."""
+    """One request, and its answer once the broker has sent it."""
 
     connection: _Connection
     key: ApiKey
     version: int
     correlation_id: int
     request_frame: bytes
-    #: It went on to the broker: no hook has cut it off or answered it.
+    #: True if the request went on to the broker: no hook has closed its connection or answered it.
     forwarded: bool = False
     response_frame: bytes | None = None
 
@@ -62,8 +62,8 @@ class BrokerProxy:
     """Listens at `address`, which the broker has to advertise, and forwards to `port` on 127.0.0.1.
 
     `asked` is called with each request and returns the answer to give in the broker's place, or
-    None; `answered` with each answer and returns whether the client gets it. Both may raise `Cut`,
-    and both run on the proxy's threads.
+    None; `answered` is called with each answer and returns true if the client gets it. Both may
+    raise `Cut`, and both run on the proxy's threads.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class BrokerProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def reset(self) -> None:
-        """No hooks, and nothing is remembered."""
+        """Remove the hooks, and forget all exchanges."""
         self.asked, self.answered = pass_on, deliver
         self.exchanges.clear()
 
@@ -87,8 +87,8 @@ class BrokerProxy:
         return [each for each in list(self.exchanges) if each.key is key]
 
     def unanswered(self, keys: Collection[ApiKey]) -> list[Exchange]:
-        """What the broker was asked and has not answered, on connections that the proxy has left
-        alone."""
+        """The requests without an answer from the broker, on connections that the proxy has not
+        closed."""
         return [
             each
             for each in list(self.exchanges)
@@ -109,7 +109,7 @@ class BrokerProxy:
         self._refusing = False
 
     def close(self) -> None:
-        """End everything."""
+        """Close all connections and stop listening."""
         self.refuse()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -136,13 +136,14 @@ class BrokerProxy:
 
 
 class _Connection:
-    """A client's connection and the one to the broker that belongs to it."""
+    """A client's connection, and the proxy's own connection to the broker for it."""
 
     def __init__(self, proxy: BrokerProxy, client: socket.socket, broker: socket.socket) -> None:
         self._proxy, self._client, self._broker = proxy, client, broker
         self._lock = threading.Lock()
         self._waiting: dict[int, Exchange] = {}
-        #: "client", "broker" or "proxy", whoever was first; None while it is open.
+        #: The side that closed first: "client", "broker" or "proxy"; None while the connection is
+        #: open.
         self.ended_by: str | None = None
 
     def end(self, by: str) -> None:

@@ -1,8 +1,8 @@
-"""The share of the tests that a run does: the short run, the whole, or what the short run leaves.
+"""The choice of tests for a run: the short run, all tests, or the rest that the short run leaves.
 
 `pytest` alone is the short run, the README's test command. It leaves out the tests marked `full`,
-and those marked `budgeted` try fewer examples. A run with a path, or with `--kafka`, does all of
-what it names. `--budget` says otherwise; CI does the short run, then `--budget=rest`.
+and tests marked `budgeted` try fewer examples. A run with a path, or with `--kafka`, tries
+everything that it names. `--budget` overrides that; CI does the short run, then `--budget=rest`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 SHORT, FULL, REST = "short", "full", "rest"
 
-#: Examples of a property in the short run, as a part of those in the full one.
+#: The share of a property's examples that the short run tries.
 _EXAMPLES_DIVISOR = 5
 _EXAMPLES_MIN = 5
 
@@ -40,7 +40,7 @@ def examples(count: int) -> int:
 
 
 def of_which(cases: Iterable[Any], short: Iterable[Any]) -> list[Any]:
-    """`cases` for `pytest.mark.parametrize`, of which the short run tries those in `short`.
+    """The `cases` for `pytest.mark.parametrize`; the short run tries only those in `short`.
 
     A tuple is the values of several parameters.
     """
@@ -56,7 +56,7 @@ def of_which(cases: Iterable[Any], short: Iterable[Any]) -> list[Any]:
 
 
 def is_wanted(item: pytest.Item) -> bool:
-    """True if the run does this test."""
+    """True if the run includes this test."""
     full = item.get_closest_marker("full") is not None
     if _chosen == SHORT:
         return not full
@@ -64,7 +64,8 @@ def is_wanted(item: pytest.Item) -> bool:
 
 
 def _is_budgeted(item: pytest.Item) -> bool:
-    """True if the short run tries fewer examples than the full one: all properties do."""
+    """True if the short run tries fewer examples than the full one, as it does for all
+    properties."""
     return item.get_closest_marker("budgeted") is not None or bool(
         getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
     )

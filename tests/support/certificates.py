@@ -1,5 +1,5 @@
-"""Certificates for tests: an authority, and what it signs. Keys are of an elliptic curve, which is
-fast."""
+"""Certificates for tests: an authority, and certificates signed by it. Keys are elliptic-curve
+keys, which are fast to make."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DAY = datetime.timedelta(days=1)
 
 
 def subject(name: str, **more: str) -> x509.Name:
-    """CN=`name`, and what else is given by the names of `NameOID`."""
+    """A name with CN=`name` and further attributes, by the names of `NameOID`."""
     attributes = [x509.NameAttribute(getattr(NameOID, key), more[key]) for key in more]
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
@@ -49,20 +49,20 @@ class Certificate:
         return private.decode()
 
     def pkcs12(self, password: str) -> bytes:
-        """Both, as a keystore of that kind."""
+        """Certificate and key as a PKCS #12 keystore."""
         protection = BestAvailableEncryption(password.encode())
         return pkcs12.serialize_key_and_certificates(
             b"broker", self._key, self.certificate, None, protection
         )
 
     def write(self, path: Path, password: str = "") -> Path:
-        """A PEM file with both."""
+        """Write a PEM file with certificate and key."""
         path.write_text(self.pem + self.key(password), "utf-8")
         return path
 
 
 class Authority:
-    """Signs certificates. `pem` is what those who trust it want."""
+    """An authority that signs certificates. `pem` is the certificate for those who trust it."""
 
     def __init__(self, name: str = "Test CA") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -76,13 +76,13 @@ class Authority:
         hosts: Sequence[str] = ("localhost", "127.0.0.1", "::1"),
         days: tuple[float, float] = (-1, 30),
     ) -> Certificate:
-        """A certificate for a broker or a client, valid in these days from now."""
+        """A certificate for a broker or a client, valid for so many days from now."""
         key = ec.generate_private_key(ec.SECP256R1())
         whose = subject(name) if isinstance(name, str) else name
         return Certificate(self._sign(whose, key, hosts, ca=False, days=days), key)
 
     def pkcs12(self, password: str) -> bytes:
-        """A truststore of that kind."""
+        """The authority's certificate as a PKCS #12 truststore."""
         protection = BestAvailableEncryption(password.encode())
         return pkcs12.serialize_key_and_certificates(
             None, None, None, [self.certificate], protection

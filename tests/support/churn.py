@@ -1,4 +1,4 @@
-"""A group of members of several libraries that come, leave and are killed at random."""
+"""A group of members of several libraries that join, leave and are killed at random."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ DEADLINE_S = 60.0
 
 
 class Ownership(NamedTuple):
-    """One member's time with one partition; `lost`: the group had put it out before."""
+    """The time of one member with one partition; `lost`: the group had removed the member before
+    its end."""
 
     member: str
     partition: int
@@ -32,7 +33,7 @@ class Ownership(NamedTuple):
 
 @dataclass
 class Member:
-    """A worker process, and what it has told."""
+    """A worker process, and its reports."""
 
     name: str
     process: subprocess.Popen[str]
@@ -69,7 +70,7 @@ class Member:
 
 
 class Churn:
-    """Runs the group; `check` says what was wrong."""
+    """Runs the group; `check` returns the violations."""
 
     def __init__(
         self, address: str, topic: str, strategy: str, kinds: Sequence[str], seed: int
@@ -84,11 +85,11 @@ class Churn:
         self.gone: list[Member] = []
         self._threads: list[threading.Thread] = []
 
-    # --- what happens -----------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def run(self, operations: int, pause_max_s: float = 0.4) -> None:
-        """So many joins, leaves and kills, with records and a random pause in between; then one of
-        ours reads on alone until everything was processed."""
+        """Run so many joins, leaves and kills, with records and a random pause in between; at the
+        end one member with our client reads until everything is processed."""
         for _ in range(operations):
             self._produce(20)
             self._operate()
@@ -147,7 +148,7 @@ class Churn:
         self._producer.poll(0)
 
     def processed(self) -> set[str]:
-        """Values that some member told of."""
+        """Values that any member has reported."""
         return set().union(*(each.values.copy() for each in [*self.members, *self.gone]))
 
     def _wait(self, condition: Callable[[], bool], rest: Callable[[], object]) -> None:
@@ -157,7 +158,7 @@ class Churn:
             time.sleep(0.05)
 
     def close(self) -> None:
-        """Nobody is left, and everybody has been listened to."""
+        """Stop all members, and read their last reports."""
         for member in [*self.members, *self.gone]:
             try:
                 member.process.wait(5 if member in self.gone else 0)
@@ -167,12 +168,12 @@ class Churn:
         for thread in self._threads:
             thread.join()
 
-    # --- what must hold ---------------------------------------------------------------------------
+    # --- checks -----------------------------------------------------------------------------------
 
     def violations(self) -> list[tuple[Ownership, Ownership]]:
-        """Two owners of a partition at one time. A member that was put out of the group may learn
-        it late: it is told that it has lost its partitions, or, by a library that does not know
-        that word, goes on from an older generation."""
+        """Partitions with two owners at a time. A member removed from the group may learn it late:
+        its library reports the partition as lost, or, without such a report, continues in an older
+        generation."""
         everything = sorted(
             (each for member in self.gone for each in member.past),
             key=lambda each: (each.partition, each.start),

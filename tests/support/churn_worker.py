@@ -2,10 +2,9 @@
 
     python -m churn_worker CLIENT ADDRESS GROUP TOPIC STRATEGY
 
-STRATEGY is range, cooperative-sticky or consumer (KIP-848). Writes a line for everything that
-happens: A (assigned), R (revoked), L (lost), each with the time, the generation (-1 if unknown) and
-partitions; V and the values of records that were processed, before they are committed. SIGTERM:
-leave.
+STRATEGY is range, cooperative-sticky or consumer (KIP-848). Writes a line for each event: A
+(assigned), R (revoked), L (lost), each with the time, the generation (-1 if unknown) and
+partitions; V and the values of processed records, before they are committed. SIGTERM: leave.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def confluent(address: str, group: str, topic: str, strategy: str) -> None:
     def generation() -> int:
         if strategy == "consumer":
             return -1
-        # librdkafka's own form of it: a magic of eight bytes, then the generation.
+        # librdkafka's own form of the metadata: a magic of eight bytes, then the generation.
         data = pickle.dumps(consumer.consumer_group_metadata())
         at = data.find(b"CGMDv2:")
         return -1 if at < 0 else int(struct.unpack_from("<i", data, at + 7)[0])
@@ -200,7 +199,7 @@ def python(address: str, group: str, topic: str, strategy: str) -> None:
 
     consumer.subscribe([topic], listener=Listener())
     while not leaving:
-        # It loses its assignment if a poll times out between SyncGroup and its answer.
+        # kafka-python loses its assignment if a poll times out between SyncGroup and its answer.
         batches = consumer.poll(1_000)
         if batches:
             process(record.value for records in batches.values() for record in records)

@@ -33,7 +33,7 @@ ALL = frozenset(range(10))
 
 @dataclass
 class ClassicMember:
-    """A client of the classic protocol. `eager`: it gives up everything before it joins."""
+    """A client of the classic protocol. `eager`: it revokes everything before it joins."""
 
     world: GroupWorld
     instance: str | None = None
@@ -59,7 +59,7 @@ class ClassicMember:
         }
 
     def enter(self) -> JoinGroupResponse:
-        """Join as a new member, of a classic group as of a consumer group."""
+        """Join as a new member, of a classic group or a consumer group."""
         if self.instance is None:
             self.member_id = self.world.new_id(**self.how())
         return self.join()
@@ -73,7 +73,8 @@ class ClassicMember:
         return answer
 
     def sync(self, give: frozenset[int] | None = None) -> ErrorCode:
-        """`give`: the leader of a classic group gives itself this."""
+        """Send SyncGroup. `give`: the partitions that a classic group's leader assigns to
+        itself."""
         given = {self.member_id: assignment(give)} if give is not None else {}
         answer = self.world.sync(
             self.member_id, self.generation, given, instance=self.instance
@@ -87,13 +88,13 @@ class ClassicMember:
         return self.world.heartbeat(self.member_id, self.generation, instance=self.instance)
 
     def go_on(self) -> None:
-        """A heartbeat, and whatever it asks for."""
+        """Send a heartbeat, and do what its answer asks for."""
         before = self.owned
         if self.beat() is E.REBALANCE_IN_PROGRESS:
             assert self.join().error_code == E.NONE
             assert self.sync() is E.NONE
             if not self.eager and before - self.owned:
-                # Cooperative: what it lost is given back, and it joins again.
+                # Cooperative: the member revokes the partitions that it lost, and joins again.
                 assert self.join().error_code == E.NONE
                 assert self.sync() is E.NONE
 
@@ -108,7 +109,7 @@ def assignment(indexes: frozenset[int]) -> bytes:
 
 
 def classic_group(world: GroupWorld, **how: Any) -> ClassicMember:
-    """A stable classic group of one member that has everything."""
+    """A stable classic group of one member that owns everything."""
     member = ClassicMember(world, **how)
     assert member.enter().error_code == E.NONE
     assert member.sync(ALL) is E.NONE
@@ -117,7 +118,7 @@ def classic_group(world: GroupWorld, **how: Any) -> ClassicMember:
 
 
 def rest(*members: ClassicMember | FakeMember) -> None:
-    """Until nothing moves any more, with nothing owned twice at any moment."""
+    """Send heartbeats until nothing changes any more; no partition may ever have two owners."""
     for _ in range(12):
         for member in members:
             if isinstance(member, ClassicMember):

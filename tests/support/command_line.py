@@ -1,6 +1,6 @@
-"""The command line, `odradek`, as tests call it: in their own process, or as a process.
+"""The command line, `odradek`, called in the test's own process or in a new one.
 
-Most commands need no process of their own to be tried, which costs a second.
+A new process costs a second, and most commands do not need one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Commands:
         self.stderr = ""
 
     def run(self, *arguments: str, code: int | tuple[int, ...] = 0) -> str:
-        """What it printed; fails unless it ended with `code`, or one of them."""
+        """Run a command. Returns its output; fails unless it ended with `code`, or one of
+        several."""
         done = CliRunner().invoke(build_app(arguments), [*arguments], env=self._environment)
         self.stderr = done.stderr
         if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -38,7 +39,7 @@ class Commands:
         return [line.split() for line in self.run(*arguments).splitlines()]
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
-        """With --json."""
+        """Run a command with --json. Returns its rows."""
         return [json.loads(line) for line in self.run(*arguments, "--json").splitlines()]
 
 
@@ -49,7 +50,7 @@ class Shell:
         self.environment = {**os.environ, "ODRADEK_BOOTSTRAP": bootstrap, "COLUMNS": "200"}
 
     def run(self, *arguments: str, stdin: bytes = b"", code: int = 0) -> bytes:
-        """What it printed; fails unless it ended with `code`."""
+        """Run a command. Returns its output; fails unless it ended with `code`."""
         done = command_template().run(arguments, self.environment, stdin, PATIENCE_S)
         self.stderr = done.stderr.decode()
         assert done.returncode == code, (done.returncode, self.stderr)

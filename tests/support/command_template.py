@@ -1,8 +1,9 @@
 """A process that has imported the whole command line, and forks itself for each command.
 
-A fork starts in milliseconds, where an interpreter takes half a second to import what a command
-needs. It has arguments, environment, streams, signals and an end of its own, as any process.
-`Shell` of `command_line` asks for them; a request is a line of JSON with three descriptors.
+A fork starts in milliseconds, while an interpreter takes half a second to import the modules of a
+command. The fork has arguments, environment, streams, signals and an exit code of its own, as any
+process. `Shell` of `command_line` requests forks; a request is a line of JSON with three
+descriptors.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _REQUEST_BYTES_MAX = 1 << 20
 
 
 class CommandTemplate:
-    """The template of this process, as its only client, one command at a time."""
+    """The template of this process, which has only this client, and runs one command at a time."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -91,7 +92,7 @@ class CommandTemplate:
 
 @cache
 def command_template() -> CommandTemplate:
-    """The template of this process, started when it is first asked for."""
+    """The template of this process, started at the first call."""
     return CommandTemplate()
 
 
@@ -146,12 +147,12 @@ def _import_everything() -> None:
     for name in odradek.__all__:
         getattr(odradek, name)
     for module in pkgutil.iter_modules(odradek.cli.__path__):
-        if not module.name.startswith("demo"):  # its packages are an extra of their own
+        if not module.name.startswith("demo"):  # the connector's packages are an extra of their own
             importlib.import_module(f"odradek.cli.{module.name}")
 
 
 def _run() -> None:
-    """Run the command and end the process, without taking all its modules down one by one."""
+    """Run the command and end the process, without tearing down all its modules."""
     code: object = 0
     try:
         runpy.run_module("odradek", run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""The second codec of Fetch beside the generated one."""
+"""The second codec of Fetch, compared with the generated one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_one_fetch(frame: memoryview) -> OneFetch | None:
 def check_fetch_response(
     request: OneFetch, session_id: int, answers: list[tuple[str | bytes, PartitionData]]
 ) -> None:
-    """Both codecs give the same bytes, and none is given for an error."""
+    """Check that both codecs encode the same bytes, and that the second one encodes no error."""
     response = FetchResponse(session_id=session_id)
     last: str | bytes | None = None
     for topic, answer in answers:

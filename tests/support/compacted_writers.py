@@ -1,5 +1,4 @@
-"""Clients that write keys again and again into a compacted topic while its broker is killed, and
-what they know.
+"""Clients that rewrite keys in a compacted topic while its broker is killed, and what they know.
 
 Each key has one writer, which numbers its writes in a header: see `tests.sim.checkers.latest`.
 """
@@ -30,19 +29,19 @@ TOPIC = "state"
 PARTITIONS = 2
 NUMBER = "number"
 _KEYS = 30
-#: So that a MiB is a few hundred writes.
+#: The size of a value: a MiB is a few hundred writes.
 _VALUE_BYTES = 5_000
 _IN_FLIGHT_MAX = 200
-#: A cleaner that is slowed down must keep up.
+#: The pause between writes, so that even a slow cleaner keeps up.
 _PAUSE_S = 0.03
-#: As long as a broker lets the metadata of an offset be: its own topic fills up as well.
+#: Metadata of an offset, about as long as a broker accepts: its own topic fills up as well.
 _METADATA = "m" * 4_000
 _GROUP_PLACE = TopicPartition("source", 0)
 
 
 class Writer:
-    """Writes in a thread of its own until it is told to pause, and then knows the fate of all it
-    wrote."""
+    """Writes in its own thread until it is told to pause, and then knows the fate of every
+    write."""
 
     name: ClassVar[str]
 
@@ -61,25 +60,25 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
 
     def start(self) -> None:
-        """Begin, or go on."""
+        """Begin or continue."""
         self._idle.clear()
         self._go_on.set()
         if not self._thread.is_alive():
             self._thread.start()
 
     def pause(self) -> None:
-        """Returns when nothing is on its way any more. Raises what the thread raised."""
+        """Return when nothing is in flight. Raises the thread's exception."""
         self._go_on.clear()
         wait_until(self._idle.is_set, f"{self.name} has no write on its way")
         self.look()
 
     def look(self) -> None:
-        """Raises what the thread raised."""
+        """Raise the thread's exception, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def end(self) -> None:
-        """For good."""
+        """Stop for good."""
         self._ended = True
         self._go_on.set()
         self._thread.join(DEADLINE_S)
@@ -98,11 +97,11 @@ class Writer:
             self._idle.set()
 
     def write(self) -> None:
-        """Some more."""
+        """Write a few more records."""
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Wait for what is on its way."""
+        """Wait for the records in flight."""
 
     def next_write(self) -> tuple[str, Write, bytes | None]:
         key = self.random.choice(self.keys)
@@ -209,7 +208,8 @@ class TransactionalWriter(Writer):
                 for write, delivery in deliveries:
                     write.offset = delivery.result().offset
         except OdradekError:
-            # How it ended is not known here; the next producer of this id ends it in any case.
+            # The outcome is unknown here; the next producer with this id ends the transaction in
+            # any case.
             self._close()
         time.sleep(_PAUSE_S)
 
@@ -248,7 +248,7 @@ class TransactionalWriter(Writer):
 
 
 class GroupOffset:
-    """One committed offset of a group: it may be anything from `committed` to `tried`."""
+    """One committed offset of a group: the broker may have anything from `committed` to `tried`."""
 
     def __init__(self, address: str, group: str) -> None:
         self._consumer = Consumer(
@@ -265,7 +265,7 @@ class GroupOffset:
         self.committed = self.tried = 0
 
     def commit_next(self) -> None:
-        """One further. A commit that fails may have been taken."""
+        """Commit the next offset. A commit that fails may have been accepted."""
         self.tried += 1
         place = TopicPartition(_GROUP_PLACE.topic, 0, self.tried, _METADATA)
         try:
@@ -275,7 +275,7 @@ class GroupOffset:
         self.committed = self.tried
 
     def check(self) -> Iterator[str]:
-        """What is wrong with what the broker has."""
+        """The differences from the broker's offset."""
         (found,) = self._consumer.committed([TopicPartition(_GROUP_PLACE.topic, 0)], DEADLINE_S)
         offset = max(0, found.offset)
         if not self.committed <= offset <= self.tried:
@@ -304,7 +304,7 @@ class OffsetWriter(Writer):
 
 
 class CompactedWorld:
-    """All of them against one broker."""
+    """All writers against one broker."""
 
     def __init__(self, address: str, seed: int) -> None:
         self.address = address
@@ -314,7 +314,7 @@ class CompactedWorld:
         self.writers: tuple[Writer, ...] = (self.plain, self.transactional, self.offsets)
 
     def write_until(self, condition: Callable[[], bool], what: str) -> None:
-        """All of them at once. They go on afterwards."""
+        """Start all writers and wait. They go on afterwards."""
         for writer in self.writers:
             writer.start()
 
@@ -326,11 +326,11 @@ class CompactedWorld:
 
     @property
     def acknowledged(self) -> int:
-        """How many writes."""
+        """The number of acknowledged writes."""
         return self.plain.acknowledged + self.transactional.acknowledged
 
     def problems(self) -> list[str]:
-        """Have all of them pause; then, what is not as it must be."""
+        """Have all writers pause. Returns the violations."""
         for writer in self.writers:
             writer.pause()
         written = {**self.plain.written, **self.transactional.written}
@@ -342,7 +342,7 @@ class CompactedWorld:
         ]
 
     def close(self) -> None:
-        """For good. The broker must be there, unless nothing was written."""
+        """Stop all writers. The broker must be running, unless nothing was written."""
         for writer in self.writers:
             writer.end()
         self.transactional.group.close()
@@ -350,7 +350,7 @@ class CompactedWorld:
 
 
 def read_committed(address: str) -> dict[str, Found]:
-    """By partition (offset, key, number) of every record that librdkafka gets to see."""
+    """By partition (offset, key, number) of every record that librdkafka returns."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,

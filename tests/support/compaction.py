@@ -1,4 +1,4 @@
-"""A log compacted from start to end, as the broker does it in steps."""
+"""Compaction of a whole log, in the broker's steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEDUPE_BUFFER_BYTES = 1024 * 1024
 
 
 def job_for(found: LogToClean, now_ms: int, **changes: Any) -> CleaningJob:
-    """What a cleaner is told of a log."""
+    """The cleaner's job for a log."""
     log = found.log
     bases = [segment.base_offset for segment in log.segments]
     job = CleaningJob(
@@ -61,7 +61,7 @@ def compact(
     cleaned_to: int | None = None,
     **changes: Any,
 ) -> int:
-    """Clean all that may be cleaned, whatever the ratio; up to which offset it is clean now."""
+    """Clean everything that may be cleaned, whatever the ratio. Returns the new clean offset."""
     found = log_to_clean(log, cleaned_to, now_ms)
     if not found.cleanable_bytes:
         return found.first_dirty_offset

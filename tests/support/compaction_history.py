@@ -28,7 +28,7 @@ _KEYS = [b"k%d" % number for number in range(6)] + [
 
 
 def batches_of(log: PartitionLog) -> list[ModelBatch]:
-    """What is in a log, in the model's words."""
+    """The batches of a log as the model's batches."""
     data = read_all(log)
     found = []
     for position, header in iter_batches(data):
@@ -54,7 +54,7 @@ def batches_of(log: PartitionLog) -> list[ModelBatch]:
 
 
 def as_read(batch: ModelBatch) -> ModelBatch:
-    """An emptied marker does not say any more what it was."""
+    """The model's batch as it is read: an emptied marker has lost its type."""
     if batch.control and not batch.records:
         return ModelBatch(**{**batch.__dict__, "control": "emptied"})
     return batch
@@ -90,7 +90,7 @@ class CompactedHistory:
     # ---- appending
 
     def step(self) -> None:
-        """One batch, or one marker."""
+        """Append one batch, or one marker."""
         draw = self.random.random()
         self.now_ms += self.random.choice((0, 1, 50))
         if draw < 0.35:
@@ -153,21 +153,21 @@ class CompactedHistory:
         )
 
     def end_transactions(self) -> None:
-        """All of them, so that the last stable offset is the log end."""
+        """End all transactions, so that the last stable offset is the log end."""
         for producer_id in sorted(self._open):
             self.end_transaction(producer_id)
 
     # ---- cleaning
 
     def clean(self, **changes: Any) -> None:
-        """Both, and they must be equal."""
+        """Clean log and model, and compare them."""
         self.flush()
         self.clean_model()
         self.cleaned_to = compact(self.log, self.files, self.now_ms, self.cleaned_to, **changes)
         self.check()
 
     def clean_model(self) -> None:
-        """The model alone."""
+        """Clean the model alone."""
         found = log_to_clean(self.log, self.cleaned_to, self.now_ms)
         last = {
             entry.producer_id: (entry.last_offset, entry.epoch)
@@ -179,15 +179,15 @@ class CompactedHistory:
             )
 
     def check(self) -> None:
-        """Are log and model equal?"""
+        """Check that log and model are equal."""
         assert batches_of(self.log) == [as_read(batch) for batch in self.model.batches]
 
     def flush(self) -> None:
-        """Everything is durable."""
+        """Make everything durable."""
         self.log.durability.flush()
 
     def reopen(self) -> None:
-        """After a crash of the machine, with nothing unsynced left."""
+        """Reopen the log after a crash of the machine with nothing left unsynced."""
         start = LogStart(
             self.log.log_start_offset,
             0,

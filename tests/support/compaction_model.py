@@ -1,7 +1,7 @@
-"""Kafka's rules of compaction as one looks back on a whole log: a model for tests, written apart
-from the cleaner.
+"""Kafka's rules of compaction, applied to a whole log afterwards: a model for tests, independent of
+the cleaner.
 
-It knows what happened to each transaction from the history that a test made, and not from markers
+The model knows the end of each transaction from the history that a test made, and not from markers
 or indexes.
 """
 
@@ -30,7 +30,8 @@ class ModelBatch:
 
 @dataclass
 class Transaction:
-    """Of one producer on the partition; `marker` is its last offset, None while it is open."""
+    """A transaction of one producer on the partition; `marker` is its last offset, None while it is
+    open."""
 
     producer_id: int
     first: int
@@ -40,13 +41,13 @@ class Transaction:
 
 @dataclass
 class LogModel:
-    """A log's batches, and the transactions that it ever had."""
+    """A log's batches, and all transactions that it ever had."""
 
     batches: list[ModelBatch] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
 
     def append(self, batch: ModelBatch) -> None:
-        """What the log took."""
+        """Append a batch that the log accepted."""
         self.batches.append(batch)
         if not batch.transactional:
             return
@@ -78,7 +79,7 @@ class LogModel:
         last_of_producers: dict[int, tuple[int, int]],
     ) -> None:
         """Clean everything below `upper`, where a segment begins. `last_of_producers`: the offset
-        of a living producer's last data, or -1, and its epoch."""
+        of an active producer's last data, or -1, and its epoch."""
         before = [batch for batch in self.batches if batch.last < upper]
         newest: dict[bytes, int] = {}
         for batch in before:

@@ -1,4 +1,4 @@
-"""Members of a consumer group (KIP-848) for a `GroupWorld`: what they know, say and own."""
+"""Members of a consumer group (KIP-848) for a `GroupWorld`: their state and their heartbeats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odradek_protocol.schemas.consumer_group_heartbeat import (
 
 TopicIdPartitions = frozenset[tuple[bytes, int]]
 E = ErrorCode
-#: Enough heartbeats of everyone for any assignment to settle.
+#: Enough heartbeats of every member to finish any reassignment.
 ROUNDS_MAX = 30
 
 
@@ -48,7 +48,7 @@ def assigned(answer: ConsumerGroupHeartbeatResponse) -> TopicIdPartitions | None
 
 
 def send(world: GroupWorld, **fields: Any) -> Deferred[ConsumerGroupHeartbeatResponse]:
-    """A heartbeat with exactly these fields, and `version`."""
+    """Send a heartbeat with exactly these fields, in `version`."""
     version = fields.pop("version", 1)
     request = ConsumerGroupHeartbeatRequest(**{"group_id": GROUP, **fields})
     return world.groups.consumer_heartbeat(request, version, "client", "/127.0.0.1")
@@ -64,13 +64,13 @@ def consumer_group(world: GroupWorld, group: str = GROUP) -> ConsumerGroup:
 
 
 def stored(world: GroupWorld, member_id: str, group: str = GROUP) -> ConsumerMember:
-    """The member as the coordinator knows it."""
+    """The coordinator's state of the member."""
     return consumer_group(world, group).members[member_id]
 
 
 @dataclass
 class FakeMember:
-    """A well-behaved client: it gives back what it is told to, and says so."""
+    """A correct client: it revokes the partitions that it is told to, and acknowledges that."""
 
     world: GroupWorld
     member_id: str
@@ -84,7 +84,8 @@ class FakeMember:
     told: bool = False
 
     def request(self, full: bool = False, **changes: Any) -> dict[str, Any]:
-        """Everything when it joins or `full`, what changed otherwise."""
+        """A heartbeat with all fields when joining or with `full`, otherwise with the changed
+        fields."""
         fields: dict[str, Any] = {"member_id": self.member_id, "member_epoch": self.epoch}
         if self.epoch == 0 or full:
             fields |= {
@@ -100,7 +101,7 @@ class FakeMember:
         return fields | changes
 
     def beat(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
-        """Send, and take the answer to heart."""
+        """Send a heartbeat, and apply the answer."""
         answer = send(self.world, **self.request(**changes)).result()
         self.take(answer)
         return answer
@@ -123,7 +124,7 @@ class FakeMember:
 
 
 def settle(*members: FakeMember) -> None:
-    """Everyone sends heartbeats until nothing moves any more."""
+    """Send heartbeats of all members until nothing changes any more."""
     for _ in range(ROUNDS_MAX):
         before = [(member.epoch, member.owned, member.told) for member in members]
         for member in members:
@@ -134,7 +135,7 @@ def settle(*members: FakeMember) -> None:
 
 
 def joined(world: GroupWorld, *names: str, **how: Any) -> list[FakeMember]:
-    """Members that have joined, at rest."""
+    """Members that have joined, with their final assignment."""
     members = [FakeMember(world, name, **how) for name in names]
     for member in members:
         assert member.beat().error_code == E.NONE
@@ -143,6 +144,6 @@ def joined(world: GroupWorld, *names: str, **how: Any) -> list[FakeMember]:
 
 
 def grow(world: GroupWorld, topic: str, count: int) -> None:
-    """A topic has more partitions."""
+    """Add partitions to a topic."""
     world.metadata.counts[topic] = count
     world.metadata.topics_version += 1

@@ -1,5 +1,5 @@
-"""What a broker's node gives to one coordinator: virtual time, metadata, internal partitions in
-memory."""
+"""A test's replacement for the node around one coordinator: virtual time, metadata, internal
+partitions in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odradek_protocol.stored.control_marker import ControlType, encode_key, enco
 
 
 class ListPartition:
-    """An internal partition that is a list. With `hold`, appends are durable only after `flush`."""
+    """An internal partition that is a list. With `hold`, appends become durable only at `flush`."""
 
     def __init__(self) -> None:
         self.records: list[tuple[bytes | None, bytes | None]] = []
@@ -28,7 +28,7 @@ class ListPartition:
         self.hold = False
         self.refuse: ErrorCode = ErrorCode.NONE
         self.append_times_ms: list[int] = []
-        #: offset -> (producer id, is it a marker)
+        #: offset -> (producer id, true for a marker)
         self.producers: dict[int, tuple[int, bool]] = {}
         self._waiting: list[tuple[int, Deferred[ErrorCode]]] = []
 
@@ -51,7 +51,7 @@ class ListPartition:
         return self._append(records, now_ms)
 
     def append_marker(self, producer_id: int, commit: bool) -> Deferred[ErrorCode]:
-        """What the partition's leader does; the coordinator must be told by the test."""
+        """Append a marker as the partition's leader does; the test must notify the coordinator."""
         self.producers[len(self.records)] = (producer_id, True)
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         return self._append([(encode_key(kind), encode_marker(0))], 0)
@@ -82,7 +82,7 @@ class ListPartition:
             yield StoredRecord(offset, key, value, *self.producers.get(offset, (-1, False)))
 
     def flush(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The disk answers for everything that was appended."""
+        """Make everything durable that was appended."""
         waiting, self._waiting = self._waiting, []
         if error is ErrorCode.NONE:
             self.durable = len(self.records)
@@ -90,7 +90,7 @@ class ListPartition:
             deferred.resolve(error)
 
     def crash(self) -> None:
-        """What was not durable is lost, and nobody waits for it any more."""
+        """Lose everything that is not durable, and its callbacks."""
         del self.records[self.durable :]
         self.producers = {at: who for at, who in self.producers.items() if at < self.durable}
         self._waiting = []
@@ -98,14 +98,14 @@ class ListPartition:
 
 @dataclass
 class Topics:
-    """The cluster metadata, as far as coordinators ask."""
+    """The part of the cluster metadata that coordinators read."""
 
     counts: dict[str, int] = field(default_factory=dict)
     ids: dict[str, bytes] = field(default_factory=dict)
     leader: int = 1
     leader_epoch: int = 0
     topics_version: int = 0
-    #: (group, name of a setting) -> milliseconds
+    #: (group, setting) -> milliseconds
     group_settings: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def group_setting_ms(self, group_id: str, name: str) -> int | None:
@@ -152,14 +152,14 @@ class CoordinatorWorld(ABC):
 
     @abstractmethod
     def _new_coordinator(self) -> Shards[Any]:
-        """Replace the coordinator; the new one's shards."""
+        """Replace the coordinator. Returns the new one's shards."""
 
     def start(self) -> None:
-        """A new coordinator, which loads what the partitions hold."""
+        """Start a new coordinator, which loads the partitions."""
         self._shards = self._new_coordinator()
         self._shards.load()
 
-    # --- What a node gives ---
+    # --- The node's interface ---
 
     def advertised(self, listener: str = "") -> tuple[str, int]:
         return "host", 9092
@@ -190,7 +190,7 @@ class CoordinatorWorld(ABC):
         return self.topic_partitions[0]
 
     def wait(self, duration_ms: int) -> None:
-        """Let time pass; every deadline is met at its moment."""
+        """Let time pass; every deadline fires at its time."""
         end_ms = self.clock.now_ms + duration_ms
         while (next_ms := self._shards.next_deadline_ms()) is not None and next_ms <= end_ms:
             self.clock.now_ms = max(self.clock.now_ms, next_ms)
@@ -198,7 +198,7 @@ class CoordinatorWorld(ABC):
         self.clock.now_ms = end_ms
 
     def restart(self) -> None:
-        """Kill and start again: only what was durable is there."""
+        """Kill and start again: only durable records are left."""
         for partition in self.topic_partitions:
             partition.crash()
         self.start()

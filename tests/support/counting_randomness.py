@@ -1,10 +1,10 @@
-"""Randomness that is none (`odradek_broker.platform.seams.Randomness`): ids that are counted."""
+"""Randomness (`odradek_broker.platform.seams.Randomness`) whose ids are counted."""
 
 from __future__ import annotations
 
 
 class CountingRandomness:
-    """Ids that differ and are known."""
+    """Ids that are distinct and predictable."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -1,4 +1,4 @@
-"""A broker that kills itself at a named fault point, and comes back."""
+"""A broker that kills itself at a fault point and is restarted."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from waiting import DEADLINE_S
 
 
 class CrashingBroker(BrokerProcess):
-    """It dies when it reaches the point for the `nth` time, and comes back on its port by itself:
-    its clients notice no more than that it takes a while."""
+    """A broker that dies when it reaches the point for the `nth` time, and is then restarted on its
+    port: its clients notice only a delay."""
 
     def __init__(
         self, folder: Path, point: FaultPoint, settings: Sequence[str] = (), *, nth: int = 1
@@ -27,7 +27,7 @@ class CrashingBroker(BrokerProcess):
         self.last_words = ""
 
     def start_armed(self) -> None:
-        """Returns when it is ready; what comes then happens by itself."""
+        """Start with the fault point armed, and return when the broker is ready."""
         self.start(self._armed)
         self._reviver.start()
 
@@ -43,14 +43,15 @@ class CrashingBroker(BrokerProcess):
             self._failure = error
 
     def has_come_back(self) -> bool:
-        """Wait until it has died and is ready again; False if it did not die."""
+        """Wait until the broker has died and is ready again; False if it did not die."""
         self._reviver.join(DEADLINE_S)
         if self._failure is not None:
             raise self._failure
         return self.deaths == 1 and not self._reviver.is_alive()
 
     def stop(self) -> None:
-        """Also in the middle of its revival, so that a test that fails leaves nothing running."""
+        """Stop the broker, even during its restart, so that a failed test leaves nothing
+        running."""
         if self._process.poll() == -signal.SIGKILL:
             self._reviver.join(DEADLINE_S)
         super().stop()

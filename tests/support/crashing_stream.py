@@ -1,11 +1,10 @@
-"""A Spark application of its own, for tests that kill it: text files to a topic, a batch for each
-file.
+"""A Spark application for tests that kill it: text files to a topic, a batch for each file.
 
     python -m crashing_stream FOLDER BROKER TOPIC SEMANTICS
 
-The checkpoint, `in/` and `faults/` are in FOLDER; the JVM's pid goes to `jvm.pid`. It writes the
-files that are there in two queries: the first file, then, with the fault points armed, the others.
-The exit code is 0 if the query ended well.
+The checkpoint, `in/` and `faults/` are in FOLDER; the JVM's pid goes to `jvm.pid`. The application
+writes the files that are there in two queries: the first file, then, with the fault points armed,
+the others. The exit code is 0 if both queries succeeded.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ TASKS = 2
 
 
 def main(folder: Path, broker: str, topic: str, semantics: str) -> None:
-    """Write everything that is in `in/` and `later/`."""
+    """Write all files of `in/` and `later/`."""
     from odradek.spark import session
 
     # A task may fail twice; a batch may not.

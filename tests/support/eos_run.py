@@ -1,7 +1,7 @@
 """Consume, transform, produce in transactions, while workers and the broker are killed: the parts.
 
-`run` is the whole: a broker, an input that is written meanwhile, workers (`eos_worker`), deaths by
-a seed. What it gives back is judged by the tests.
+`run` does all of it: a broker, an input that is written meanwhile, workers (`eos_worker`), kills by
+a seed. The tests judge its result.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from foreign_topics import create_topic
 from waiting import wait_until
 
 PARTITIONS = 4
-#: How long everything may take after the last kill.
+#: The limit for the time after the last kill.
 REST_S = 120.0
-#: librdkafka 2.16 now and then waits for itself for ever, in `send_offsets_to_transaction`
-#: (confluentinc/ librdkafka#5456; against Apache Kafka as well) or while it is destroyed, whatever
-#: its timeouts say. A worker of its that stands still for so long after the last kill is killed
-#: once more, which is no more than what happened to it all the time.
+#: librdkafka 2.16 sometimes hangs for ever in `send_offsets_to_transaction`
+#: (confluentinc/librdkafka#5456; against Apache Kafka as well) or while it is destroyed, whatever
+#: its timeouts say. A librdkafka worker that makes no progress for so long after the last kill is
+#: killed once more, like all workers before.
 FOREIGN_PATIENCE_S = 30.0
 NAMES = ("worker-0", "worker-1", "worker-2")
 KEYS = 25
@@ -38,12 +38,12 @@ KEYS = 25
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is made of.
+    """The parameters of a run.
 
-    `killing_s`: the input is written evenly over this time, in which things are killed, one after
-    the other with pauses between the `pauses_s`. One in `broker_one_in` deaths is the broker's. One
-    in `frozen_one_in` of a worker's is none: it stands still for `frozen_s` and then goes on, as if
-    nothing had happened, with what it had in hand.
+    `killing_s`: the time in which the input is written evenly and things are killed, one after the
+    other with pauses between `pauses_s`. One in `broker_one_in` kills is the broker's. One in
+    `frozen_one_in` of the workers' kills is a pause: the worker is stopped for `frozen_s` and then
+    continues with the records that it had read.
     """
 
     library: str
@@ -51,7 +51,7 @@ class Plan:
     killing_s: float
     pauses_s: tuple[float, float]
     broker_one_in: int
-    #: worker -> its arguments behind the count; partitions by hand, or none to subscribe.
+    #: worker -> its arguments behind the count: partitions to assign, or none to subscribe.
     arguments: dict[str, list[str]]
     frozen_one_in: int = 0
     frozen_s: float = 0.0
@@ -60,7 +60,7 @@ class Plan:
 
 @dataclass
 class Deaths:
-    """How many."""
+    """The number of kills of each kind."""
 
     workers: int = 0
     brokers: int = 0
@@ -69,7 +69,7 @@ class Deaths:
 
 @dataclass
 class Result:
-    """What came of it. Records as (key, number), per partition of the target, in order."""
+    """The result of a run: records as (key, number), per partition of the target, in order."""
 
     deaths: Deaths
     starts: dict[str, int]
@@ -79,7 +79,7 @@ class Result:
 
 
 class Worker:
-    """One of the workers, alive whenever it has work left."""
+    """One of the workers, restarted until it has no work left."""
 
     def __init__(self, plan: Plan, address: str, name: str, folder: Path) -> None:
         self.name = name
@@ -92,7 +92,7 @@ class Worker:
         self.done = False
 
     def look(self) -> None:
-        """Start it if it is not there; whatever it died of is to be survived."""
+        """Start the worker if it is not running; it must survive any death."""
         if self.done:
             return
         if self._thaw_at_s is not None and time.monotonic() >= self._thaw_at_s:
@@ -139,7 +139,7 @@ class Worker:
 
 
 class Feeder:
-    """Writes the input evenly over the time of the killing."""
+    """Writes the input evenly over the time of the kills."""
 
     def __init__(self, address: str, records_each: int, killing_s: float) -> None:
         self._records_each = records_each
@@ -159,7 +159,7 @@ class Feeder:
         )
 
     def feed(self) -> None:
-        """What is due."""
+        """Write the records that are due."""
         share = min(1.0, (time.monotonic() - self._begun) / self._killing_s)
         while self._sent < self._records_each * share:
             for partition in range(PARTITIONS):
@@ -182,7 +182,7 @@ class Feeder:
 
 
 def read_target(address: str, isolation: str) -> list[list[tuple[bytes, int]]]:
-    """(key, number) of each partition of the target, in order, up to what may be read of it."""
+    """(key, number) of each partition of the target, in order, up to the last stable offset."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": address,
@@ -252,7 +252,7 @@ def _kill_at_random(
 
 
 def run(plan: Plan, folder: Path) -> Result:
-    """All of it. ODRADEK_SEED says who dies when."""
+    """Do a whole run. ODRADEK_SEED chooses the kills."""
     seed = int(os.environ.get("ODRADEK_SEED", "1"))
     print(f"ODRADEK_SEED={seed}")
     broker = BrokerProcess(

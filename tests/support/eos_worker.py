@@ -1,12 +1,12 @@
-"""A worker that reads, writes what it read and its positions in transactions, and ends.
+"""A worker that reads records, writes them and its positions in transactions, and ends.
 
     python -m eos_worker LIBRARY ADDRESS NAME COUNT [static] [cooperative | next] | PARTITION...
 
-Reads `source` as group `workers`: the partitions that are named, assigned by hand; or whatever the
-group deals it (`static`: as a static member; `cooperative`: in cooperative rebalances; `next`: by
+Reads `source` as group `workers`: the named partitions by assignment; or the partitions that the
+group assigns (`static`: as a static member; `cooperative`: in cooperative rebalances; `next`: by
 KIP-848; else eager). Writes each value to the same partition of `target`. Ends with 0 when every
-partition's position is COUNT, of a group everybody's. It gives up at whatever goes wrong, and is
-made to be started again; now and then it aborts on purpose.
+partition's position is COUNT, in a group those of all members. The worker ends at any error, and
+the caller restarts it; sometimes it aborts on purpose.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _confluent_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
         "fetch.wait.max.ms": 50,
         "log_level": 0,
     }
-    if "next" in how:  # sessions are the broker's to say
+    if "next" in how:  # session timeouts are the broker's to set
         settings["group.protocol"] = "consumer"
     else:
         strategy = "cooperative-sticky" if "cooperative" in how else "range"
@@ -64,7 +64,7 @@ def _confluent_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
 
 
 def _confluent_transaction(producer: Any, consumer: Any, messages: list[Any]) -> bool:
-    """One transaction of these records, whose input it also marks as done. Whether it committed."""
+    """One transaction of these records and their offsets. True if it committed."""
     import confluent_kafka as ck
 
     at: dict[int, int] = {}
@@ -75,7 +75,7 @@ def _confluent_transaction(producer: Any, consumer: Any, messages: list[Any]) ->
         partition: Any = message.partition()
         producer.produce("target", message.value(), message.key(), partition=partition)
         at[partition] = message.offset() + 1
-    producer.flush(_WAIT_S)  # or else an abort would have nothing to take back
+    producer.flush(_WAIT_S)  # otherwise an abort would have nothing to undo
     moved = [ck.TopicPartition("source", index, position) for index, position in at.items()]
     producer.send_offsets_to_transaction(moved, consumer.consumer_group_metadata(), _WAIT_S)
     if random.randrange(ABORTS_ONE_IN):
@@ -86,7 +86,7 @@ def _confluent_transaction(producer: Any, consumer: Any, messages: list[Any]) ->
 
 
 def _with_confluent(address: str, name: str, count: int, partitions: list[int]) -> None:
-    """Transactions v1, partitions by hand."""
+    """Transactions v1, partitions assigned by the caller."""
     import confluent_kafka as ck
 
     producer, consumer = _confluent_pair(address, name, set())
@@ -120,7 +120,7 @@ def _with_confluent(address: str, name: str, count: int, partitions: list[int]) 
 
 
 def _subscribed_with_confluent(address: str, name: str, count: int, how: set[str]) -> None:
-    """Transactions v1, partitions as the group deals them."""
+    """Transactions v1, partitions assigned by the group."""
     import confluent_kafka as ck
 
     producer, consumer = _confluent_pair(address, name, how)
@@ -159,7 +159,7 @@ def _odradek_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
         bootstrap_servers=address, transactional_id=name, transaction_timeout_ms=TIMEOUT_MS
     )
     settings: dict[str, Any] = {"group_instance_id": name} if "static" in how else {}
-    if "next" in how:  # sessions are the broker's to say
+    if "next" in how:  # session timeouts are the broker's to set
         settings["group_protocol"] = "consumer"
     else:
         strategy = "cooperative-sticky" if "cooperative" in how else "range"
@@ -181,12 +181,12 @@ def _odradek_pair(address: str, name: str, how: set[str]) -> tuple[Any, Any]:
 async def _odradek_transaction(
     producer: Any, consumer: Any, batches: dict[Any, list[Any]], group: Any
 ) -> bool:
-    """One transaction of these records, whose input it also marks as done. Whether it committed."""
+    """One transaction of these records and their offsets. True if it committed."""
     await producer.begin_transaction()
     for records in batches.values():
         for record in records:
             await producer.send("target", record.value, key=record.key, partition=record.partition)
-    await producer.flush()  # or else an abort would have nothing to take back
+    await producer.flush()  # otherwise an abort would have nothing to undo
     at = {place: records[-1].offset + 1 for place, records in batches.items() if records}
     await producer.send_offsets_to_transaction(at, group())
     if random.randrange(ABORTS_ONE_IN):
@@ -197,7 +197,7 @@ async def _odradek_transaction(
 
 
 async def _with_odradek(address: str, name: str, count: int, partitions: list[int]) -> None:
-    """Transactions v2, partitions by hand."""
+    """Transactions v2, partitions assigned by the caller."""
     producer, consumer = _odradek_pair(address, name, set())
     places = [("source", index) for index in partitions]
     async with asyncio.timeout(600), producer:
@@ -226,7 +226,7 @@ async def _with_odradek(address: str, name: str, count: int, partitions: list[in
 
 
 async def _subscribed_with_odradek(address: str, name: str, count: int, how: set[str]) -> None:
-    """Transactions v2, partitions as the group deals them."""
+    """Transactions v2, partitions assigned by the group."""
     producer, consumer = _odradek_pair(address, name, how)
 
     async def committed(place: tuple[str, int]) -> int:
@@ -258,7 +258,7 @@ async def _subscribed_with_odradek(address: str, name: str, count: int, how: set
 
 
 def main(library: str, address: str, name: str, count: int, how: list[str]) -> None:
-    """Work until all is done, or raise."""
+    """Work until everything is done, or raise."""
     subscribed = not how or not how[0].isdigit()
     if library == "confluent-kafka" and subscribed:
         _subscribed_with_confluent(address, name, count, set(how))

@@ -1,14 +1,14 @@
 """A world for the protocol of the exactly-once sink: brokers, Spark, crashes, zombies, lost
 answers.
 
-The procedures are the connector's own (`exactly_once.protocol`, `ledger`); this is everything
-around them, small enough to be explored completely. A `World` is a value; `moves` gives all worlds
-that may come next:
+The procedures are the connector's own (`exactly_once.protocol`, `ledger`). This module models
+everything around them, small enough to be explored completely. A `World` is a value; `moves`
+returns all worlds that may come next:
 
 - a process makes its next step (every action of a procedure is one step, every single end of a
-  transaction too), or is never heard of again: nobody is obliged to move;
+  transaction too), or is never heard of again: no process has to move;
 - an append is answered, or not and is in the log all the same, or comes into it later, or never;
-- an end of a transaction is carried out and not answered, so that it is asked for again;
+- an end of a transaction is carried out and not answered, so that it is requested again;
 - Spark takes a task for lost and runs it again, or runs it twice at once, while the first goes on;
 - the driver hears nothing of its commit process and aborts, while that goes on;
 - the driver is killed, or is thought dead: another run starts from the checkpoint, with other
@@ -49,7 +49,7 @@ QUERY = "q"
 
 
 class Bounds(NamedTuple):
-    """How large a world may become. `slots`: tasks per run, by number of the run."""
+    """The limits of a world. `slots`: tasks per run, by number of the run."""
 
     batches: int = 1
     slots: tuple[int, ...] = (1, 1)
@@ -62,11 +62,11 @@ class Bounds(NamedTuple):
     ROWS: int = 2  # of a batch
 
 
-# --- what procedures of tasks do besides ----------------------------------------------------------
+# --- actions of tasks beside the protocol's -------------------------------------------------------
 
 
 class Name(NamedTuple):
-    """-> a name for a transaction, of those that belong to the worker process."""
+    """-> a name for a transaction, one of the worker process's."""
 
     batch: int
     over: int
@@ -80,7 +80,7 @@ class Init(NamedTuple):
 
 
 class Write(NamedTuple):
-    """-> whether the brokers took it."""
+    """-> true if the brokers appended it."""
 
     run: str
     name: str
@@ -101,7 +101,7 @@ class Txn(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A procedure that is under way, as the answers that it has had. `ends`: of an End in parts."""
+    """A running procedure, as the answers that it has had. `ends`: for an End in parts."""
 
     kind: str  # task, commit, abort
     run: int
@@ -112,7 +112,7 @@ class Process(NamedTuple):
     outcomes: tuple[Outcome, ...] = ()
     history: tuple[Any, ...] = ()
     ends: tuple[bool, ...] = ()
-    heard: bool = True  # whether its driver waits for it
+    heard: bool = True  # true if its driver waits for it
 
 
 class Run(NamedTuple):
@@ -125,7 +125,7 @@ class Run(NamedTuple):
 
 
 class World(NamedTuple):
-    """Everything there is."""
+    """The state of everything."""
 
     log: tuple[Entry, ...] = ()
     log_end: int = 0
@@ -135,14 +135,14 @@ class World(NamedTuple):
     spark_log: int = -1
     runs: tuple[Run, ...] = ()
     processes: tuple[Process, ...] = ()
-    # What worker processes remember of their names: ((run, worker), ((name, last batch), ...)).
+    # The worker processes' state of their names: ((run, worker), ((name, last batch), ...)).
     names: tuple[tuple[tuple[int, int], tuple[tuple[str, int], ...]], ...] = ()
-    # What is left of the bounds.
+    # The rest of the bounds.
     lost_answers: int = 0
     delays: int = 0
     timeouts: int = 0
     abandoned_commits: int = 0
-    # The judge's own notes, which no procedure sees.
+    # Notes for `violation`, which no procedure sees.
     counted: int = -1
     claimer: str = ""
     claimed: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ class World(NamedTuple):
 
 
 def first_world(bounds: Bounds) -> World:
-    """Nothing has happened."""
+    """The world at the beginning."""
     return World(
         lost_answers=bounds.lost_answers,
         delays=bounds.delays,
@@ -169,11 +169,11 @@ def first_world(bounds: Bounds) -> World:
     )
 
 
-# --- procedures, run again from their answers -----------------------------------------------------
+# --- procedures, replayed from their answers ------------------------------------------------------
 
 
 def rows_of(bounds: Bounds, slot: int, slots: int) -> tuple[int, ...]:
-    """The rows of a task: the batch's, dealt out; a task may have none."""
+    """The rows of a task: the batch's rows, distributed; a task may have none."""
     if slot in bounds.empty_slots:
         return ()
     takers = [each for each in range(slots) if each not in bounds.empty_slots]
@@ -185,7 +185,8 @@ def run_name(run: int) -> str:
 
 
 def take_name(world: World, process: Process, action: Name) -> tuple[str, World]:
-    """By the connector's own rule. Looked up here, so that a mutant can have another."""
+    """Choose a name by the connector's own rule. Looked up at the call, so that a mutant can
+    replace the rule."""
     owner = (process.run, process.worker)
     memory = dict(world.names)
     names = Names(f"w{process.worker}", dict(memory.get(owner, ())))
@@ -195,7 +196,7 @@ def take_name(world: World, process: Process, action: Name) -> tuple[str, World]
 
 
 def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, Outcome | None]:
-    """What a task does with a cluster."""
+    """A task's procedure with a cluster."""
     terms = _terms(process)
     rows = rows_of(bounds, process.slot, slots)
     begun = yield from protocol.begin_task(terms)
@@ -208,7 +209,7 @@ def task(process: Process, bounds: Bounds, slots: int) -> Generator[Any, Any, Ou
     epoch = yield Init(run, name)
     taken = yield Write(run, name, epoch, process.batch, rows)
     if not taken:
-        return None  # fenced: the execution fails
+        return None  # fenced: the attempt fails
     return Outcome(len(rows), Participant(name, 0, epoch, 2, process.slot, len(rows)))
 
 
@@ -229,7 +230,7 @@ def procedure(process: Process, bounds: Bounds) -> Generator[Any, Any, Any]:
 
 
 class Step(NamedTuple):
-    """What a procedure does next: an action, a result, or an exception."""
+    """The next step of a procedure: an action, a result, or an exception."""
 
     action: Any = None
     result: Any = None
@@ -237,7 +238,7 @@ class Step(NamedTuple):
 
 
 class Explorer:
-    """Bounds, and what was found out about procedures."""
+    """Bounds, and cached steps of procedures."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -266,7 +267,7 @@ class Explorer:
     # --- moves ------------------------------------------------------------------------------------
 
     def moves(self, world: World) -> Iterator[tuple[Any, World]]:
-        """Every world that may come next, with who moves."""
+        """Every world that may come next, with the process that moves."""
         for at, process in enumerate(world.processes):
             for later in self._moves_of(world, at, process):
                 yield process[:5], later
@@ -291,7 +292,7 @@ class Explorer:
                     )
 
     def start_run(self, world: World) -> World:
-        """A run starts from the checkpoint, if the last one is known to be dead or not."""
+        """Start a run from the checkpoint, whether the last one has ended or not."""
         slots = self.bounds.slots[len(world.runs)]
         batch = world.spark_log + 1
         if batch >= self.bounds.batches:
@@ -309,7 +310,7 @@ class Explorer:
     def _moves_of_run(self, world: World, at: int, run: Run) -> Iterator[World]:
         if run.phase == "tasks":
             for slot, used in enumerate(run.executions):
-                # One slot after the other, as workers come free; a second time at any time.
+                # One slot after the other, as workers become free; a second attempt at any time.
                 if used == 0 and slot and not run.executions[slot - 1]:
                     continue
                 if run.outcomes[slot] is None and used < self.bounds.executions:
@@ -371,7 +372,7 @@ class Explorer:
         yield answered(changed, at, process, answer)
 
     def _append(self, world: World, at: int, process: Process, action: Append) -> Iterator[World]:
-        # Distinct for every append that is ever tried.
+        # Distinct for every append that is ever attempted.
         key = (
             f"{process.kind}{process.run}.{process.batch}.{process.slot}.{process.execution}."
             + str(len(process.history))
@@ -395,7 +396,7 @@ class Explorer:
             yield changed._replace(lost_answers=world.lost_answers - 1)
 
     def _over(self, world: World, at: int, process: Process, step: Step) -> World:
-        """A procedure has come to its end; its driver hears of it, if it still listens."""
+        """End a procedure; its driver is told, if it still waits."""
         gone = world._replace(processes=(*world.processes[:at], *world.processes[at + 1 :]))
         run = world.runs[process.run]
         if isinstance(step.error, ValueError):
@@ -429,9 +430,10 @@ class Explorer:
     # --- exploring --------------------------------------------------------------------------------
 
     def everything(self, worlds_max: int, recover_every: int = 1, *, complete: bool = True) -> str:
-        """All worlds, nearest first; what is wrong with the first that is wrong, "" if none is.
+        """Explore all worlds, breadth first. Returns the first violation, "" if there is none.
 
-        AssertionError if there are more than `worlds_max`; unless not `complete`: then so many do.
+        AssertionError if there are more than `worlds_max`; without `complete` only so many are
+        explored.
         """
         first = first_world(self.bounds)
         seen = {first}
@@ -455,11 +457,11 @@ class Explorer:
         return ""
 
     def at_random(self, seed: int, walks: int, steps: int = 150) -> str:
-        """Random walks; as `everything`.
+        """Random walks; the result is that of `everything`.
 
-        Whoever has the highest priority moves; a few times in a walk, the one that would be next
-        goes to the end of the line. So a process is left standing at any place while others go far,
-        which steps chosen evenly would hardly ever bring about (Burckhardt et al., ASPLOS 2010).
+        The process with the highest priority moves; a few times in a walk, the next one goes to the
+        end of the order. So a process may stop at any point while others go far, which uniformly
+        chosen steps would rarely do (Burckhardt et al., ASPLOS 2010).
         """
         rng = random.Random(seed)
         for _ in range(walks):
@@ -493,7 +495,7 @@ class Explorer:
     # --- recovery ---------------------------------------------------------------------------------
 
     def recover(self, world: World) -> str:
-        """One more run, with nobody else moving and nothing going wrong, must make all good."""
+        """One more run, with nothing else moving and no faults, must repair everything."""
         error: BaseException | None = None
         for _ in range(3):
             number = len(world.runs)
@@ -528,7 +530,7 @@ class Explorer:
             if not (isinstance(error, TransactionsLost) and world.too_late):
                 return f"recovery failed: {error!r}"
             if "lost in part" in str(error):
-                return ""  # loud, and all that can be done
+                return ""  # an error is all that can be done
         return f"recovery goes on failing: {error!r}"
 
     def _to_the_end(self, world: World, number: int) -> tuple[World, BaseException | None]:
@@ -549,7 +551,7 @@ class Explorer:
 
 
 def with_task(world: World, run: int, batch: int, slot: int, execution: int) -> World:
-    """An execution begins, in a worker process that has nothing else to do."""
+    """Start an attempt of a task, in an idle worker process."""
     busy = {each.worker for each in world.processes if each.kind == "task" and each.run == run}
     worker = next(each for each in range(len(busy) + 1) if each not in busy)
     process = Process("task", run, batch, slot, execution, worker)
@@ -569,7 +571,7 @@ def _with_process(world: World, at: int, process: Process) -> World:
 
 
 def answered(world: World, at: int, process: Process, answer: Any) -> World:
-    """The process knows the answer."""
+    """Give the process its answer."""
     return _with_process(world, at, process._replace(history=(*process.history, answer)))
 
 
@@ -577,7 +579,7 @@ def answered(world: World, at: int, process: Process, answer: Any) -> World:
 
 
 def carry_out(world: World, action: Any) -> tuple[Any, World]:
-    """(answer, the world afterwards) of what takes one step."""
+    """(answer, the world afterwards) of an action of one step."""
     if isinstance(action, Read):
         return ledger.newest(world.log), world
     if isinstance(action, Describe):
@@ -604,13 +606,13 @@ def carry_out(world: World, action: Any) -> tuple[Any, World]:
 
 
 def init(world: World, run: str, name: str) -> tuple[int, World]:
-    """InitProducerId without an expected identity."""
+    """InitProducerId without an expected producer id and epoch."""
     txn = world.txn(run, name)
     return txn.epoch + 1, world.with_txn(run, name, Txn(txn.epoch + 1))
 
 
 def write(world: World, action: Write) -> tuple[bool, World]:
-    """A producer's records, in the transaction that is open or begins with them."""
+    """Append a producer's records, in the open transaction or in one that begins with them."""
     txn = world.txn(action.run, action.name)
     if txn.epoch != action.epoch:
         return False, world
@@ -633,7 +635,7 @@ def end(world: World, run: str, part: Participant, commit: bool) -> tuple[bool, 
 
 
 def fate(world: World, run: str, part: Participant) -> Fate:
-    """As DescribeTransactions tells it."""
+    """The state of a transaction as DescribeTransactions returns it."""
     txn = world.txn(run, part.name)
     if txn.status == "open":
         return Fate.OPEN if txn.epoch == part.epoch else Fate.UNKNOWN
@@ -643,7 +645,7 @@ def fate(world: World, run: str, part: Participant) -> Fate:
 
 
 def appended(world: World, key: str, record: ledger.Record) -> World:
-    """The record comes into the log. The judge notes what counts, by the definition (S-04)."""
+    """Append the record to the log. Notes what `violation` needs, by the definition (S-04)."""
     entry = Entry(world.log_end, key, record)
     world = world._replace(log=(*world.log, entry), log_end=world.log_end + 1)
     if record.after != world.counted:
@@ -664,11 +666,11 @@ def appended(world: World, key: str, record: ledger.Record) -> World:
     return world
 
 
-# --- the judge ------------------------------------------------------------------------------------
+# --- judgement ------------------------------------------------------------------------------------
 
 
 def violation(world: World, bounds: Bounds) -> str:
-    """What is wrong with a world, "" if nothing is."""
+    """The violation in a world, "" if there is none."""
     if world.wrong:
         return world.wrong
     if len(set(world.visible)) != len(world.visible):

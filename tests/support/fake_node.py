@@ -1,4 +1,4 @@
-"""A node without logs: metadata that is replayed at append and durable when the test says so."""
+"""A node without logs: metadata that is replayed at append, and durable when the test says so."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FakeTimer:
 
 
 class FakeTransactions:
-    """Transactional ids, to be looked at."""
+    """A transaction coordinator whose transactional ids a test sets."""
 
     def __init__(self) -> None:
         self.held: list[Any] = []
@@ -115,7 +115,8 @@ class FakeMetadataLog:
 
 
 class FakeNode:
-    """What handlers of the control plane ask of a node. `durable` False holds every answer back."""
+    """The part of a node that handlers of the control plane use. `durable` False keeps every answer
+    back."""
 
     def __init__(self, **settings: str) -> None:
         given = {key.replace("_", "."): value for key, value in settings.items()}
@@ -150,7 +151,7 @@ class FakeNode:
         return FinalizedFeatures(len(self.recorded), dict(self.metadata.feature_levels))
 
     def flush(self) -> None:
-        """Everything is on disk now."""
+        """Make everything durable."""
         waiting, self.waiting = self.waiting, []
         for deferred in waiting:
             deferred.resolve(None)
@@ -170,7 +171,7 @@ class FakeNode:
         return self.timers[-1]
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> bytes:
-        """Make a topic; its id."""
+        """Create a topic. Returns its id."""
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         assignments = {index: [self.node_id] for index in range(partitions)}
         self.metadata_log.commit(self.metadata.topic_records(name, assignments, settings))

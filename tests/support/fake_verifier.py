@@ -1,5 +1,5 @@
-"""A transaction coordinator that partitions ask, which knows what the test tells it and answers
-when the test says so."""
+"""A transaction coordinator for partitions, which answers with the test's errors when the test says
+so."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = Deferred[Mapping[TopicPartition, ErrorCode]]
 
 @dataclass(frozen=True)
 class Question:
-    """What a partition's leader asked."""
+    """A verification request of a partition's leader."""
 
     transactional_id: str
     producer_id: int
@@ -28,7 +28,7 @@ class Question:
 
 @dataclass
 class FakeVerifier:
-    """`error` goes for every partition; while `holding`, answers wait for `release`."""
+    """Answers with `error` for every partition; while `holding`, answers wait for `release`."""
 
     error: ErrorCode = ErrorCode.NONE
     holding: bool = False
@@ -58,10 +58,10 @@ class FakeVerifier:
         return len(self._held)
 
     def release(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Answer the oldest question."""
+        """Answer the oldest request."""
         question, answer = self._held.pop(0)
         answer.resolve(dict.fromkeys(question.partitions, error))
 
     def install(self, node: Any) -> None:
-        """Be the coordinator that this node's partitions ask."""
+        """Make this the coordinator that the node's partitions ask."""
         node.verification = TransactionVerification(node.clock, node.scheduler, self)

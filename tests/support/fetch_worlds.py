@@ -1,5 +1,5 @@
-"""The same Fetch requests to two brokers over files in memory, one of which takes no short cuts,
-and their answers compared."""
+"""Two brokers over files in memory that get the same Fetch requests, one without the optimised
+path; their answers are compared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from odradek_broker.storage.errors import StorageError
 from odradek_protocol import frames
 from odradek_protocol.message import Message
 
-#: The fields of a partition in a session that are its state, and not how it is kept.
+#: The fields of a session's partition that must be equal in both worlds.
 _KEPT = [
     field.name
     for field in fields(RequestedPartition)
@@ -32,7 +32,7 @@ _KEPT = [
 
 
 class _Numbers(CountingRandomness):
-    """Session ids that differ, and are the same in both worlds."""
+    """Session ids that are distinct, and the same in both worlds."""
 
     def below(self, bound: int) -> int:
         self.calls += 1
@@ -48,7 +48,7 @@ class _Timer:
 
 
 class Timers(SoonScheduler):
-    """Timers that go off when the world's clock is moved."""
+    """Timers that fire when the test moves the world's clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,14 +73,14 @@ class Timers(SoonScheduler):
 
 
 class FetchWorld(NodeWorld):
-    """A broker and the answers that it gave, as bytes, by the number of the request."""
+    """A broker and its answers, as bytes, by the number of the request."""
 
     def __init__(self, *, short_cuts: bool, **settings: str) -> None:
         self.scheduler = self.timers = Timers()
         self.randomness = _Numbers()
         super().__init__(**settings)
         if not short_cuts:
-            # An authorizer that is asked, for every partition.
+            # An authorizer that is asked for every partition.
             self.node.authorizer = AllowEverything()
         # A request takes as long as its response has bytes, so that request quotas count something.
         metrics = self.node.metrics
@@ -93,7 +93,7 @@ class FetchWorld(NodeWorld):
         self._numbers = itertools.count()
 
     def send(self, frame: bytes, connection: int = 1) -> int:
-        """The number of a request, whose answer is in `answers` once it is there."""
+        """Send a request. Returns its number, under which `answers` has the answer later."""
         number = next(self._numbers)
         peer = self.peers.setdefault(connection, Peer("/127.0.0.1", connection))
         try:
@@ -120,12 +120,12 @@ class FetchWorld(NodeWorld):
         return self.send(b"".join(parts)[4:], connection)
 
     def abandon(self, number: int) -> None:
-        """The connection of a request that waits is gone."""
+        """Drop the connection of a waiting request."""
         held = self.held.pop(number, None)
         if held is not None:
             held.abandon()
 
-    # --- What happens to partitions
+    # --- Changes of partitions
 
     def append(self, name: str, partition: int, count: int, **batch: Any) -> None:
         found = self.node.partition(name, partition)
@@ -151,7 +151,7 @@ class FetchWorld(NodeWorld):
             found.log.trimming.delete_records(min(offset, found.log.high_watermark))
 
     def fail_reads(self, name: str, partition: int) -> None:
-        """Until the disk is healed: the two do not read equally often."""
+        """Let reads fail until the disk is repaired: the two worlds do not read equally often."""
         self.files.fail(Failure("read", path_part=f"data/{name}-{partition}/", for_ever=True))
 
     def take_offline(self, name: str, partition: int) -> None:
@@ -160,7 +160,7 @@ class FetchWorld(NodeWorld):
             found.log.take_offline("a test")
 
     def raise_epoch(self, name: str) -> None:
-        """Of all partitions of a topic, as after a start."""
+        """Raise the leader epoch of all partitions of a topic, as a start does."""
         if name in self.node.metadata.topics:
             self.node.metadata.topics_version += 1
             for topic, _, partition in self.node.replicas.partitions():
@@ -172,15 +172,16 @@ class FetchWorld(NodeWorld):
         self.timers.advance(by_ms)
 
     def settle_metadata(self) -> None:
-        """Until all of it is durable and done."""
+        """Wait until all metadata is durable and applied."""
         while self.asked:
             self.flush()
             self.timers.run()
 
-    # --- What is compared
+    # --- Comparison
 
     def state(self) -> dict[str, Any]:
-        """Answers, sessions, what is parked, counters, errors of disks, and who has to wait."""
+        """The compared state: answers, sessions, parked fetches, counters, disk errors, and
+        waiters."""
         sessions = self.node.fetch_sessions
         metrics = self.node.metrics
         return {
@@ -212,8 +213,8 @@ class FetchWorld(NodeWorld):
         }
 
     def check_up_to_date(self) -> None:
-        """Check that partitions know exactly the sessions that are up to date at them, and that
-        those still exist."""
+        """Check that partitions watch exactly the sessions that are up to date at them, and that
+        those sessions still exist."""
         kept = {
             requested
             for session in self.node.fetch_sessions._sessions.values()

@@ -1,7 +1,7 @@
-"""Other people's clients, unmodified, behind one small interface.
+"""Clients of other projects, unmodified, behind one small interface.
 
-Each adapter speaks for one library: confluent-kafka (librdkafka), aiokafka and kafka-python. All
-waits are bounded by DEADLINE_S. `Member` is a group member of any of them, on a thread of its own.
+Each adapter drives one library: confluent-kafka (librdkafka), aiokafka or kafka-python. All waits
+are bounded by DEADLINE_S. `Member` is a group member of any of them, on a thread of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REQUEST_BYTES_MAX = 2_000_000
 SESSION_TIMEOUT_MS = 10_000
 HEARTBEAT_MS = 200
 #: kafka-python 3.0 loses its assignment if a poll times out between SyncGroup and its answer, so
-#: that its polls must be long beside a rebalance. They end early when there are records.
+#: polls during a rebalance must be long. They end early when there are records.
 _POLL_MS = 1000
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -35,7 +35,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True)
 class Record:
-    """What a producer gives and a consumer gets."""
+    """A record to produce, or a consumed one."""
 
     key: bytes | None
     value: bytes | None
@@ -46,7 +46,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a producer shall behave."""
+    """The settings of a producer."""
 
     codec: str = "none"
     idempotent: bool = True
@@ -55,10 +55,10 @@ class Settings:
 
 
 class Client(Protocol):
-    """What the tests ask of every library."""
+    """The interface to every library."""
 
     name: str
-    #: Record features that the library's own producer refuses.
+    #: Record features that the library's own producer does not support.
     refuses: frozenset[str]
 
     def produce(
@@ -67,10 +67,10 @@ class Client(Protocol):
         """Offsets of the records, in the order given. Raises if one cannot be delivered."""
 
     def consume(self, address: str, topic: str, count: int) -> list[Record]:
-        """The first `count` records of a topic, from all partitions, in the order they came."""
+        """The first `count` records of a topic, from all partitions, in the order of arrival."""
 
     def consume_and_commit(self, address: str, topic: str, group: str, count: int) -> list[Record]:
-        """As a member of a group: read `count` records, commit just those, leave."""
+        """As a member of a group: read `count` records, commit exactly those, leave."""
 
     def offsets_for_time(
         self, address: str, topic: str, partition: int, timestamp_ms: int
@@ -78,7 +78,7 @@ class Client(Protocol):
         """The first offset at or after a time; None behind the last one."""
 
     def run_member(self, member: Member) -> None:
-        """Be a group member until `member.leaving` is set."""
+        """Run a group member until `member.leaving` is set."""
 
 
 @contextlib.contextmanager
@@ -414,7 +414,7 @@ CLIENTS: tuple[Client, ...] = (Confluent(), AioKafka(), KafkaPython())
 
 
 class Member(threading.Thread):
-    """A member of a group, of one library, that reads until it is told to leave."""
+    """A group member of one library, which reads until it is told to leave."""
 
     def __init__(self, client: Client, address: str, group: str, topic: str) -> None:
         super().__init__(name=f"{client.name} member", daemon=True)
@@ -450,7 +450,7 @@ class Member(threading.Thread):
             return set(self._partitions)
 
     def leave(self) -> None:
-        """Commit, leave the group, end."""
+        """Commit, leave the group, and stop the thread."""
         self.leaving.set()
         self.join(DEADLINE_S)
         if self.is_alive():

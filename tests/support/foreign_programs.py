@@ -1,4 +1,4 @@
-"""Programs that are built and run in a folder of their own: Go, Node, Java."""
+"""Programs in Go, Node and Java that are built and run in a folder of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEADLINE_S = 300
 
 
 def run(*command: str, folder: Path) -> str:
-    """What a command prints; fails the test if it ends with an error."""
+    """Run a command. Returns its output; fails the test if it ends with an error."""
     done = subprocess.run(
         command,
         cwd=folder,

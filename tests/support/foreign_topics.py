@@ -1,4 +1,4 @@
-"""Topics and records made by somebody else's clients (librdkafka's)."""
+"""Topics and records made by librdkafka."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TRANSACTIONS = count()
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str) -> None:
-    """Returns when it is there. Configs with underscores for Kafka's dots."""
+    """Create a topic and wait until it exists. Configs with underscores for Kafka's dots."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     topic = confluent_kafka.admin.NewTopic(  # type: ignore[attr-defined]
@@ -24,7 +24,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str)
 
 
 def topic_maker(bootstrap: str) -> Callable[..., str]:
-    """Creates a topic with so many partitions, under a name that it has not given before."""
+    """Creates a topic with so many partitions, under a name that is not used yet."""
     numbers = count(1)
 
     def create(partitions: int = 1, prefix: str = "topic", **configs: str) -> str:
@@ -38,7 +38,8 @@ def topic_maker(bootstrap: str) -> Callable[..., str]:
 def send_records(
     bootstrap: str, topic: str, records: Sequence[tuple[Any, ...]], **settings: object
 ) -> None:
-    """Records: (partition, key, value, timestamp_ms, headers). Returns when all are acknowledged.
+    """Produce records (partition, key, value, timestamp_ms, headers), and wait until all are
+    acknowledged.
 
     Settings of librdkafka with underscores for dots.
     """
@@ -52,20 +53,20 @@ def send_records(
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
-    """Returns when it is gone."""
+    """Delete a topic and wait until it is gone."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.delete_topics([name])[name].result(_TIMEOUT_S)
 
 
 def add_partitions(bootstrap: str, name: str, total: int) -> None:
-    """Returns when the topic has so many."""
+    """Add partitions and wait until the topic has so many."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     grown = confluent_kafka.admin.NewPartitions(name, total)  # type: ignore[attr-defined]
     admin.create_partitions([grown])[name].result(_TIMEOUT_S)
 
 
 def delete_records(bootstrap: str, name: str, partition: int, before: int) -> None:
-    """Returns when the log starts at `before`."""
+    """Delete records and wait until the log starts at `before`."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     place = confluent_kafka.TopicPartition(name, partition, before)
     for done in admin.delete_records([place]).values():
@@ -85,14 +86,14 @@ def _transactional(bootstrap: str, name: str, timeout_ms: int) -> confluent_kafk
 
 
 def open_transaction(bootstrap: str, topic: str, count: int) -> confluent_kafka.Producer:
-    """The producer of an open transaction with so many records in partition 0 of a topic."""
+    """A producer with an open transaction, which has so many records in partition 0 of a topic."""
     name = f"{topic}-{next(_TRANSACTIONS)}"
     try:
         producer = _transactional(bootstrap, name, 600_000)
     except confluent_kafka.KafkaException as error:
         if error.args[0].code() != confluent_kafka.KafkaError.INVALID_TRANSACTION_TIMEOUT:
             raise
-        # A broker with a small transaction.max.timeout.ms.
+        # For a broker with a small transaction.max.timeout.ms.
         producer = _transactional(bootstrap, name, 30_000)
     producer.begin_transaction()
     for number in range(count):

@@ -1,4 +1,4 @@
-"""Transactions of other people's clients, unmodified: a `TransactionalClient` for each library."""
+"""Transactions of other projects' clients, unmodified: a `TransactionalClient` for each library."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _POLL_MS = 200
 
 
 class FencedByBroker(Exception):
-    """librdkafka has one exception for everything; this is the part of it that means fenced."""
+    """The part of librdkafka's only exception class that means fenced."""
 
 
 _FENCED_CODES = {
@@ -44,7 +44,7 @@ def _told_apart() -> Iterator[None]:
     try:
         yield
     except (confluent_kafka.KafkaException, SystemError) as error:
-        # The binding raises a fatal error in the middle of whatever callback is running.
+        # The binding raises a fatal error inside any running callback.
         told = error.__cause__ if isinstance(error, SystemError) else error
         if (
             isinstance(told, confluent_kafka.KafkaException)
@@ -171,7 +171,7 @@ class Confluent:
 
 
 class _AioKafkaProducer:
-    """A loop of its own that runs while it is asked something, and in between not at all."""
+    """An aiokafka producer on an event loop that runs only during a call."""
 
     def __init__(self, address: str, transactional_id: str, timeout_ms: int) -> None:
         self._runner = asyncio.Runner()
@@ -367,11 +367,11 @@ class KafkaPython:
 
 CLIENTS: tuple[TransactionalClient, ...] = (Confluent(), AioKafka(), KafkaPython())
 
-# --- What librdkafka makes and sees, whoever is tested ---
+# --- librdkafka as second client, for tests of any library ---
 
 
 def end_of_committed(address: str, topic: str) -> int:
-    """The last stable offset of partition 0, as ListOffsets tells it."""
+    """The last stable offset of partition 0, by ListOffsets."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": address, "group.id": "watcher", "isolation.level": "read_committed"}
     )
@@ -383,7 +383,7 @@ def end_of_committed(address: str, topic: str) -> int:
 
 
 def committed_position(address: str, group: str, topic: str) -> int | None:
-    """What a group has committed for partition 0; asks again while a transaction on it is undecided
+    """A group's committed offset for partition 0; retries while a transaction with it is undecided
     (O-09)."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": group})
     try:

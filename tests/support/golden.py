@@ -1,4 +1,4 @@
-"""The golden bytes of tests/golden, and what our messages say in their form."""
+"""The golden bytes of tests/golden, and our messages in the form of those files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEXADECIMAL = ("bytes", "records", "uuid")
 
 
 def module_name(api: Api) -> str:
-    """What the files of an API are called: `list_offsets`."""
+    """The base name of an API's files: `list_offsets`."""
     return api.request.__module__.rpartition(".")[2]
 
 
@@ -31,7 +31,7 @@ def lines(name: str) -> list[dict[str, Any]]:
 
 
 def bodies() -> Iterator[tuple[Api, dict[str, Any]]]:
-    """Every line of every API's file."""
+    """All lines of all APIs' files."""
     for api in APIS.values():
         for line in lines(module_name(api)):
             yield api, line

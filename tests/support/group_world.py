@@ -1,4 +1,4 @@
-"""A group coordinator in a `CoordinatorWorld`, and what clients ask of it."""
+"""A group coordinator in a `CoordinatorWorld`, and the requests of clients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GROUP = "group"
 
 @dataclass(frozen=True)
 class Settings:
-    """Like the broker's, but without the initial delay, so that sequences are exact."""
+    """The broker's settings without the initial rebalance delay, so that sequences are exact."""
 
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
@@ -114,13 +114,13 @@ class GroupWorld(CoordinatorWorld):
         return self.groups.join(request, version, client, "/127.0.0.1")
 
     def new_id(self, **how: Any) -> str:
-        """The id that a new dynamic member is given (KIP-394)."""
+        """The id that a new dynamic member gets (KIP-394)."""
         answer = self.join(**how).result()
         assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
         return answer.member_id
 
     def enter(self, **how: Any) -> tuple[str, Deferred[JoinGroupResponse]]:
-        """A new dynamic member, id handshake included."""
+        """Join a new dynamic member, with both requests (KIP-394)."""
         member_id = self.new_id(**how)
         return member_id, self.join(member_id, **how)
 
@@ -201,7 +201,7 @@ class GroupWorld(CoordinatorWorld):
     def committed(self, group: str = GROUP, topic: str = "topic", partition: int = 0) -> int:
         return self.fetch((topic, partition), group=group).parts[0].offset
 
-    # --- Looking ---
+    # --- State ---
 
     def group(self, group: str = GROUP) -> ClassicGroup:
         found = self.groups.group(group)
@@ -225,7 +225,7 @@ class GroupWorld(CoordinatorWorld):
         return members
 
     def complete(self, members: list[str], group: str = GROUP) -> None:
-        """Everyone syncs; each is assigned its own name."""
+        """Send SyncGroup for all members; each is assigned its own name."""
         held = self.group(group)
         assert self.state(group) is GroupState.COMPLETING_REBALANCE
         assert held.leader_id is not None
@@ -250,7 +250,7 @@ def part(
 
 
 def static_group(world: GroupWorld, version: int = 9) -> tuple[str, str]:
-    """A stable group of two static members: ids of leader and follower."""
+    """A stable group of two static members. Returns the ids of leader and follower."""
     leader = world.join(instance="one", version=version).result().member_id
     second = world.join(instance="two", version=version)
     world.join(leader, instance="one", version=version)

@@ -1,5 +1,4 @@
-"""Handlers of the broker called without a socket, over the bytes that a client would send and
-receive."""
+"""Handlers of the broker, called without a socket on encoded requests."""
 
 from __future__ import annotations
 
@@ -14,19 +13,19 @@ from odradek_protocol.message import Message
 
 
 def context(version: int) -> RequestContext:
-    """Who asks, in which version."""
+    """The context of a request in this version."""
     return RequestContext(version, "client", "/127.0.0.1", 1)
 
 
 def send(node: Any, request: Message, version: int) -> Any:
-    """What the handler returns for the request as it arrives: a response, or a Deferred of one."""
+    """The handler's return value for an encoded request: a response, or a Deferred of one."""
     api = API_OF_REQUEST[type(request)]
     arrived: Any = codec.decode(api.request, version, codec.encode_bytes(request, version))
     return HANDLERS[api.key](node, context(version), arrived)
 
 
 def received(request: Message, version: int, answer: Any) -> Any:
-    """A handler's answer as it arrives at the client; fails if there is none yet."""
+    """A handler's answer, decoded as by a client; fails if there is none yet."""
     response = API_OF_REQUEST[type(request)].response
     if isinstance(answer, Deferred):
         answer = answer.result()
@@ -35,5 +34,5 @@ def received(request: Message, version: int, answer: Any) -> Any:
 
 
 def ask(node: Any, request: Message, version: int) -> Any:
-    """Over the wire and back: what the client would hold in its hands."""
+    """Encode a request, call the handler, and decode its answer."""
     return received(request, version, send(node, request, version))

@@ -1,8 +1,9 @@
-"""Reads every file of a data directory, written from the descriptions of the formats alone.
+"""A reader for every file of a data directory, written from the descriptions of the formats alone.
 
-Shares no code with the product, so that it can disagree: docs/rules/log.md, docs/rules/protocol.md,
-docs/rules/producer.md, and Kafka's documentation of record batches. It reads whole files into
-memory, and fails (AssertionError, ValueError, struct.error) on whatever is not as described.
+The reader shares no code with the product, so that it can disagree: docs/rules/log.md,
+docs/rules/protocol.md, docs/rules/producer.md, and Kafka's documentation of record batches. It
+reads whole files into memory, and fails (AssertionError, ValueError, struct.error) on anything that
+is not as described.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class Batch:
 
 
 def read_segment(path: Path) -> list[Batch]:
-    """All batches of a segment, with their records; checksums must be right and offsets rise."""
+    """All batches of a segment, with their records; fails on a wrong checksum or a falling
+    offset."""
     data, position, found = path.read_bytes(), 0, []
     expected = int(path.name.partition(".")[0].partition("-")[0])
     while position < len(data):
@@ -150,7 +152,7 @@ def _decompressed(codec: str, body: bytes) -> bytes:
 
 
 def _snappy_blocks(body: bytes) -> Iterator[bytes]:
-    """Java's framing: a head of 16 bytes, then blocks with their lengths."""
+    """Java's framing: a header of 16 bytes, then blocks with their lengths."""
     assert body.startswith(_XERIAL)
     position = 16
     while position < len(body):
@@ -244,7 +246,7 @@ def read_snapshot(path: Path) -> Snapshot:
                 StoredBatch._make(struct.unpack(">iqiq", trailer.take(24))) for _ in range(number)
             ]
         rest = trailer.data[trailer.at :]
-        # The segment that it lies inside of, as it was then.
+        # The state of the segment that contains the offset, as of that time.
         assert not rest or (rest[:6] == _SEGMENT_STATE and len(rest) == 54)
     return Snapshot(kafka["ProducerEntries"], batches)
 
@@ -265,7 +267,8 @@ def read_epochs(path: Path) -> list[tuple[int, int]]:
 
 
 def _read_entries(path: Path) -> list[str]:
-    """Kafka's lines, and behind each, where this broker has written it, its CRC-32C in blanks."""
+    """Kafka's lines, each followed, if this broker has written it, by its CRC-32C encoded in
+    blanks."""
     version, count, *lines = path.read_text().splitlines()
     assert (version, int(count)) == ("0", len(lines))
     entries = [line.rstrip() for line in lines]
@@ -299,12 +302,12 @@ def read_clean_shutdown(path: Path) -> dict[str, Any]:
     return found
 
 
-# --- What batches mean ----------------------------------------------------------------------------
+# --- Meaning of batches ---------------------------------------------------------------------------
 
 
 @dataclass
 class Producer:
-    """As of the last batch that was replayed."""
+    """A producer's state as of its last replayed batch."""
 
     epoch: int = -1
     last_sequence: int = -1
@@ -351,7 +354,7 @@ class Replay:
 
 
 def committed_records(batches: list[Batch], log_start_offset: int) -> list[Record]:
-    """Those that a consumer of committed records sees."""
+    """The records that a consumer of committed records reads."""
     replay, found = Replay(), []
     for batch in batches:
         replay.follow(batch)

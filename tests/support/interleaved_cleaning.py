@@ -1,9 +1,7 @@
-"""A node whose cleaner takes one step after the other while its log is written, and the machine may
-go down.
+"""A node whose cleaner runs step by step while its log is written, with crashes of the machine.
 
-The log is that of a real node, with its cleaner, retention of producers, checkpoints and recovery;
-what runs in the background is queued, so that appends, flushes and crashes come between any two
-steps.
+The log is that of a real node, with its cleaner, retention of producers, checkpoints and recovery.
+Background work is queued, so that appends, flushes and crashes happen between any two steps.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _BACKOFF_MS = 1_000
 
 
 class Steps:
-    """Timers and background work, done when a test says so."""
+    """Timers and background work, run when a test says so."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
@@ -65,7 +63,7 @@ class _Node(NodeWorld):
 
 
 class InterleavedHistory(CompactedHistory):
-    """`model` has every batch that the log ever took, and is never cleaned."""
+    """`model` has every batch that the log ever accepted, and is never cleaned."""
 
     def __init__(self, seed: int, **configs: str) -> None:
         super().__init__(seed)
@@ -92,8 +90,8 @@ class InterleavedHistory(CompactedHistory):
         self._watch()
 
     def _keep_recovery_points(self) -> None:
-        """As the cleaner does. Before it ever has, every gap is taken for one of compaction: it may
-        have been that of Apache Kafka."""
+        """Write the recovery points as the cleaner does. Before the first time, recovery takes
+        every gap for one of compaction, possibly by Apache Kafka."""
         directory = self.world.logs.directories[0]
         write, use = directory.recovery_points_for_cleaning()
         write()
@@ -111,11 +109,11 @@ class InterleavedHistory(CompactedHistory):
 
         self.world.node.cleaner.on_cleaned = cleaned
 
-    # ---- what may happen
+    # ---- events
 
     def run(self, steps: int, crash_within: int) -> None:
-        """So many events; the machine, or the process alone, goes down at one of the next
-        operations of the disk, and comes back."""
+        """Run so many events; the machine, or the process alone, crashes at one of the next disk
+        operations, and restarts."""
         self.files.crash_at = self.files.operations + self.random.randrange(crash_within)
         try:
             for _ in range(steps):
@@ -142,7 +140,7 @@ class InterleavedHistory(CompactedHistory):
         self.world.node.maintain()
 
     def settle(self) -> None:
-        """No crash any more, and all is cleaned that may be."""
+        """Clean everything that may be cleaned, without crashes."""
         self.log.durability.flush()
         for _ in range(3):
             self._maintain()
@@ -154,8 +152,7 @@ class InterleavedHistory(CompactedHistory):
         durable = self.log.durability.durable_offset
         self.crashes += 1
         process_only = self.random.random() < 0.3
-        # Nothing unsynced is left, or some of it, torn anywhere; or, where the process alone died,
-        # all.
+        # Unsynced data is lost, partly kept or torn; all of it is kept if only the process died.
         chance = random.Random(self.random.random()) if self.random.random() < 0.7 else None
         self.world.crash(keep_page_cache=process_only, rng=chance)
         self.log = self._own_log()
@@ -167,7 +164,8 @@ class InterleavedHistory(CompactedHistory):
         self.check_all()
 
     def _forget_what_is_lost(self, end: int) -> None:
-        """Batches behind the end; and one that was written when the machine went down is there."""
+        """Remove batches behind the end from the model; the batch that was written during the crash
+        is kept if the log has it."""
         kept = [batch for batch in self.model.batches if batch.last < end]
         known = kept[-1].last + 1 if kept else 0
         kept += [batch for batch in batches_of(self.log) if batch.base >= known]
@@ -179,10 +177,10 @@ class InterleavedHistory(CompactedHistory):
                 self._sequences[batch.producer_id] = batch.sequence + len(batch.records)
         self._open = {each.producer_id for each in self.model.transactions if each.marker is None}
 
-    # ---- what must hold
+    # ---- checks
 
     def check_all(self) -> None:
-        """As one who reads all of it sees it, and as the next cleaning will."""
+        """Compare the log with the model as a consumer sees it, and as the next cleaning will."""
         log = self.log
         open_firsts = [each.first for each in self.model.transactions if each.marker is None]
         assert log.log_start_offset == 0
@@ -224,7 +222,7 @@ class InterleavedHistory(CompactedHistory):
 
 
 def committed_reader(log: PartitionLog) -> list[int]:
-    """Offsets of the records that a read_committed consumer hands out, by its own rules."""
+    """Offsets of the records that a read_committed consumer returns, by its own rules."""
     stable = log.last_stable_offset
     aborted = sorted(log.aborted_transactions(0, stable), key=lambda entry: entry[1])
     dead: set[int] = set()

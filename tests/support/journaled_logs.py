@@ -21,12 +21,12 @@ from odradek_broker.storage.startup import KnownTopics, StartReport
 from odradek_protocol.records import iter_batches, read_records
 
 PATH = f"data/{JOURNAL}"
-#: The smallest: sixteen parts of four blocks.
+#: The smallest size: sixteen parts of four blocks.
 SMALL = 16 * 4 * BLOCK_BYTES
 
 
 class Steps:
-    """A loop as far as a group commit without threads needs one."""
+    """The part of an event loop that a group commit without threads needs."""
 
     def __init__(self) -> None:
         self.down = False
@@ -46,7 +46,7 @@ class Steps:
             call, arguments = self.calls.pop(0)
             call(*arguments)
             if self.down:
-                # A group commit takes whatever a sync raises for its failure.
+                # A group commit takes any exception of a sync for its failure.
                 raise Crashed("in a sync")
 
 
@@ -57,9 +57,9 @@ class World:
         self.files = files
         self.bytes_max = bytes_max
         self.config = LogConfig(durability="fsync", index_interval_bytes=100, **config)
-        #: Of topics whose settings differ.
+        #: The settings of topics with settings of their own.
         self.configs: dict[str, LogConfig] = {}
-        #: The topics that the metadata would know at a start.
+        #: The topics in the metadata at a start.
         self.topics: KnownTopics | None = None
 
     def start(self) -> StartReport:
@@ -91,7 +91,7 @@ class World:
     def create(self, topic: str, topic_id: bytes, partition: int = 0) -> PartitionLog:
         log = self.logs.create(topic, partition, topic_id, self.configs.get(topic))
         log.on_flush_wanted = self.commit.request
-        # With the first batch come files and names, which are synced.
+        # Files and names are created with the first batch, and synced then.
         append(log, make_batch(1, value=b"first"))
         self.flush(log)
         self.directory.journal.prepare()
@@ -103,7 +103,7 @@ class World:
         self.steps.run()
 
     def checkpoint(self) -> None:
-        """As once a minute."""
+        """Write checkpoints, as the broker does once a minute."""
         write = self.directory.recovery_points_writer()
         if write is not None:
             write()
@@ -122,7 +122,7 @@ class World:
 
 
 def values(log: PartitionLog) -> dict[int, bytes | None]:
-    """By offset, without the first."""
+    """The values by offset, without the first."""
     data = read_all(log)
     return {
         record.offset: record.value

@@ -1,8 +1,8 @@
-"""Apache Kafka from its published jars, as the judge: one node or several, in KRaft mode.
+"""Apache Kafka from its published jars, as reference: one node or several, in KRaft mode.
 
-Wants Java 17 or newer; Maven fetches the jars once, into `~/.cache/odradek` (or wherever
-`ODRADEK_KAFKA_JARS` points: a folder that holds them is taken as it is). The settings are those of
-the server.properties that Kafka ships, but for ports and directories.
+Java 17 or newer is required; Maven fetches the jars once, into `~/.cache/odradek`.
+`ODRADEK_KAFKA_JARS` names another folder, which is used as it is if it has jars. The settings are
+those of the server.properties that Kafka ships, except for ports and directories.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _FETCH_DEADLINE_S = 600.0
 _ARTIFACTS = (
     ("org.apache.kafka", "kafka_2.13", VERSION),
     ("org.apache.kafka", "kafka-tools", VERSION),
-    # So that Kafka's own log can be read when it answers something unexpected.
+    # Kafka writes its own log with this, to be read after an unexpected answer.
     ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
 )
-#: What the programs in tests/interop/java want besides.
+#: Further jars for the programs in tests/interop/java.
 _MORE_ARTIFACTS = (
     ("org.apache.kafka", "kafka-streams", VERSION),
     ("org.apache.kafka", "connect-file", VERSION),
 )
-#: config/server.properties of the distribution, without what names a place.
+#: config/server.properties of the distribution, without paths and addresses.
 SHIPPED_SETTINGS: Mapping[str, str] = {
     "process.roles": "broker,controller",
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
@@ -62,14 +62,14 @@ SHIPPED_SETTINGS: Mapping[str, str] = {
     "log.retention.check.interval.ms": "300000",
     "group.initial.rebalance.delay.ms": "0",
 }
-#: What the distribution's scripts give it (kafka-server-start.sh, kafka-run-class.sh).
+#: The JVM options of the distribution's scripts (kafka-server-start.sh, kafka-run-class.sh).
 SHIPPED_HEAP = (
     *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
 )
-#: Enough for tests.
+#: A heap that is large enough for tests.
 _SMALL_HEAP = ("-Xms256m", "-Xmx768m", "-XX:+UseG1GC")
-#: The newest that is published; it runs in the Spark that the tests have.
+#: The newest published version; it works with the Spark of the tests.
 SPARK_KAFKA_VERSION = "4.2.0"
 _SPARK_FORMAT = ("spark-*-kafka-*.jar", "kafka-clients-*.jar", "commons-pool2-*.jar")
 _LOG4J = """\
@@ -80,7 +80,7 @@ _LOG4J = """\
 
 
 class KafkaUnavailable(Exception):
-    """No Java, no Maven, or jars that cannot be had; the message says which."""
+    """No Java, no Maven, or no jars; the message says which."""
 
 
 def java() -> str:
@@ -94,7 +94,7 @@ def java() -> str:
 
 
 def class_path() -> str:
-    """Kafka's jars, fetched by Maven if they are not there yet. Raises KafkaUnavailable."""
+    """Kafka's jars, fetched by Maven if they are missing. Raises KafkaUnavailable."""
     named = os.environ.get(JARS_VARIABLE)
     folder = Path(named) if named else Path.home() / ".cache" / "odradek" / f"kafka-{VERSION}"
     if not any(folder.glob(f"kafka_2.13-{VERSION}.jar")):
@@ -122,7 +122,7 @@ def spark_jars() -> Path:
 
 
 def spark_format_jars(folder: Path) -> list[Path]:
-    """Of a folder those that the format needs; whatever else is there, Spark has."""
+    """The jars of a folder that the format needs; Spark has the others."""
     return [jar for name in _SPARK_FORMAT for jar in sorted(folder.glob(name))]
 
 
@@ -159,7 +159,7 @@ def _fetch_jars(folder: Path, artifacts: Sequence[tuple[str, str, str]] = _ARTIF
 
 
 def free_ports(count: int) -> list[int]:
-    """So many that are free now."""
+    """So many ports that are free now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -171,7 +171,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class KafkaNode:
-    """One broker that is a controller as well; `kill`, `suspend`, `start` as often as wanted."""
+    """A broker that is a controller as well; `kill`, `suspend` and `start` may be repeated."""
 
     def __init__(
         self,
@@ -196,13 +196,13 @@ class KafkaNode:
 
     @property
     def pid(self) -> int:
-        """Of the process that was started last."""
+        """The pid of the last started process."""
         assert self._process is not None
         return self._process.pid
 
     def add_listener(self, name: str, port: int, protocol: str = "") -> None:
-        """One on this machine, beside PLAINTEXT, whose name is its protocol unless that is given;
-        before the start."""
+        """Add a listener on this machine, beside PLAINTEXT, before the start. Its name is its
+        protocol unless a name is given."""
         properties = self._properties.read_text("utf-8")
         for key in ("listeners", "advertised.listeners"):
             before = re.search(rf"^{re.escape(key)}=.*$", properties, re.MULTILINE)
@@ -221,7 +221,7 @@ class KafkaNode:
 
     @property
     def log(self) -> str:
-        """What it has logged."""
+        """The node's log."""
         return self._log.read_text(errors="replace")
 
     def _java(self, main: str, *arguments: str) -> list[str]:
@@ -232,7 +232,7 @@ class KafkaNode:
         ]
 
     def format(self, cluster_id: str) -> None:
-        """Make its directory, as `kafka-storage format` does."""
+        """Format the node's directory, as `kafka-storage format` does."""
         arguments = ("format", "-t", cluster_id, "-c", str(self._properties))
         done = subprocess.run(
             self._java("kafka.tools.StorageTool", *arguments),
@@ -245,7 +245,7 @@ class KafkaNode:
             raise RuntimeError(f"kafka-storage format failed:\n{done.stdout}\n{done.stderr}")
 
     def start(self) -> None:
-        """Returns at once; `wait_until_up` waits."""
+        """Start the process and return at once; `wait_until_up` waits."""
         self._log_at_start = len(self.log) if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -256,7 +256,8 @@ class KafkaNode:
             )
 
     def wait_until_up(self) -> None:
-        """Until it has said so. Raises TimeoutError, or RuntimeError if it died."""
+        """Wait until the log says that the node is up. Raises TimeoutError, or RuntimeError if the
+        node died."""
         end = time.monotonic() + START_DEADLINE_S
         while "Kafka Server started" not in self.log[self._log_at_start :]:
             if self._process is None or self._process.poll() is not None:
@@ -272,7 +273,7 @@ class KafkaNode:
             self._process.wait(STOP_DEADLINE_S)
 
     def suspend(self) -> None:
-        """SIGSTOP: alive, and answers nothing."""
+        """SIGSTOP: the process lives, and answers nothing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -281,7 +282,7 @@ class KafkaNode:
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL if that does not help."""
+        """SIGTERM, and SIGKILL after a timeout."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.send_signal(signal.SIGCONT)
@@ -295,8 +296,8 @@ class KafkaNode:
 class KafkaCluster:
     """`nodes` brokers below `folder`, up when `start` (or `with`) returns.
 
-    `settings` are laid over the shipped ones; with several nodes, topics have three replicas (as
-    many as there are nodes) unless a setting says otherwise. `heap`: options of the JVM for memory.
+    `settings` override the shipped ones; with several nodes, topics have three replicas (as many as
+    there are nodes) unless a setting says otherwise. `heap`: options of the JVM for memory.
     """
 
     def __init__(
@@ -346,7 +347,7 @@ class KafkaCluster:
         return ",".join(node.address for node in self.nodes)
 
     def start(self) -> None:
-        """Format, start and wait for all of them."""
+        """Format and start all nodes, and wait for them."""
         class_path()
         self._on_all(lambda node: node.format(self.cluster_id))
         for node in self.nodes:

@@ -1,7 +1,7 @@
-"""Reads what is kept in logs by Kafka's own definitions (tests/golden/kafka_schemas.jsonl).
+"""A reader of stored records by Kafka's own definitions (tests/golden/kafka_schemas.jsonl).
 
-Shares no code with the product, so that it can disagree. Names are Kafka's; UUIDs, byte strings and
-unknown tagged fields are bytes.
+The reader shares no code with the product, so that it can disagree. Names are Kafka's; UUIDs, byte
+strings and unknown tagged fields are bytes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _of_kind(kind: str, number: int, *prefixes: str) -> Definition | None:
         if each["type"] == kind
         and each.get("apiKey") == number
         and each["name"].startswith(prefixes or "")
-        # Records of tiered storage have numbers of their own.
+        # The record types of tiered storage are numbered separately.
         and not each["name"].startswith("Remote")
     ]
     return found[0] if found else None
@@ -153,7 +153,7 @@ class _Decoder:
 
 
 def decode(name: str, version: int, data: Bytes) -> dict[str, Any]:
-    """The message `name` of a version. AssertionError where bytes are left over; ValueError."""
+    """Decode the message `name` of a version. AssertionError if bytes are left over; ValueError."""
     definition = _named(name)
     if not _within(version, definition["validVersions"]):
         raise ValueError(f"{name} has no version {version}")
@@ -180,7 +180,7 @@ _GROUPS = ("Group", "ConsumerGroup", "OffsetCommit", "LegacyOffsetCommit")
 
 
 def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Any:
-    """((name, version, fields) of the key, the same of the value), None where there is none."""
+    """((name, version, fields) of the key, the same of the value), None for a missing one."""
     if topic == "__consumer_offsets":
         return _coordinator_record(_GROUPS, key or b"", value)
     if topic == "__transaction_state":

@@ -1,4 +1,4 @@
-"""Apache Kafka with a listener of SASL."""
+"""Apache Kafka with a SASL listener."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from kafka_cluster import KafkaCluster
 
 _MODULES = "org.apache.kafka.common.security"
-#: How long sessions by PLAIN last.
+#: The lifetime of sessions that authenticate by PLAIN.
 SESSION_MS = 2_000
-#: Of alice, who comes by PLAIN; users of SCRAM are stored by whoever wants some.
+#: The password of alice, who uses PLAIN; tests store users of SCRAM themselves.
 PASSWORD = "alice=secret,word"
 _SCRAM = f"{_MODULES}.scram.ScramLoginModule required;"
-#: Tokens come without a signature, as Kafka takes them unless it is given a handler.
+#: Tokens are not signed: Kafka accepts those without a configured validator.
 _LISTENER = {
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
     "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
@@ -33,7 +33,7 @@ _LISTENER = {
 
 @contextmanager
 def kafka_of_sasl(folder: Path) -> Iterator[tuple[str, str]]:
-    """The addresses of its listeners: PLAINTEXT, SASL_PLAINTEXT."""
+    """The addresses of the listeners: PLAINTEXT, SASL_PLAINTEXT."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     cluster = KafkaCluster(folder, settings=_LISTENER)

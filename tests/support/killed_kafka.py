@@ -1,5 +1,5 @@
-"""A partition as Apache Kafka leaves it when it is killed while a cleaned segment takes the place
-of others."""
+"""A partition as Apache Kafka leaves it when it is killed while a cleaned segment replaces
+others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def path_of(base: int, suffix: str) -> str:
 
 @dataclass
 class Kill:
-    """`files`: as they were left; `committed`: is the cleaned segment to be used?"""
+    """The state after a kill. `files`: the files left; `committed`: true if the cleaned segment
+    must be used."""
 
     what: str
     files: MemoryFiles
@@ -38,7 +39,7 @@ class Kill:
 
 @dataclass
 class CleanedByKafka:
-    """A log beside which a cleaner has written a segment for the first of `sources`."""
+    """A log with the segment that a cleaner has written for the first of `sources`."""
 
     files: MemoryFiles
     sources: list[int]
@@ -47,7 +48,7 @@ class CleanedByKafka:
 
     @classmethod
     def make(cls, *, first_source: int = 0) -> CleanedByKafka:
-        """Three segments or more are replaced; `first_source`: so many before them stay."""
+        """Make a log of which three segments or more are replaced, behind `first_source` others."""
         files = MemoryFiles()
         log = make_log(files, **SETTINGS)
         for at in range(60):
@@ -69,7 +70,7 @@ class CleanedByKafka:
 
     @property
     def expected_after(self) -> dict[str, bytes]:
-        """The `.log` files when the cleaned segment is in use."""
+        """The expected `.log` files when the cleaned segment is in use."""
         kept = {
             name: content
             for name, content in self.expected_before.items()
@@ -78,7 +79,7 @@ class CleanedByKafka:
         return {f"{self.sources[0]:020d}.log": self.cleaned, **kept}
 
     def kills(self) -> Iterator[Kill]:
-        """One before each of Kafka's renamings, and one after the last
+        """A kill before each of Kafka's renamings, and one after the last
         (LogSegment.changeFileSuffixes, UnifiedLog.replaceSegments)."""
         base = self.sources[0]
         committed = False

@@ -1,5 +1,5 @@
-"""An Apache Kafka whose nodes are killed one after the other, somebody who writes to it, and what
-is read."""
+"""An Apache Kafka whose nodes are killed one after the other, another client that writes, and the
+records read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_topic(bootstrap: str) -> str:
 
 
 def committed(bootstrap: str, topic: str) -> list[int]:
-    """The numbers that a reader of committed records sees, sorted; by librdkafka."""
+    """The sorted numbers of committed records, read by librdkafka."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -59,8 +59,7 @@ def committed(bootstrap: str, topic: str) -> list[int]:
 
 
 class Writer(threading.Thread):
-    """Somebody else who writes 0, 1, 2... to a topic until told to stop; nothing is lost on the
-    way."""
+    """Another client that writes 0, 1, 2... to a topic until told to stop, and loses nothing."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
@@ -99,7 +98,7 @@ def wait_for(condition: Any, what: str) -> None:
 
 
 def is_whole(bootstrap: str) -> bool:
-    """Every partition has all its replicas again: the next node may be killed."""
+    """True if every partition has all its replicas in sync: the next node may be killed."""
     with sync.Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=20_000) as admin:
         topics = admin.describe_topics(admin.list_topics(internal=True))
     return all(
@@ -110,7 +109,7 @@ def is_whole(bootstrap: str) -> bool:
 
 
 def killed_one_after_the_other(cluster: KafkaCluster) -> Iterator[KafkaNode]:
-    """Kills a node, yields it, starts it again, waits until the cluster is whole; then the next."""
+    """Kill a node, yield it, start it again, wait until the cluster is whole; then the next."""
     for node in cluster.nodes:
         node.kill()
         yield node

@@ -1,4 +1,5 @@
-"""A broker that tests only talk to: our own as a process, or the one that `--bootstrap` names."""
+"""A broker for tests that only send requests: our own as a process, or the one that `--bootstrap`
+names."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ OPTION = "--bootstrap"
 
 
 class LiveBroker(Protocol):
-    """Runs somewhere; a test neither stops nor sets it."""
+    """A running broker, which a test neither stops nor configures."""
 
     @property
     def bootstrap(self) -> str:
@@ -25,13 +26,13 @@ class LiveBroker(Protocol):
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A broker, or a cluster, that somebody else has started."""
+    """A broker or cluster that was started outside of the tests."""
 
     bootstrap: str
 
 
 def elsewhere(config: pytest.Config) -> Elsewhere | None:
-    """What `--bootstrap` names."""
+    """The broker that `--bootstrap` names."""
     named: str | None = config.getoption(OPTION)
     return Elsewhere(named) if named else None
 
@@ -40,7 +41,7 @@ def elsewhere(config: pytest.Config) -> Elsewhere | None:
 def live_broker(
     config: pytest.Config, settings: Mapping[str, object], data_dir: Path | None = None
 ) -> Iterator[LiveBroker]:
-    """Ours with these settings, unless `--bootstrap` names another, which keeps its own."""
+    """Our broker with these settings, unless `--bootstrap` names another, which keeps its own."""
     named = elsewhere(config)
     if named is not None:
         yield named

@@ -1,4 +1,5 @@
-"""What tests of the consumer against a running broker share: topics, records, waiting, a diary."""
+"""Shared code for tests of the consumer against a running broker: topics, records, waiting, a
+diary."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def make_topic(broker: LiveBroker, partitions: int, name: str | None = None) -> 
 
 
 def produce(broker: LiveBroker, topic: str, count: int, start: int = 0, **more: Any) -> None:
-    """Record n, with value b"n", goes to partition n mod 3."""
+    """Produce records: record n, with value b"n", goes to partition n mod 3."""
     producer = ForeignProducer({"bootstrap.servers": broker.bootstrap})
     for n in range(start, start + count):
         producer.produce(topic, str(n).encode(), partition=n % 3, **more)
@@ -33,7 +34,7 @@ def produce(broker: LiveBroker, topic: str, count: int, start: int = 0, **more: 
 
 
 async def read(consumer: Consumer, count: int, **options: Any) -> list[ConsumerRecord]:
-    """Exactly `count` records."""
+    """Poll until exactly `count` records have arrived."""
     found: list[ConsumerRecord] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(found) < count:
@@ -51,7 +52,7 @@ def all_of(topic: str) -> list[TopicPartition]:
 
 
 async def until(condition: Callable[[], bool], *polled: Consumer) -> None:
-    """Poll until it holds."""
+    """Poll until the condition holds."""
     async with asyncio.timeout(DEADLINE_S):
         while not condition():
             await asyncio.gather(*(consumer.poll(50) for consumer in polled))
@@ -59,7 +60,7 @@ async def until(condition: Callable[[], bool], *polled: Consumer) -> None:
 
 
 class Diary(RebalanceListener):
-    """Writes down what it is told."""
+    """A rebalance listener that records its calls."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, set[int]]] = []

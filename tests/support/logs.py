@@ -38,7 +38,7 @@ def make_batch(
     transactional: bool = False,
     **build: Any,
 ) -> memoryview:
-    """`count` records, one millisecond apart. Writable, as the network layer hands it over."""
+    """`count` records, one millisecond apart. Writable, like a batch of the network layer."""
     builder = BatchBuilder(codec)
     for index in range(count):
         builder.append(timestamp + index, key, value)
@@ -64,7 +64,7 @@ def make_log(
     deleted: DeletedFiles | None = None,
     **config: Any,
 ) -> PartitionLog:
-    """A log in page-cache mode unless `durability` says otherwise; made if it is not there."""
+    """A log in page-cache mode unless `durability` says otherwise; created if it does not exist."""
     config.setdefault("durability", "page-cache")
     handles = HandleCache(files, open_files, index_bytes_max)
     log = PartitionLog(
@@ -87,7 +87,7 @@ def make_log(
 
 
 def reopen(log: PartitionLog, files: Files, *, clean: bool, **config: Any) -> PartitionLog:
-    """Close it as a process does that stops (`clean`) or dies, and open it again."""
+    """Close the log as a process does that stops (`clean`) or dies, and open it again."""
     log.close(clean=clean)
     start = LogStart(
         log.log_start_offset,
@@ -121,7 +121,7 @@ def append_marker(log: PartitionLog, commit: bool, producer_id: int, **more: int
 
 
 def read_all(log: PartitionLog, *, upper_bound: int = EVERYTHING) -> bytes:
-    """Everything from the log start, in small steps."""
+    """All records from the log start, read in small steps."""
     offset, parts = log.log_start_offset, []
     while data := log.read(offset, 700, upper_bound=upper_bound, minimum_one=True):
         parts.append(data)
@@ -137,7 +137,7 @@ def small_file(content: bytes) -> str:
 
 
 def headers(data: bytes) -> list[BatchHeader]:
-    """Of whole batches; fails if the last one is cut."""
+    """The headers of whole batches; fails if the last batch is cut."""
     found = [header for _, header in iter_batches(data)]
     assert sum(header.size_bytes for header in found) == len(data)
     return found
@@ -152,7 +152,7 @@ def records(data: bytes) -> list[Record]:
 
 
 class Workers:
-    """What would run beside the loop runs when a test says so."""
+    """Background work, which runs when a test says so."""
 
     def __init__(self, log: PartitionLog) -> None:
         self.jobs: list[tuple[Callable[[], None], Callable[[Exception | None], None]]] = []
@@ -162,7 +162,7 @@ class Workers:
         self.work()()
 
     def work(self) -> Callable[[], None]:
-        """Do the oldest job; the result tells of its end."""
+        """Run the oldest job. Its result is delivered."""
         work, done = self.jobs.pop(0)
         problem: Exception | None = None
         try:

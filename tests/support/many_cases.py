@@ -1,7 +1,8 @@
 """Many small cases in one test, which tries them all and reports each one that fails.
 
-`pytest.mark.parametrize` makes a test of each case; with thousands of them, collecting and
-reporting costs more than the cases. The fixtures of a looped test are made once for all its cases.
+`pytest.mark.parametrize` makes a test of each case; with thousands of cases, collecting and
+reporting takes longer than the cases. The fixtures of a looped test are made once for all its
+cases.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any, cast
 
 import pytest
 
-#: Failures that are shown with their traceback; of the others, the cases are named.
+#: The number of failures with a traceback; further failing cases are only named.
 _SHOWN_FAILURES_MAX = 10
-#: The parameter of a test that has groups of cases.
+#: The parameter of a test that has one group of cases for each value.
 _GROUP = "group_of_cases"
 
 
@@ -58,7 +59,7 @@ def looped(
     """A decorator: the test is called with each case in turn and fails once, with all failures.
 
     `names`, `cases` and `ids` are those of `pytest.mark.parametrize`: names separated by commas, a
-    tuple for each case if there are several names. `by` gives the group of a case, from the
+    tuple for each case if there are several names. `by` returns the group of a case, from the
     case's values: there is one test for each group.
     """
     parameters = [name.strip() for name in names.split(",")]
@@ -92,7 +93,7 @@ def looped(
             fixtures.append(inspect.Parameter(_GROUP, inspect.Parameter.POSITIONAL_OR_KEYWORD))
             loop = pytest.mark.parametrize(_GROUP, grouped)(loop)
         loop.__signature__ = signature.replace(parameters=fixtures)
-        # Hypothesis's plugin must not take the loop for one of its tests: each case is one.
+        # Hypothesis's plugin must not wrap the loop as one test: each case is a test.
         if getattr(test, "is_hypothesis_test", False):
             for name in [name for name in vars(loop) if "hypothesis" in name]:
                 delattr(loop, name)

@@ -1,4 +1,4 @@
-"""A node over files in memory, which crashes and whose disk fails when the test says so."""
+"""A node over files in memory, which crashes, and whose disk fails, when the test says so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from odradek_protocol.errors import ErrorCode
 
 
 class SoonScheduler:
-    """Takes timers, and keeps those that are due in the next turn of the loop for `run`."""
+    """A scheduler that keeps timers that are due in the next turn of the loop for `run`."""
 
     def __init__(self) -> None:
         self._soon: deque[Callable[[], None]] = deque()
@@ -34,14 +34,14 @@ class SoonScheduler:
         return StoppedTimer()
 
     def turn(self) -> bool:
-        """One callback, and whether there was one."""
+        """Run one callback. False if there was none."""
         if self._soon:
             self._soon.popleft()()
             return True
         return False
 
     def run(self) -> None:
-        """Until nothing is left to do soon."""
+        """Run callbacks until none is due."""
         while self.turn():
             pass
 
@@ -52,7 +52,7 @@ class NodeWorld:
     `settings` are the broker's, with underscores.
     """
 
-    #: Takes the node's timers; by default that is `soon`.
+    #: The scheduler of the node's timers; by default `soon`.
     scheduler: Scheduler | None = None
     randomness: Randomness = RealRandomness()
 
@@ -91,7 +91,7 @@ class NodeWorld:
     def crash(
         self, *, keep_page_cache: bool = True, rng: random.Random | None = None
     ) -> StartReport:
-        """Down and up again; without `keep_page_cache` it was the power, see
+        """Crash and restart the node; without `keep_page_cache` the power failed, see
         `MemoryFiles.crash`."""
         self.files.heal()
         self.files.crash(rng, keep_page_cache=keep_page_cache)
@@ -120,7 +120,7 @@ class NodeWorld:
         return self.node.metadata_log.commit(records)
 
     def produce(self, name: str, count: int, partition: int = 0) -> None:
-        """Append and make durable."""
+        """Append a batch and make it durable."""
         found = self.node.partition(name, partition)
         assert found is not None
         append(found.log, make_batch(count))

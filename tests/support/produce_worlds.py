@@ -1,4 +1,4 @@
-"""Nodes that are sent the same Produce requests, with and without the second codec for common
+"""Nodes that get the same Produce requests, with and without the second codec for common
 requests."""
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ TOPICS: dict[str, dict[str, str]] = {
     "rolling": {"segment.bytes": "1048576", "segment.ms": "1000"},
 }
 CONTROL_BYTES_MAX = 1_000_000
-#: Its topics may not be written to, nor may this transactional id be used.
+#: The topic and the transactional id that the client may not write to.
 DENIED = "denied"
 
 
 class Timer:
-    """One that `Timers` fires."""
+    """A timer that `Timers` fires."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self.callback: Callable[[], None] | None = callback
@@ -61,7 +61,7 @@ class Timer:
 
 
 class Timers:
-    """The timers of a node, which fire when time passes."""
+    """The timers of a node, which fire when the test lets time pass."""
 
     def __init__(self) -> None:
         self.now_ms = 0.0
@@ -75,7 +75,7 @@ class Timers:
         return timer
 
     def fire(self, now_ms: float) -> None:
-        """What is due by then."""
+        """Fire the timers that are due by then."""
         while self._due and self._due[0][0] <= now_ms:
             self.now_ms, _, timer = heapq.heappop(self._due)
             if timer.callback is not None:
@@ -84,7 +84,7 @@ class Timers:
 
 
 class Denying:
-    """An authorizer that knows what is denied, and remembers what it was asked."""
+    """An authorizer that denies some requests, and records all questions."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str | None, str, str, str]] = []
@@ -105,7 +105,7 @@ class Denying:
 
 
 class Reached:
-    """Fault points that were come by."""
+    """The fault points that were reached."""
 
     def __init__(self) -> None:
         self.points: list[FaultPoint] = []
@@ -115,7 +115,7 @@ class Reached:
 
 
 class ProduceWorld(NodeWorld):
-    """A node with topics, one connection to it, and all that came of what it was sent."""
+    """A node with topics, one connection to it, and the replies and effects of its requests."""
 
     def __init__(self, *, common_codec: bool, **settings: str) -> None:
         self.scheduler = self.timers = Timers()
@@ -144,17 +144,17 @@ class ProduceWorld(NodeWorld):
             else dispatcher_without_common_shapes(self.node, CONTROL_BYTES_MAX)
         )
         self.peer = Peer("10.0.0.1", 1, "PLAINTEXT")
-        #: Number of the request, and its reply in words.
+        #: The reply by number of the request, in words.
         self.replies: list[tuple[int, object]] = []
         self.open: dict[int, Deferred[Any]] = {}
         self._sent = 0
 
     def topic_id(self, name: str) -> bytes:
-        """16 bytes; those of no topic for an unknown name."""
+        """The 16 bytes of a topic's id; those of no topic for an unknown name."""
         return self.node.metadata.topic_id(name) or b"\xaa" * 16
 
     def send(self, frame: bytes) -> None:
-        """One request, in memory of its own as the network layer has it."""
+        """Send one request, in its own memory as from the network layer."""
         number, self._sent = self._sent, self._sent + 1
         view = memoryview(bytearray(frame))
         try:
@@ -182,12 +182,12 @@ class ProduceWorld(NodeWorld):
         self.peer.throttle_ms = 0
 
     def pass_time(self, duration_ms: int) -> None:
-        """Timers fire."""
+        """Move the clock, which fires timers."""
         self.clock.advance(duration_ms)
         self.timers.fire(self.clock.now_ms)
 
     def end_transaction(self, topic: str, producer_id: int, epoch: int, *, commit: bool) -> None:
-        """A marker in partition 0, if its log takes it."""
+        """Append a marker to partition 0, if its log accepts it."""
         partition = self.node.partition(topic, 0)
         if partition is not None:
             try:
@@ -200,13 +200,13 @@ class ProduceWorld(NodeWorld):
                 self.replies.append((-1, str(problem)))
 
     def hang_up(self) -> None:
-        """The peer is gone."""
+        """Drop the connection."""
         for waiting in list(self.open.values()):
             waiting.abandon()
 
     def traces(self) -> dict[str, object]:
-        """All that is to be equal: files, offsets, producers, counters, what was told, what
-        waits."""
+        """Everything that must be equal: files, offsets, producers, counters, log lines,
+        waiters."""
         node, metrics = self.node, self.node.metrics
         logs = {
             log.name: (
@@ -254,8 +254,8 @@ class ProduceWorld(NodeWorld):
 
 
 def check_one_batch(frame: memoryview) -> OneBatch | None:
-    """The common request in a frame, or None; the twins and the generated codec must read the same,
-    and encode the same response."""
+    """The common request in a frame, or None. Checks that the twins and the generated codec decode
+    the same request, and encode the same response."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "CODEC", None)
         read = read_one_batch(frame)

@@ -1,6 +1,6 @@
-"""The cores of a producer against a broker's model, with virtual time and without a loop.
+"""The pure classes of a producer with a model of the broker, in virtual time and without a loop.
 
-Requests wait on the wire until a test delivers, answers or loses them.
+Requests are in flight until a test delivers, answers or loses them.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class World:
         return delivery
 
     def step(self, *, identity: bool = True) -> int:
-        """One pass; its requests go on the wire. How many there were."""
+        """Do one pass; its requests are in flight then. Returns their number."""
         plan = self.sender.step(self.now_ms, lambda node: True)
         self.failed += plan.failed
         self.refreshes += plan.refresh_metadata
@@ -137,12 +137,12 @@ class World:
         return len(plan.produce)
 
     def run(self, ms: float = 20.0) -> int:
-        """Let time pass, then one pass."""
+        """Let time pass, then do one pass."""
         self.now_ms += ms
         return self.step()
 
     def arrive(self, node: int = 1) -> tuple[Produce, ProduceResponse]:
-        """The oldest request reaches its broker."""
+        """Deliver the oldest request to its broker."""
         produce, data = self.on_wire[node].popleft()
         answers = []
         for index, records in data.items():
@@ -153,7 +153,8 @@ class World:
         return produce, response(*answers)
 
     def answer(self, node: int = 1, *codes: ErrorCode, **extra: Any) -> list[ProducerBatch]:
-        """The oldest request is answered: as the log says, or with a code and nothing appended."""
+        """Answer the oldest request: as the log says, or with an error code and nothing
+        appended."""
         if not codes:
             produce, answered = self.arrive(node)
         else:
@@ -171,7 +172,7 @@ class World:
         return failed
 
     def lose(self, node: int = 1, *, written: bool) -> None:
-        """The connection breaks: before or after the oldest request was carried out."""
+        """Break the connection: before or after the oldest request is handled."""
         if written:
             produce, _ = self.arrive(node)
             self._unanswered(produce)
@@ -185,7 +186,7 @@ class World:
         )
 
     def settle(self, passes: int = 400) -> None:
-        """No more trouble: until everything has a fate."""
+        """Run without faults until every record is delivered or failed."""
         for _ in range(passes):
             for node in (1, 2):
                 while self.on_wire[node]:
@@ -204,7 +205,7 @@ class Sending:
 
 
 def batch(tp: TopicPartition = _T0, count: int = 1) -> ProducerBatch:
-    """A closed batch of `count` records, for tests without a loop: nobody can wait for it."""
+    """A closed batch of `count` records, for tests without a loop: it cannot be awaited."""
     made = ProducerBatch(tp, Codec.NONE, 1 << 30, 0, 0.0, lambda: None)  # type: ignore[arg-type,return-value]
     for _ in range(count):
         made.builder.append(0, None, b"v", ())
@@ -219,13 +220,13 @@ def response(*answers: PartitionProduceResponse) -> ProduceResponse:
 
 
 def known(world: World) -> None:
-    """Have the broker know the producer: before that, one batch goes alone (P-14)."""
+    """Send one batch alone, so that the broker knows the producer and others may follow (P-14)."""
     world.send()
     world.settle()
 
 
 def check(world: World, *, exactly_once: bool = True) -> None:
-    """What must hold at the end of any life (C-05)."""
+    """Check the invariants that hold at the end of any run (C-05)."""
     assert world.accumulator.available_bytes == world.accumulator.buffer_memory
     assert not world.accumulator._active
     for partition, log in enumerate(world.logs):

@@ -1,4 +1,4 @@
-"""Every module of the product, as text that tests of its structure read."""
+"""The source of every module of the product, for tests of its structure."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def _modules() -> Iterator[tuple[str, Path]]:
             yield name, path
 
 
-#: Their files by full name; a package stands for its `__init__.py`.
+#: Source files by full module name; a package is its `__init__.py`.
 MODULES = dict(_modules())
 
 
 def parsed(text: str) -> ast.Module:
-    """The syntax of a module. CPython 3.11 miscounts where something else is compiled meanwhile, in
-    a thread or a destructor that other tests have left, and says SystemError."""
+    """The syntax tree of a module. CPython 3.11 may raise SystemError while something else is
+    compiled in a thread or a destructor that other tests have left."""
     for _ in range(3):
         try:
             return ast.parse(text)
@@ -53,7 +53,7 @@ def tree_of(module: str) -> ast.Module:
 
 
 def imported_from(module: str, node: ast.ImportFrom) -> str:
-    """The full name of X in `from X import`, also where X is relative."""
+    """The full name of X in `from X import`, resolved if X is relative."""
     if node.level == 0:
         return str(node.module)
     package = module.split(".")

@@ -1,4 +1,4 @@
-"""A client that speaks raw frames: any request in any version, pipelined as a test wants it."""
+"""A client that sends raw frames: any request in any version, pipelined if a test wants it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATIENCE_S = 20
 
 
 class RawClient:
-    """One connection. `send` and `receive` apart, so that tests can pipeline."""
+    """One connection. `send` and `receive` are separate, so that tests can pipeline."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -46,7 +46,7 @@ class RawClient:
         return correlation_id
 
     async def receive(self) -> Any:
-        """The answer to the oldest request that has none; fails if another one comes."""
+        """Receive the answer to the oldest request without one; fails if another answer comes."""
         api, version, correlation_id = self._sent.pop(0)
         frame = await self.receive_frame()
         assert frames.decode_correlation_id(frame) == correlation_id
@@ -62,7 +62,7 @@ class RawClient:
         return await self.receive()
 
     async def closed(self) -> bool:
-        """True once the broker has hung up."""
+        """Wait for the broker to close the connection; True if it does."""
         async with asyncio.timeout(PATIENCE_S):
             try:
                 return await self.reader.read(1) == b""
@@ -106,7 +106,7 @@ class RawClient:
 
 
 def batch_of(*values: bytes | None, timestamp_ms: int = 1_700_000_000_000, **identity: Any) -> Any:
-    """One record batch; timestamps rise by 1 ms a record."""
+    """A record batch whose timestamps rise by 1 ms a record."""
     builder = BatchBuilder()
     for index, value in enumerate(values):
         builder.append(timestamp_ms + index, None, value)

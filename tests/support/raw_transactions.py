@@ -102,7 +102,7 @@ def fetch_request(
     max_wait_ms: int = 0,
     max_bytes: int = 1 << 20,
 ) -> FetchRequest:
-    """For Fetch up to version 12, which names topics."""
+    """A Fetch request up to version 12, with topic names."""
     part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     return FetchRequest(
         max_wait_ms=max_wait_ms,

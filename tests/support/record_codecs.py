@@ -1,8 +1,8 @@
 """The two twins of the record codec, for tests that both must pass.
 
-The compiled one is always made from the `_native.c` of this checkout, whatever is installed. CFLAGS
-go to the compiler: `-fsanitize=address,undefined` (with LD_PRELOAD of its library) runs them
-checked.
+The compiled one is always built from the `_native.c` of this checkout, whatever is installed.
+CFLAGS go to the compiler: `-fsanitize=address,undefined` (with LD_PRELOAD of its library) checks it
+at run time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def build_hook() -> ModuleType:
 
 @cache
 def compiled() -> ModuleType | str:
-    """The compiled twin, or why there can be none on this machine."""
+    """The compiled twin, or the reason why this machine cannot build it."""
     hook = build_hook()
     with tempfile.TemporaryDirectory(prefix="odradek-codec-") as folder:
         target = Path(folder) / hook.LIBRARY
@@ -41,13 +41,13 @@ def compiled() -> ModuleType | str:
         spec = importlib.util.spec_from_file_location("_native", target)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        # It stays in use when the file is gone.
+        # The loaded module stays usable when its file is gone.
         spec.loader.exec_module(module)
     return module
 
 
 def twin(name: str) -> ModuleType | None:
-    """What `native.CODEC` is to be; skips where nothing can be compiled."""
+    """The value of `native.CODEC` for a test; skips if the twin cannot be built."""
     if name == "pure":
         return None
     module = compiled()

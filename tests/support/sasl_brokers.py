@@ -1,4 +1,4 @@
-"""Settings of brokers that ask who their clients are, and of clients that say so."""
+"""Settings of brokers with SASL, and of their clients."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 _MODULES = "org.apache.kafka.common.security"
 
-#: One listener with every mechanism. `admin` comes by PLAIN; other users are stored by whoever
-#: wants some.
+#: One listener with every mechanism. `admin` uses PLAIN; tests store other users themselves.
 ADMIN_PASSWORD = "admin-secret"
 LISTENER = {
     "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
@@ -20,12 +19,12 @@ LISTENER = {
 
 
 def as_admin(bootstrap: str) -> dict[str, Any]:
-    """Settings of a client."""
+    """A client's settings to authenticate as `admin`."""
     return as_user(bootstrap, "PLAIN", "admin", ADMIN_PASSWORD)
 
 
 def as_user(bootstrap: str, mechanism: str, username: str, password: str) -> dict[str, Any]:
-    """Settings of a client."""
+    """A client's settings to authenticate as a user."""
     return {
         "bootstrap_servers": bootstrap,
         "security_protocol": "SASL_PLAINTEXT",
@@ -36,7 +35,7 @@ def as_user(bootstrap: str, mechanism: str, username: str, password: str) -> dic
 
 
 def scram_line(username: str, password: str) -> str:
-    """For sasl.jaas.config."""
+    """The SCRAM login module for sasl.jaas.config."""
     return (
         f'{_MODULES}.scram.ScramLoginModule required username="{username}" password="{password}";'
     )

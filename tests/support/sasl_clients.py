@@ -1,4 +1,4 @@
-"""A raw client at a listener of SASL, and the settings of brokers that have one."""
+"""A raw client at a SASL listener, and the settings of brokers with one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def authenticate(client: RawClient, token: bytes, version: int = 2) -> Any
 
 
 async def plain(client: RawClient, user: str, password: str, version: int = 2) -> Any:
-    """Handshake and token; the answer to the latter."""
+    """Do the handshake and send the token. Returns the answer to the token."""
     assert (await handshake(client, "PLAIN")).error_code == 0
     return await authenticate(client, plain_token(user, password), version)
 
@@ -58,7 +58,7 @@ async def plain(client: RawClient, user: str, password: str, version: int = 2) -
 async def scram(
     client: RawClient, mechanism: ScramMechanism, user: str, password: str, **more: Any
 ) -> Any:
-    """All of SCRAM, with a check of the broker's signature; the last answer."""
+    """Do the whole SCRAM exchange and check the broker's signature. Returns the last answer."""
     assert (await handshake(client, mechanism.mechanism)).error_code == 0
     first = ClientFirst(user, "clientnonce", **more)
     answer = await authenticate(client, first.encode())
@@ -78,6 +78,6 @@ async def scram(
 
 
 async def user_of(client: RawClient, broker: RunningBroker) -> str:
-    """Whom the broker takes the only connection for."""
+    """The principal that the broker has for its only connection."""
     (session,) = broker.server._sessions
     return str(session._peer.user)

@@ -1,4 +1,4 @@
-"""A broker's side of SASL, as a script for `ScriptedBroker`."""
+"""The broker's part of SASL, as a script for `ScriptedBroker`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ SALT = b"some salt of sixteen"
 
 
 class SaslScript:
-    """Takes one password, for whatever name, or tokens that `takes_token`. For one connection at a
-    time."""
+    """Accepts one password for any name, or the tokens that `takes_token` accepts. For one
+    connection at a time."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class SaslScript:
         broker.always(ApiKey.SASL_AUTHENTICATE, self._authenticate)
 
     def shut_others_out(self) -> None:
-        """As a listener of SASL does to clients that do not authenticate."""
+        """Refuse clients that do not authenticate, as a SASL listener does."""
         self._broker.always(ApiKey.METADATA, lambda *_: HANG_UP)
 
     def _handshake(self, request: SaslHandshakeRequest, version: int) -> Any:

@@ -1,7 +1,7 @@
-"""A broker for tests of the client: real sockets, real bytes, and a script for what goes wrong.
+"""A broker for tests of the client: real sockets, real bytes, and a script for faults.
 
-`PartitionLog` is an independent, small model of what a broker must do with a producer's batches
-(P-09 to P-14); `ScriptedBroker` serves it over TCP, in any versions, and `on` replaces an answer.
+`PartitionLog` is an independent, small model of a broker's rules for a producer's batches (P-09 to
+P-14); `ScriptedBroker` serves it over TCP, in any versions, and `on` replaces an answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from odradek_protocol.schemas.produce import (
     TopicProduceResponse,
 )
 
-#: What a script may return instead of a response.
+#: Values that a script may return instead of a response.
 HANG_UP = object()
 SILENCE = object()
 DEFAULT = object()
@@ -43,15 +43,15 @@ DEFAULT = object()
 
 @dataclass
 class ProducerEntry:
-    """What a partition knows of a producer: the epoch, and first and last sequence and offset of
-    five batches."""
+    """A partition's state of a producer: the epoch, and first and last sequence and offset of five
+    batches."""
 
     epoch: int
     batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=5))
 
 
 class PartitionLog:
-    """One partition's records and producers."""
+    """The records and the producers of one partition."""
 
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
@@ -89,7 +89,7 @@ class PartitionLog:
         return ErrorCode.NONE, base
 
     def _check(self, header: Any) -> tuple[ErrorCode, int]:
-        """P-09 to P-14. (NONE, -1): append it."""
+        """The error by P-09 to P-14. (NONE, -1): append the batch."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
             return ErrorCode.NONE, -1
@@ -141,7 +141,7 @@ class ScriptedBroker:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
-    # --- life -------------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -174,12 +174,12 @@ class ScriptedBroker:
     # --- the script -------------------------------------------------------------------------------
 
     def on(self, key: ApiKey, *answers: Any) -> None:
-        """The next answers to an API, in order: a response, a function (request, version), HANG_UP,
-        SILENCE, or DEFAULT."""
+        """Set the next answers to an API, in order: a response, a function (request, version),
+        HANG_UP, SILENCE, or DEFAULT."""
         self._scripts.setdefault(key, deque()).extend(answers)
 
     def always(self, key: ApiKey, script: Script) -> None:
-        """Every answer to an API that `on` does not give."""
+        """Set the answer to an API for all requests without one from `on`."""
         self._always[key] = script
 
     def received(self, key: ApiKey) -> list[Any]:
@@ -251,7 +251,7 @@ class ScriptedBroker:
                 answer = await answer
         return answer
 
-    # --- the ordinary answers ---------------------------------------------------------------------
+    # --- default answers --------------------------------------------------------------------------
 
     def _api_versions(self, request: Any = None, version: int = 0) -> ApiVersionsResponse:
         keys = [(key, self.served(key)) for key in APIS]
@@ -315,7 +315,8 @@ class ScriptedBroker:
     def produce(
         self, request: ProduceRequest, codes: dict[int, ErrorCode] | None = None, **extra: Any
     ) -> ProduceResponse:
-        """Append, but answer `codes` (by partition) without appending; `extra` goes with those."""
+        """Append, but answer `codes` (by partition) without appending; those answers get
+        `extra`."""
 
         def append(topic: str, index: int, records: Any) -> PartitionProduceResponse:
             code = (codes or {}).get(index, ErrorCode.NONE)
@@ -351,5 +352,5 @@ class ScriptedBroker:
 
 
 def topic_id(name: str) -> bytes:
-    """A topic's id, made of its name."""
+    """A topic's id, derived from its name."""
     return name.encode().ljust(16, b"\1")[:16]

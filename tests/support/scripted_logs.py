@@ -1,4 +1,4 @@
-"""A scripted broker that has records to fetch, and an end for every leader epoch."""
+"""A scripted broker with records to fetch, and an end offset for every leader epoch."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ START_MS = 1_000_000
 
 
 class LogBroker(ScriptedBroker):
-    """Keeps no fetch sessions. A fetch for which there is nothing waits until something is added,
-    or the client gives up; `fetched` has what each fetch asked for, in order."""
+    """A scripted broker without fetch sessions. A fetch without records waits until some are added,
+    or the client gives up; `fetched` records every fetch in order."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._batches: dict[tuple[str, int], list[tuple[int, int, bytes]]] = {}
         self._news = asyncio.Event()
         self.fetched: list[list[tuple[int, int]]] = []
-        #: Answers wait until it is set.
+        #: Answers wait until this event is set.
         self.open = asyncio.Event()
         self.open.set()
-        #: Of each partition: leader epoch to its end. None: the broker does not know the epoch.
+        #: By partition, leader epoch -> end offset. None: the broker does not know the epoch.
         self.epoch_ends: dict[tuple[str, int], tuple[int, int]] = {}
 
     def add(self, topic: str, partition: int, *counts: int, leader_epoch: int = 0) -> None:
-        """Batches of so many records behind what there is."""
+        """Append batches of so many records."""
         batches = self._batches.setdefault((topic, partition), [])
         for count in counts:
             first = self.end(topic, partition)
@@ -53,7 +53,7 @@ class LogBroker(ScriptedBroker):
         self._news.set()
 
     def truncate(self, topic: str, partition: int, offset: int) -> None:
-        """Batches from `offset` on are gone."""
+        """Remove the batches from `offset` on."""
         kept = [each for each in self._batches[topic, partition] if each[1] <= offset]
         self._batches[topic, partition] = kept
 
@@ -159,7 +159,7 @@ class LogBroker(ScriptedBroker):
         )
 
     def validations(self) -> list[tuple[int, int, int]]:
-        """(partition, epoch of the record before, epoch of the leader) of every question."""
+        """(partition, epoch of the record before, epoch of the leader) of every request."""
         return [
             (each.partition, each.leader_epoch, each.current_leader_epoch)
             for request in self.received(ApiKey.OFFSET_FOR_LEADER_EPOCH)

@@ -20,20 +20,21 @@ from transaction_model import TransactionModel
 
 
 class TransactionBroker(ScriptedBroker):
-    """`level`: the finalized level of transaction.version, -1 for no features at all."""
+    """A scripted broker with transactions. `level`: the finalized level of transaction.version, -1
+    for no features at all."""
 
     def __init__(self, node_id: int = 1, *, level: int = -1, **settings: Any) -> None:
         super().__init__(node_id, **settings)
         self.level = level
         self.features_epoch = 1
         self.model = TransactionModel(self.log)
-        #: The node that is named as coordinator; None for this one.
+        #: The node that is returned as coordinator; None for this one.
         self.coordinator: ScriptedBroker | None = None
 
     def _api_versions(self, request: Any = None, version: int = 0) -> ApiVersionsResponse:
         answer = super()._api_versions(request, version)
         if self.level >= 0:
-            # What is merely supported must not count (C-70).
+            # A level that is merely supported must not count (C-70).
             answer.supported_features = [
                 SupportedFeatureKey(name="transaction.version", min_version=1, max_version=2)
             ]
@@ -83,7 +84,7 @@ class TransactionBroker(ScriptedBroker):
         return self.answer_produce(request, append)
 
     def after(self, key: Any, verdict: Any) -> None:
-        """Carry out the next request of an API, but answer `verdict` in its place (HANG_UP)."""
+        """Carry out the next request of an API, but answer `verdict` instead (HANG_UP)."""
 
         def carry_out(request: Any, version: int) -> Any:
             getattr(self, f"_{key.name.lower()}")(request, version)

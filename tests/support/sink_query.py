@@ -1,6 +1,6 @@
-"""A task's writer of the exactly-once sink in the test's own process, without Spark.
+"""A task's writer of the exactly-once sink, run in the test's own process without Spark.
 
-`Query` is a stream and `Job` a batch write; a context says to the writer what Spark would say.
+`Query` is a stream and `Job` a batch write; they give the writer the context that Spark would.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCHEMA = StructType([StructField("value", StringType())])
 
 
 class Query:
-    """A query of one run; `tasks` and `commit` are what Spark would call for a batch."""
+    """A query of one run; `tasks` and `commit` are Spark's calls for a batch."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, address: str, topic: str, **options: str
@@ -65,11 +65,11 @@ class Query:
         return prepared
 
     def rows(self, values: tuple[str, ...]) -> Any:
-        """An Arrow batch, as Spark would hand it over."""
+        """An Arrow batch, as from Spark."""
         return pa.record_batch([pa.array(values, pa.string())], names=["value"])
 
     def tasks(self, batch: int, *parts: list[str]) -> list[Any]:
-        writer = self.writer()  # one for all tasks of a batch, as Spark pickles it
+        writer = self.writer()  # one for all tasks of a batch, because Spark pickles it
         return [self.task(batch, slot, *part, writer=writer) for slot, part in enumerate(parts)]
 
     def commit(self, batch: int, messages: list[Any]) -> None:
@@ -93,7 +93,7 @@ class Query:
         return state
 
     def decide(self, batch: int, messages: list[Any]) -> None:
-        """Decide the batch, and end nothing."""
+        """Decide the batch, without ending its transactions."""
         steps = protocol.commit(self.terms(batch), tuple(each.outcome for each in messages))
 
         def cut() -> Any:
@@ -107,7 +107,7 @@ class Query:
         self.drive(cut(), batch)
 
     def visible(self, count: int) -> list[str]:
-        """The committed records that another client's consumer reads, sorted; waits for `count` of
+        """The sorted committed records that another project's consumer reads; waits for `count` of
         them."""
         return visible(self.address, self.topic, count)
 

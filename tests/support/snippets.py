@@ -1,4 +1,4 @@
-"""The fenced blocks of README.md and docs/, with what the comments above them say."""
+"""The fenced blocks of README.md and docs/, with the directives in the comments above them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MARKER = re.compile(r"<!-- (not run|continues)\b(?:: )?(.*?) -->")
 
 @dataclass(frozen=True)
 class Snippet:
-    """A fenced block. `reason`: why it is not run."""
+    """A fenced block. `reason`: the reason not to run it."""
 
     page: str
     line: int

@@ -1,5 +1,4 @@
-"""A Spark standalone cluster of real processes on this machine, and programs that are submitted to
-it."""
+"""A Spark standalone cluster of real processes on this machine, and programs submitted to it."""
 
 from __future__ import annotations
 
@@ -24,7 +23,8 @@ _MASTER_AT = r"Starting Spark master at (spark://\S+)"
 
 
 def environment() -> dict[str, str]:
-    """For Spark's own scripts; every Python of the cluster is this one. Raises JavaNotFound."""
+    """The environment of Spark's own scripts; every Python of the cluster is this one. Raises
+    JavaNotFound."""
     java = find_java()
     kept = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK_")}
     return kept | {
@@ -32,7 +32,7 @@ def environment() -> dict[str, str]:
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
-        # The path stands for an installation: tests run from a checkout.
+        # The path replaces an installation: tests run from a checkout.
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
 
@@ -44,7 +44,7 @@ def standalone_cluster(
     hosts: Sequence[str] = ("127.0.0.1",),
     cores: int = 2,
 ) -> Iterator[str]:
-    """A master and one worker at each of these addresses, ended by their pids. Gives the master's
+    """A master and one worker at each of these addresses, ended by their pids. Returns the master's
     URL."""
     at_any_port = ["--port", "0", "--webui-port", "0"]
     with ExitStack() as stack:
@@ -69,7 +69,7 @@ def _started(
     host: str,
     words: Sequence[str],
 ) -> Iterator[re.Match[str]]:
-    """A process of Spark, once its log says `ready`."""
+    """A process of Spark, yielded once its log says `ready`."""
     folder.mkdir(parents=True)
     log = folder / "log"
     with log.open("wb") as output:
@@ -104,7 +104,7 @@ def submit(
     arguments: Sequence[str],
     settings: Mapping[str, str] | None = None,
 ) -> str:
-    """The output of the program; AssertionError with the end of its log if it fails."""
+    """Submit a program. Returns its output; AssertionError with the end of its log if it fails."""
     given = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",

@@ -1,5 +1,4 @@
-"""Jobs and a stream on a cluster whose first task is slow, so that Spark starts a second attempt of
-it.
+"""Jobs and a stream on a cluster whose first task is slow, so that Spark starts a second attempt.
 
 python spark_speculation_job.py BOOTSTRAP FOLDER HOW SINK [SOURCE]
 """
@@ -18,10 +17,10 @@ _STARTS_MAX = 5
 
 
 def rows_of(how: str, folder: str) -> Any:
-    """The function of `mapInArrow` that makes rows, and waits in the attempts of task 0.
+    """The function for `mapInArrow` that makes rows, and waits in the attempts of task 0.
 
-    "stuck": the first attempt has given rows, and never ends by itself. "together": both attempts
-    have given all their rows before one of them may end.
+    "stuck": the first attempt returns rows, and never ends by itself. "together": both attempts
+    return all their rows before one of them may end.
     """
 
     def rows(batches: Iterator[Any]) -> Iterator[Any]:

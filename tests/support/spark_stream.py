@@ -1,4 +1,4 @@
-"""A stream that a test starts and stops as it likes, and what it has read."""
+"""A stream that a test starts and stops, and the rows that it has read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Records = list[tuple[Any, ...]]
 T0 = 1_700_000_000_000
 PATIENCE_S = 240
 _STARTS_MAX = 5
-#: Says nothing about brokers: Spark gives the process of a Python source ten seconds to start.
+#: A limit that does not depend on brokers: Spark gives a Python source's process ten seconds to
+#: start.
 LATE_START = "Python worker failed to connect back"
 
 
@@ -27,7 +28,7 @@ def numbered(partition: int, count: int, start: int = 0) -> Records:
 
 
 def run_to_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """The query, ended by itself; a start that a busy machine did not manage is made again."""
+    """Run a query until it ends; a start that failed on a busy machine is repeated."""
     for _ in range(_STARTS_MAX - 1):
         query = start()
         try:
@@ -44,8 +45,7 @@ def run_to_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
 
 @dataclass
 class Stream:
-    """A query with its checkpoint, to be run as often as wanted, with options that a test may
-    change.
+    """A query with its checkpoint, to be run repeatedly, with options that a test may change.
 
     `batches`: (batch id, places read); `topics`: of all rows read, in the order of the batches.
     """
@@ -74,7 +74,7 @@ class Stream:
         return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
 
     def run(self, **trigger: Any) -> None:
-        """Until everything that is there has been read."""
+        """Read until nothing is left."""
         query = run_to_end(lambda: self.start(**(trigger or {"availableNow": True})))
         self.progress += [json.loads(each.json) for each in query.recentProgress]
 
@@ -86,7 +86,7 @@ class Stream:
         return self.places
 
     def forget_last_commit(self) -> int:
-        """Undo the last commit, so that Spark seems to have died before it; the number of that
+        """Undo the last commit, as if Spark had died before it. Returns the number of that
         batch."""
         commits = self.checkpoint / "commits"
         last = max(int(each.name) for each in commits.glob("[0-9]*"))
@@ -104,7 +104,7 @@ class Stream:
 
 
 def until(condition: Callable[[], bool], query: StreamingQuery) -> None:
-    """Waits for it as long as the query lives. Raises the query's failure."""
+    """Wait for the condition as long as the query runs. Raises the query's failure."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, query.lastProgress

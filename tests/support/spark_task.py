@@ -1,10 +1,10 @@
-"""What a task of Spark knows of itself, for writers that run without Spark."""
+"""The context of a Spark task, for writers that run without Spark."""
 
 from __future__ import annotations
 
 
 class Context:
-    """What a task asks Spark."""
+    """The attributes of Spark's task context that writers read."""
 
     def __init__(self, slot: int, properties: dict[str, str]) -> None:
         self._slot = slot

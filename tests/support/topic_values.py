@@ -1,4 +1,4 @@
-"""The values of a topic, as librdkafka reads them."""
+"""The values of a topic, read by librdkafka."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DEADLINE_S = 120.0
 
 
 def values_of(bootstrap: str, topic: str, isolation_level: str = "read_committed") -> list[bytes]:
-    """All of them up to the end that such a reader has; TimeoutError if that is not reached."""
+    """All values up to the end offset of such a reader; TimeoutError if that is not reached."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,

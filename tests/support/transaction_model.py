@@ -1,9 +1,9 @@
-"""A small model of what brokers do with transactions, independent of the broker's own code.
+"""A small model of the brokers' transactions, independent of the broker's own code.
 
 `TransactionModel` is coordinator, partition leaders and group coordinator in one: rules T-12, T-20,
-T-30, T-63 to T-68. Markers are written `finish()` after the decision, or at once with `prompt`;
-until then the next transaction gets CONCURRENT_TRANSACTIONS. `committed` is what a read_committed
-consumer sees.
+T-30, T-63 to T-68. `finish()` writes the markers of decided transactions, with `prompt` at once;
+until then the next transaction gets CONCURRENT_TRANSACTIONS. `committed` has the records that a
+read_committed consumer reads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from scripted_broker import PartitionLog
 
 _E = ErrorCode
 EMPTY, ONGOING, PREPARE, COMPLETE = "Empty", "Ongoing", "Prepare", "Complete"
-#: An epoch that may not be handed out again (T-13).
+#: An epoch that may not be given out again (T-13).
 EXHAUSTED = 32766
 
 
@@ -50,7 +50,7 @@ class Id:
 
 
 class TransactionModel:
-    """Everything about transactions of one cluster."""
+    """All transactions of one cluster."""
 
     def __init__(self, log: Any, *, prompt: bool = True) -> None:
         self._log = log  # (topic, partition) -> PartitionLog
@@ -141,7 +141,7 @@ class TransactionModel:
         return AddOffsetsToTxnResponse(error_code=code)
 
     def commit_offsets(self, request: Any, version: int) -> TxnOffsetCommitResponse:
-        """T-24; from version 5 on it joins by itself (T-60)."""
+        """T-24; from version 5 on the group is added to the transaction by this request (T-60)."""
         name = request.transactional_id
         code = self._check(name, request.producer_id, request.producer_epoch)
         if code is _E.NONE:
@@ -234,7 +234,7 @@ class TransactionModel:
             self.finish()
 
     def finish(self) -> None:
-        """Write all markers that are due."""
+        """Write all pending markers."""
         for name, (producer_id, epoch) in self._markers.items():
             held = self.ids[name]
             for key in held.partitions:
@@ -259,7 +259,7 @@ class TransactionModel:
     def append(
         self, topic: str, partition: int, name: str, records: Any, version: int
     ) -> tuple[ErrorCode, int]:
-        """A transactional batch: verified or added (T-61, T-62), then as any other."""
+        """A transactional batch: verified or added (T-61, T-62), then checked like any other."""
         header = read_header(records)
         assert header.is_transactional
         key = (topic, partition)
@@ -290,7 +290,7 @@ class TransactionModel:
         return code, offset
 
     def committed(self, topic: str, partition: int) -> list[bytes | None]:
-        """What read_committed sees; everything must be decided."""
+        """The records that a read_committed consumer reads; all transactions must be decided."""
         key = (topic, partition)
         log: PartitionLog = self._log(topic, partition)
         assert not self.open.get(key), "something is not decided"

@@ -1,4 +1,4 @@
-"""What a coordinator answers that refuses what a transactional producer asks."""
+"""Error answers of a coordinator to the requests of a transactional producer."""
 
 from __future__ import annotations
 

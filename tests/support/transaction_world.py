@@ -1,6 +1,6 @@
-"""A transaction coordinator in a `CoordinatorWorld`, and what clients ask of it.
+"""A transaction coordinator in a `CoordinatorWorld`, and the requests of clients.
 
-Producer ids are counted, markers are written into lists; each can be held back or refused.
+Producer ids are counted, markers are written into lists; each can be delayed or refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ O0: TopicPartition = ("other", 0)
 
 @dataclass(frozen=True)
 class Settings:
-    """Like the broker's."""
+    """The broker's settings."""
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 604_800_000
@@ -60,7 +60,7 @@ class WrittenMarker:
 
 @dataclass
 class Markers:
-    """The partitions' leaders. `codes`: what some of them answer; `hold` keeps all answers back."""
+    """The partitions' leaders. `codes`: their error answers; `hold` keeps all answers back."""
 
     written: dict[TopicPartition, list[WrittenMarker]] = field(default_factory=dict)
     codes: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Markers:
         return deferred
 
     def release(self) -> None:
-        """Write what is waiting, and answer."""
+        """Write the pending markers, and answer."""
         while self.held:
             request, deferred = self.held.pop(0)
             answers = {}
@@ -133,13 +133,14 @@ class TransactionWorld(CoordinatorWorld):
         )
 
     def restart(self) -> None:
-        """Kill and start again: only what was durable is there, and the epoch is a new one."""
+        """Kill and start again: only durable records are left, and the coordinator epoch is a new
+        one."""
         self.markers.held = []
         self.held_ids = []
         self.metadata.leader_epoch += 1
         super().restart()
 
-    # --- What a node gives ---
+    # --- The node's interface ---
 
     def next_producer_id(self) -> Deferred[int | None]:
         deferred: Deferred[int | None] = Deferred()
@@ -173,7 +174,7 @@ class TransactionWorld(CoordinatorWorld):
         return self.init_later(producer_id, epoch, **how).result()
 
     def begin(self, **how: Any) -> tuple[int, int]:
-        """A new producer's identity."""
+        """The producer id and epoch of a new producer."""
         answer = self.init(**how)
         assert answer.error is ErrorCode.NONE
         return answer.producer_id, answer.epoch
@@ -204,7 +205,7 @@ class TransactionWorld(CoordinatorWorld):
     def end(self, identity: tuple[int, int], commit: bool = True, **how: Any) -> EndAnswer:
         return self.end_later(identity, commit, **how).result()
 
-    # --- Looking and arranging ---
+    # --- State, and its preparation ---
 
     def held(self, name: str = ID) -> Transaction:
         found = self.transactions.transaction(name)
@@ -215,7 +216,7 @@ class TransactionWorld(CoordinatorWorld):
         return self.held(name).state
 
     def put(self, **fields: Any) -> Transaction:
-        """Write a state into the log as if it had been reached, and load it."""
+        """Write a transaction's state into the log, and load it."""
         from odradek_broker.coordinator.transactions.transaction import encode
 
         given = {

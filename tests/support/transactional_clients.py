@@ -1,5 +1,5 @@
-"""What the tests of transactions ask of every client, foreign or our own. All waits are bounded by
-DEADLINE_S."""
+"""The interface of tests of transactions to every client, foreign or our own. All waits are bounded
+by DEADLINE_S."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ DEADLINE_S = 30.0
 
 
 class TransactionalProducer(Protocol):
-    """One producer with a transactional id, initialized. `held`: the library's own."""
+    """A producer with a transactional id, initialized. `held`: the library's own object."""
 
     held: Any
 
     def begin(self) -> None: ...
 
     def send(self, topic: str, value: bytes, partition: int = 0) -> None:
-        """Returns when it is acknowledged."""
+        """Send a record and wait until it is acknowledged."""
 
     def commit(self) -> None: ...
 
@@ -31,13 +31,13 @@ class TransactionalClient(Protocol):
     """What the tests ask of every library."""
 
     name: str
-    #: What a producer raises whose transactional id has been taken over.
+    #: The exception of a producer whose transactional id has been taken over.
     fenced: tuple[type[BaseException], ...]
 
     def producer(
         self, address: str, transactional_id: str, timeout_ms: int = 60_000
     ) -> TransactionalProducer:
-        """A producer; whatever an earlier one of this id had open is over by then."""
+        """A producer; an earlier producer's open transaction with this id has ended by then."""
 
     def read(self, address: str, topic: str, last: bytes, *, committed: bool = True) -> list[bytes]:
         """All values of partition 0 up to `last`."""
@@ -47,7 +47,7 @@ class TransactionalClient(Protocol):
     ) -> list[bytes]:
         """Read `count` values as a group, write them and the positions in one transaction.
 
-        Commits or aborts it; returns what was read.
+        Commits or aborts the transaction; returns the values.
         """
 
 
@@ -55,7 +55,7 @@ class TransactionalClient(Protocol):
 def transactional(
     client: TransactionalClient, address: str, transactional_id: str, timeout_ms: int = 60_000
 ) -> Iterator[TransactionalProducer]:
-    """A producer that is closed at the end, also of a test that fails."""
+    """A producer that is closed at the end, even if the test fails."""
     producer = client.producer(address, transactional_id, timeout_ms)
     try:
         yield producer
@@ -73,8 +73,8 @@ def produce_with_offsets(
     *,
     commit: bool,
 ) -> None:
-    """The end of `transform`: one transaction of these values and of what `send_offsets` adds to it
-    through the library's own producer."""
+    """The end of `transform`: one transaction of these values and of the offsets that
+    `send_offsets` sends through the library's own producer."""
     with transactional(client, address, f"transform-{group}") as producer:
         producer.begin()
         for value in values:

@@ -16,12 +16,12 @@ THEIRS, OURS = "kafka", "odradek"
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
-#: The outcome of a query that fails; the words are each format's own.
+#: The outcome of a failed query; each format has its own message.
 REFUSED = "refused"
 
 
 def outcome(run: Callable[[], Any]) -> Any:
-    """The result of a query, or REFUSED if Spark says that it failed."""
+    """The result of a query, or REFUSED if Spark reports a failure."""
     try:
         return run()
     except (PySparkException, Py4JJavaError) as error:
@@ -31,12 +31,12 @@ def outcome(run: Callable[[], Any]) -> Any:
 
 
 def of_both(run: Callable[[str], Any]) -> tuple[Any, Any]:
-    """(theirs, ours): the outcome of `run`, which is called with the name of a format."""
+    """(theirs, ours): the results of `run`, called with the name of each format."""
     return outcome(lambda: run(THEIRS)), outcome(lambda: run(OURS))
 
 
 def make_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str) -> None:
-    """A topic that keeps records however old they are."""
+    """Create a topic that keeps records however old they are."""
     create_topic(bootstrap, name, partitions, retention_ms="-1", **configs)
 
 
@@ -53,7 +53,7 @@ def save(frame: DataFrame, kind: str, bootstrap: str, **options: str) -> None:
 
 
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
-    """Its rows as values that can be compared, sorted."""
+    """The rows as sorted, comparable values."""
     return sorted((tuple(_plain(cell) for cell in row) for row in frame.collect()), key=repr)
 
 
@@ -66,7 +66,7 @@ def _plain(cell: Any) -> Any:
 
 
 def spans(places: list[tuple[int, int]]) -> dict[int, tuple[int, int, int]]:
-    """{partition: (first offset, last offset, how many)} of (partition, offset)."""
+    """{partition: (first offset, last offset, count)} of (partition, offset)."""
     found: dict[int, list[int]] = {}
     for partition, offset in places:
         found.setdefault(partition, []).append(offset)

@@ -1,4 +1,4 @@
-"""Waiting for what sets no event, with an end."""
+"""Waiting with a deadline, for conditions without an event."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-#: On a busy machine; what goes well takes a fraction of it.
+#: A limit for a busy machine; success takes a fraction of it.
 DEADLINE_S = 40.0
 
 
 def deadline_in(duration_s: float) -> Callable[[str], None]:
-    """To be called, with what is waited for, in every round: TimeoutError when the time is over."""
+    """A function to call in every round of waiting, with a description: TimeoutError after the
+    deadline."""
     end = time.monotonic() + duration_s
 
     def check(what: str) -> None:
@@ -29,8 +30,8 @@ def wait_until(
     deadline_s: float = DEADLINE_S,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> None:
-    """Look again and again until it holds, with `meanwhile` in between; fails with `what` when the
-    deadline passes."""
+    """Check the condition repeatedly, with `meanwhile` in between; fail with `what` after the
+    deadline."""
     end = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > end:

@@ -13,12 +13,12 @@ from odradek_protocol.primitives import WireType
 
 MessageVersion = tuple[type[Message], int]
 
-#: Where a tag number is sure to be unknown to every declaration.
+#: The first tag number that is unknown to every declaration.
 _UNKNOWN_TAG_FIRST = 1000
 
 
 def message_versions() -> list[Any]:
-    """Every request and response of the table with every version it is declared for."""
+    """Every request and response of the table, with every version that it is declared for."""
     return [
         (cls, version)
         for api in APIS.values()
@@ -28,7 +28,7 @@ def message_versions() -> list[Any]:
 
 
 def version_id(value: Any) -> str:
-    """The name of a parameter: ProduceRequest, or v3."""
+    """The name of a pytest parameter: ProduceRequest, or v3."""
     return f"v{value}" if isinstance(value, int) else str(getattr(value, "__name__", value))
 
 
@@ -83,7 +83,7 @@ def _structs(cls: type[Struct], version: int, flexible: bool) -> st.SearchStrate
 
 
 def messages(cls: type[Message], version: int) -> st.SearchStrategy[Any]:
-    """Any message that this version can carry; the fields it has not are left at their defaults."""
+    """Any message of this version; fields that the version does not have keep their defaults."""
     return _structs(cls, version, version in cls.flexible)
 
 
@@ -119,12 +119,12 @@ class _Full:
 
 
 def full(cls: type[Message], version: int) -> Any:
-    """A message whose every field in this version is set."""
+    """A message in which every field of this version is set."""
     return _Full().struct(cls, version, version in cls.flexible)
 
 
 def null(cls: type[Message], version: int) -> Any:
-    """A message of defaults, null wherever this version allows it."""
+    """A message of defaults, with null wherever this version allows it."""
     made = cls()
     for spec in cls.fields:
         if version in spec.versions and version in spec.nullable:

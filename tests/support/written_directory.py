@@ -1,4 +1,4 @@
-"""A broker is made to write every kind of file: what readers of a data directory are tried on."""
+"""A broker that writes every kind of file, as test data for readers of a data directory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from odradek_client.admin import ConfigResource, NewTopic
 
 START_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-#: Few partitions of the broker's own topics, small segments, and an index entry for every batch or
-#: two.
+#: Few partitions of the internal topics, small segments, and an index entry for every batch or two.
 SETTINGS = {
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 2,
@@ -22,26 +21,27 @@ SETTINGS = {
     "log.retention.ms": -1,
     "group.initial.rebalance.delay.ms": 0,
 }
-#: Codecs, nulls, headers; two partitions.
+#: A topic with all codecs, nulls and headers, in two partitions.
 FRUIT = "fruit"
-#: Transactions, over several segments.
+#: A topic with transactions, over several segments.
 MONEY = "money"
-#: Its first records were deleted, by DeleteRecords and by retention.
+#: A topic whose first records were deleted, by DeleteRecords and by retention.
 TRIMMED = "trimmed"
-#: Its broker sets the timestamps.
+#: A topic whose broker sets the timestamps.
 STAMPED = "stamped"
 GROUPS = ("classic", "modern")
 
 
 class WrittenData(NamedTuple):
-    """`killed` is what a SIGKILL left, `stopped` the same after a start and a clean stop."""
+    """`killed` is the directory after a SIGKILL, `stopped` the same after a start and a clean
+    stop."""
 
     killed: Path
     stopped: Path
 
 
 def write_data(folder: Path) -> WrittenData:
-    """Both, below a folder."""
+    """Write both directories, below a folder."""
     written = WrittenData(folder / "killed", folder / "stopped")
     with data_directory_broker(written.stopped) as broker:
         write_everything(broker)
@@ -52,12 +52,13 @@ def write_data(folder: Path) -> WrittenData:
 
 
 def data_directory_broker(folder: Path, **settings: object) -> SubprocessBroker:
-    """Not started yet."""
+    """The broker, not started yet."""
     return SubprocessBroker(data_dir=folder, settings={**SETTINGS, **settings})
 
 
 def write_everything(broker: SubprocessBroker, records: int = 40) -> None:
-    """Everything but a stop, with about so many records in each topic; a restart in between."""
+    """Write every kind of file, with about so many records in each topic and a restart in
+    between."""
     _make_topics(broker)
     _produce(broker, records)
     _transactions(broker, records, "first")
@@ -110,7 +111,7 @@ def _produce(broker: SubprocessBroker, records: int) -> None:
 
 
 def _transactions(broker: SubprocessBroker, records: int, name: str) -> None:
-    """Two producers in turn, so that transactions overlap; every third one is aborted."""
+    """Alternate two producers, so that transactions overlap; every third one is aborted."""
     one, two = (
         sync.Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"{name}-{at}")
         for at in range(2)
@@ -137,7 +138,7 @@ def _end(producers: Iterable[sync.Producer], *, commit: bool) -> None:
 
 
 def _consume(broker: SubprocessBroker) -> None:
-    """A group of each protocol reads and commits."""
+    """Read and commit in a group of each protocol."""
     for group, protocol in zip(GROUPS, ("classic", "consumer"), strict=True):
         with sync.Consumer(
             FRUIT,
@@ -157,7 +158,7 @@ def _delete(broker: SubprocessBroker, records: int) -> None:
 
 
 def prepare_a_transaction(broker: SubprocessBroker) -> None:
-    """One that stays open, however long nobody comes for it. Wants
+    """Leave a transaction open, which no timeout ends. Needs
     `transaction.two.phase.commit.enable`."""
     with sync.Producer(
         bootstrap_servers=broker.bootstrap,
