@@ -3,7 +3,7 @@
     async with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
         await producer.send_and_wait("flights", b"N14228")
 
-Names are imported when they are first used, so `import odradek` costs next to nothing.
+Names are imported when they are first used, so `import odradek` is cheap.
 """
 
 from __future__ import annotations

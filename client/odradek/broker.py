@@ -1,4 +1,4 @@
-"""A broker from three lines of Python: inside this process, or as a subprocess.
+"""A broker for programs and tests: inside this process, or as a subprocess.
 
     async with Broker() as broker:                  # on this event loop
         Producer(bootstrap_servers=broker.bootstrap)
@@ -6,7 +6,7 @@
     with Broker.subprocess(data_dir="data") as broker:   # a process of its own, no event loop
         ...
 
-Without `data_dir` everything is kept in a temporary directory, and gone at the end.
+Without `data_dir` all data is in a temporary directory, which is deleted at the end.
 """
 
 from __future__ import annotations
@@ -39,17 +39,16 @@ _ERROR_TAIL_BYTES = 4096
 
 
 class BrokerFailed(OdradekError):
-    """The broker did not start, or ended by itself; the text has its last words."""
+    """The broker did not start, or ended by itself; the text has its last log lines."""
 
 
 class Broker:
     """A broker that runs for as long as an `async with` block lasts.
 
-    `mode`: "in-process" runs on the loop of the caller and shares its fate; "subprocess" has a
-    process of its own, which may be killed (`kill`) as tests of recovery want it. `settings` are
-    the broker's, with Kafka's names. `listen`: "HOST:PORT"; port 0 takes a free one, which
-    `restart` keeps. With `testing` it takes orders for `faults`. BrokerFailed if it does not start
-    within `timeout_s`.
+    `mode`: "in-process" runs on the loop of the caller, in the same process; "subprocess" has a
+    process of its own, which may be killed (`kill`) in tests of recovery. `settings`: the broker's,
+    with Kafka's names. `listen`: "HOST:PORT"; port 0 is a free one, which `restart` keeps. With
+    `testing` it takes orders for `faults`. BrokerFailed if it does not start within `timeout_s`.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class Broker:
         testing: bool = False,
         timeout_s: float = 30.0,
     ) -> SubprocessBroker:
-        """A broker for a plain `with`."""
+        """A broker for a `with` block without an event loop."""
         return SubprocessBroker(
             data_dir=data_dir,
             listen=listen,
@@ -95,17 +94,17 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """ "HOST:PORT" for `bootstrap_servers`. IllegalState before the first start."""
+        """The "HOST:PORT" for `bootstrap_servers`. IllegalState before the first start."""
         return self._process.bootstrap
 
     @property
     def data_dir(self) -> Path:
-        """Where it keeps everything."""
+        """The directory of all data."""
         return self._process.data_dir
 
     @property
     def faults(self) -> Faults:
-        """Takes orders for faults. IllegalState unless it runs, and was made with
+        """Takes orders for faults. IllegalState unless the broker runs, and was created with
         `testing=True`."""
         if self.mode == "subprocess":
             return self._process.faults
@@ -114,7 +113,7 @@ class Broker:
         return self._faults
 
     async def start(self) -> None:
-        """Until it answers."""
+        """Start the broker, and wait until it answers."""
         if self.mode == "subprocess":
             await asyncio.to_thread(self._process.start)
             return
@@ -171,7 +170,7 @@ class Broker:
             self._faults = None
 
     async def stop(self) -> None:
-        """Drain and end; the data stay until `close`. May be called again."""
+        """Stop the broker cleanly; the data stays until `close`. May be called again."""
         if self.mode == "subprocess":
             await asyncio.to_thread(self._process.stop)
         elif self._task is not None:
@@ -182,18 +181,19 @@ class Broker:
                 raise BrokerFailed(f"the broker ended badly: {outcome}") from outcome
 
     async def kill(self) -> None:
-        """End it as a power cut would (SIGKILL). IllegalState for one that shares this process."""
+        """Kill the process without a clean stop (SIGKILL). IllegalState for a broker in this
+        process."""
         if self.mode != "subprocess":
             raise IllegalState('only Broker(mode="subprocess") can be killed; stop() this one')
         await asyncio.to_thread(self._process.kill)
 
     async def restart(self) -> None:
-        """Stop if it is running, and start again on the same port and data."""
+        """Stop the broker if it runs, and start it again with the same port and data."""
         await self.stop()
         await self.start()
 
     async def close(self) -> None:
-        """Stop, and remove the data if their directory was temporary."""
+        """Stop, and delete the data if their directory is temporary."""
         try:
             await self.stop()
         finally:
@@ -219,8 +219,8 @@ class Broker:
 class SubprocessBroker:
     """`odradek serve` in a process of its own, for as long as a `with` lasts.
 
-    It ends with the program that started it, also where that forgot it, or was killed; its
-    temporary directory goes with it.
+    The broker ends with the program that started it, also if that is killed; its temporary
+    directory is deleted then.
     """
 
     def __init__(
@@ -241,41 +241,41 @@ class SubprocessBroker:
         self._faults: Faults | None = None
         self.testing = testing
         self.timeout_s = timeout_s
-        #: Where it listens, once it does; a restart listens there again.
+        #: The address of the running broker; a restart listens at the same one.
         self.address: str | None = None
 
     @property
     def bootstrap(self) -> str:
-        """ "HOST:PORT" for `bootstrap_servers`. IllegalState before the first start."""
+        """The "HOST:PORT" for `bootstrap_servers`. IllegalState before the first start."""
         if self.address is None:
             raise IllegalState("the broker was not started; use `with` or call start()")
         return self.address
 
     @property
     def data_dir(self) -> Path:
-        """Where it keeps everything."""
+        """The directory of all data."""
         return self._given_dir or Path(self._make_scratch()) / "data"
 
     @property
     def pid(self) -> int | None:
-        """Of the running process, None if there is none."""
+        """The process id of the running broker, None without one."""
         return None if self._child is None else self._child.pid
 
     @property
     def faults(self) -> Faults:
-        """Takes orders for faults. IllegalState unless it runs, and was made with
+        """Takes orders for faults. IllegalState unless the broker runs, and was created with
         `testing=True`."""
         if self._faults is None or self._child is None:
             raise _not_testing(self.testing)
         return self._faults
 
     def prepare(self) -> None:
-        """Have a directory."""
+        """Create the directory of the data, if it is temporary."""
         if self._given_dir is None:
             self._make_scratch()
 
     def settings(self) -> dict[str, str]:
-        """Everything that is set, as Kafka's keys and texts."""
+        """All settings, as Kafka's keys and texts."""
         where = {
             "listeners": f"PLAINTEXT://{self.address or self._listen}",
             "log.dirs": str(self.data_dir),
@@ -283,7 +283,7 @@ class SubprocessBroker:
         return where | self._settings
 
     def start(self) -> None:
-        """Until it answers. BrokerFailed if it does not."""
+        """Start the broker, and wait until it answers. BrokerFailed if it does not."""
         if self._child is not None and self._child.poll() is None:
             raise IllegalState("the broker is running already")
         self.prepare()
@@ -292,18 +292,18 @@ class SubprocessBroker:
             command.append("--testing")
         for key, value in self.settings().items():
             command += ["--set", f"{key}={value}"]
-        # The broker removes this folder if the program ends before it could.
+        # The broker deletes this directory if the program ends before it can.
         scratch = self._make_scratch()
         command += ["--until-stdin-ends", scratch]
         self._errors = Path(scratch) / "broker.log"
         with self._errors.open("wb") as stderr:
             self._child = subprocess.Popen(
                 command,
-                # Ends with this program, and the broker with it.
+                # The pipe closes with this program, and so ends the broker.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                # Ctrl+C is for the application, which then ends this.
+                # Ctrl+C goes to the application, which then stops the broker.
                 start_new_session=True,
                 env=_environment(),
             )
@@ -347,7 +347,7 @@ class SubprocessBroker:
         return self._errors.read_bytes()[-_ERROR_TAIL_BYTES:].decode("utf-8", "replace").strip()
 
     def stop(self) -> None:
-        """SIGTERM, and wait until it has drained; after `timeout_s` SIGKILL. May be called
+        """Send SIGTERM, and wait for a clean stop; after `timeout_s` SIGKILL. May be called
         again."""
         child = self._child
         if child is None:
@@ -361,7 +361,7 @@ class SubprocessBroker:
         self._reap(child)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, nothing is said. May be called again."""
+        """Send SIGKILL: nothing is flushed, and clients get no answer. May be called again."""
         child = self._child
         if child is not None:
             child.kill()
@@ -378,19 +378,19 @@ class SubprocessBroker:
             self._remove_scratch()
 
     def restart(self) -> None:
-        """Stop if it is running, and start again on the same port and data."""
+        """Stop the broker if it runs, and start it again with the same port and data."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stop, and remove the data if their directory was temporary."""
+        """Stop, and delete the data if their directory is temporary."""
         self.stop()
         self._remove_scratch()
 
     def _make_scratch(self) -> str:
-        """A folder for data without a place of their own, and for the messages of the broker."""
+        """Create a directory for the messages of the broker, and for its data if they have none."""
         if self._scratch is None:
-            # The broker may still write into it when this program ends without `close`.
+            # The broker may still write to it when this program ends without `close`.
             self._scratch = tempfile.TemporaryDirectory(
                 prefix="odradek-", ignore_cleanup_errors=True
             )
@@ -428,7 +428,7 @@ def _not_testing(testing: bool) -> IllegalState:
 
 
 def _order(control: FaultControl, method: str, path: str, order: dict[str, Any] | None) -> Any:
-    """Carry out what `Faults` sends, in this process."""
+    """Carry out an order of `Faults` in this process."""
     if method == "GET":
         return {"faults": control.list()}
     if method == "POST":
@@ -444,7 +444,7 @@ def _order(control: FaultControl, method: str, path: str, order: dict[str, Any] 
 
 
 def _log_as_guest() -> None:
-    """To the logging of the program we are in, as it is set up: we must not take that over."""
+    """Log to the logging of this program, which has its own configuration."""
     import structlog
 
     structlog.configure(
@@ -465,6 +465,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with the folders that this program imports from: it may run from a bare checkout."""
+    """The environment of this process, with the folders of its imports: it may run from a checkout
+    that is not installed."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return {**os.environ, "PYTHONPATH": path}

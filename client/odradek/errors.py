@@ -1,4 +1,4 @@
-"""The client's exceptions; the trees are in `odradek_client.errors` and
+"""The client's exceptions; their hierarchy is in `odradek_client.errors` and
 `odradek_client.consumer.errors`."""
 
 from odradek_client.consumer.errors import *

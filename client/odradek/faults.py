@@ -1,5 +1,4 @@
-"""Faults that are ordered of a broker under test: `broker.faults` of `Broker` and
-`SubprocessBroker`.
+"""Orders for faults of a broker under test: `broker.faults` of `Broker` and `SubprocessBroker`.
 
     with Broker.subprocess(testing=True) as broker:
         broker.faults.fail("Produce", "NOT_ENOUGH_REPLICAS", times=2)
@@ -18,7 +17,7 @@ from typing import Any, Self
 
 from odradek_client.errors import OdradekError
 
-#: (method, path behind /faults, order) to the answer.
+#: (method, path after /faults, order) to the answer.
 Send = Callable[[str, str, dict[str, Any] | None], Any]
 Apis = str | Sequence[str]
 
@@ -26,16 +25,16 @@ _TIMEOUT_S = 10.0
 
 
 class FaultRefused(OdradekError):
-    """The broker does not take the order, or is not under test; the text says why."""
+    """The broker refuses the order, or is not under test; the text has the reason."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that was ordered. `met`: the number of requests (writes or flushes, for a fault of
-    the disk) that have met it so far.
+    """An ordered fault. `met`: the number of requests (of writes or flushes, for a fault of the
+    disk) to which it was applied.
 
-    `left`: how many more will; None for all of them. `over`: whether it has run out. `order`: as it
-    was sent to the broker.
+    `left`: the number of further ones; None: all. `over`: true if the fault is finished. `order`:
+    the order that was sent to the broker.
     """
 
     id: int
@@ -52,15 +51,15 @@ def _fault(answer: dict[str, Any]) -> Fault:
 
 
 class Faults:
-    """Gives orders. FaultRefused for what the broker does not take.
+    """Sends orders for faults to a broker. FaultRefused for an invalid order.
 
-    `api`: the name of a Kafka API, several of them, or "*". All methods that take it take also
+    `api`: the name of a Kafka API, several of them, or "*". All methods with it also have
 
     - `topic`, `partition`, `group`, `transactional_id`, `client_id`: only requests about these;
     - `times`: so many of them, once unless said otherwise, None for all until `clear`;
     - `skip`: let so many pass first; `for_ms`: over after that time.
 
-    Of several faults that fit a request it meets the one that was ordered first.
+    Of several faults that match a request, the first ordered one is applied.
     """
 
     def __init__(self, send: Send) -> None:
@@ -68,30 +67,31 @@ class Faults:
 
     @classmethod
     def at(cls, http: str) -> Self:
-        """Of the broker whose HTTP endpoint is at HOST:PORT."""
+        """The orders for the broker whose HTTP endpoint is at HOST:PORT."""
         return cls(_HttpOrders(http).send)
 
     def order(self, fault: str, **fields: Any) -> Any:
-        """Any fault by its name and its fields, as over HTTP; the broker's answer."""
+        """Order any fault by its name and fields, as over HTTP; returns the broker's answer."""
         return self._send("POST", "", {"fault": fault, **fields})
 
     def _rule(self, fault: str, fields: dict[str, Any]) -> Fault:
         return _fault(self.order(fault, **fields))
 
     def fail(self, api: Apis, code: str | int, **match: Any) -> Fault:
-        """Answer an error instead of handling the request. `code`: Kafka's name or number of it.
+        """Answer with an error instead of handling the request. `code`: its name or number in
+        Kafka.
 
-        With a topic, what the request asks of other topics is done. Fetch and Metadata are handled,
-        and have the error in the place of what they found.
+        With a topic, the rest of the request is handled. Fetch and Metadata are handled, and have
+        the error instead of their result.
         """
         return self._rule("fail", {"api": _apis(api), "code": code, **match})
 
     def delay(self, api: Apis, ms: int, **match: Any) -> Fault:
-        """Handle the request, and answer so many milliseconds later."""
+        """Handle the request, and send the answer after this number of milliseconds."""
         return self._rule("delay", {"api": _apis(api), "ms": ms, **match})
 
     def drop_reply(self, api: Apis, **match: Any) -> Fault:
-        """Handle the request, and never answer it, nor anything behind it on its connection: the
+        """Handle the request without an answer, also to later requests of its connection: the
         client waits for its request timeout. `clear` closes such connections."""
         return self._rule("drop_reply", {"api": _apis(api), **match})
 
@@ -103,30 +103,30 @@ class Faults:
     def slow_disk(
         self, ms: int, *, times: int | None = None, skip: int = 0, for_ms: int | None = None
     ) -> Fault:
-        """Flushes to disk take so many milliseconds longer: so many of them, or all until
-        `clear`."""
+        """Let flushes to disk take this number of milliseconds longer: `times` of them, or all
+        until `clear`."""
         return self._rule("slow_disk", {"ms": ms, "times": times, "skip": skip, "for_ms": for_ms})
 
     def full_disk(
         self, *, times: int | None = None, skip: int = 0, for_ms: int | None = None
     ) -> Fault:
-        """Writes to disk fail for want of space: so many of them, or all until `clear`."""
+        """Let writes to disk fail for lack of space: `times` of them, or all until `clear`."""
         return self._rule("full_disk", {"times": times, "skip": skip, "for_ms": for_ms})
 
     def lose_leader(self, topic: str, partition: int | None = None, **match: Any) -> Fault:
-        """NOT_LEADER_OR_FOLLOWER to whoever wants something of the partition, or of all of the
-        topic."""
+        """Answer NOT_LEADER_OR_FOLLOWER for a partition, or for all partitions of a topic."""
         return self._rule("lose_leader", {"topic": topic, "partition": partition, **match})
 
     def move_coordinator(
         self, group: str | None = None, *, transactional_id: str | None = None, **match: Any
     ) -> Fault:
-        """NOT_COORDINATOR to the members of a group, or to a transactional producer."""
+        """Answer NOT_COORDINATOR to the members of a group, or to a transactional producer."""
         fields = {"group": group, "transactional_id": transactional_id, **match}
         return self._rule("move_coordinator", fields)
 
     def expire_session(self, group: str, member: str | None = None) -> list[str]:
-        """End sessions at once, as if the members had not been heard of; the ids of these members.
+        """End sessions at once, as if the members had sent no heartbeat; returns the ids of these
+        members.
 
         `member`: a member id or a client id; all members of the group for None.
         """
@@ -139,16 +139,16 @@ class Faults:
         self.order("abort_transaction", transactional_id=transactional_id)
 
     def list(self) -> list[Fault]:
-        """All that were ordered and not cleared, those that have run out among them."""
+        """All faults that were ordered and not cleared, also finished ones."""
         return [_fault(each) for each in self._send("GET", "", None)["faults"]]
 
     def remove(self, fault: Fault | int) -> None:
-        """Take one back."""
+        """Remove a fault."""
         number = fault.id if isinstance(fault, Fault) else fault
         self._send("DELETE", f"/{number}", None)
 
     def clear(self) -> None:
-        """Take all of them back. What `expire_session` and `abort_transaction` did remains."""
+        """Remove all faults. The effects of `expire_session` and `abort_transaction` stay."""
         self._send("DELETE", "", None)
 
 
@@ -157,13 +157,13 @@ def _apis(api: Apis) -> Apis:
 
 
 class _HttpOrders:
-    """Orders to a broker in another process."""
+    """Orders for a broker in another process."""
 
     def __init__(self, address: str) -> None:
         self._address = address.removeprefix("http://").rstrip("/")
 
     def send(self, method: str, path: str, order: dict[str, Any] | None) -> Any:
-        """The answer as JSON. FaultRefused."""
+        """Send an order; the answer as JSON. Raises FaultRefused."""
         from http.client import HTTPConnection, HTTPException
 
         body = None if order is None else json.dumps(order)

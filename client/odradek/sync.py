@@ -8,8 +8,9 @@
             ...
 
 All objects share one event loop in a daemon thread. Their methods may be called from any thread;
-Ctrl+C interrupts any of them. Methods are those of `odradek.Producer`, `Consumer` and `Admin`, made
-from them by delegation: see there for what they do."""
+Ctrl+C interrupts any of them. The methods delegate to those of `odradek.Producer`, `Consumer` and
+`Admin`: see there.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ class LoopThread:
         self.loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, R], callbacks: SimpleQueue[Callback | None]) -> R:
-        """Wait for `work`, doing meanwhile what is put into `callbacks` in the caller's thread."""
+        """Wait for `work`, and run the `callbacks` that are added meanwhile in the caller's
+        thread."""
         if threading.current_thread() is self.thread:
             work.close()
             raise IllegalState("a blocking call on the event loop's own thread would never return")
@@ -73,7 +75,8 @@ class LoopThread:
                 callback()
             return future.result()
         except BaseException:
-            # Ctrl+C, or what a callback raised past us: nobody waits for the work any more.
+            # After Ctrl+C, or an exception of a callback, the result of the work is not needed any
+            # more.
             future.cancel()
             raise
 
@@ -91,7 +94,7 @@ _sharing = threading.Lock()
 
 
 def loop_thread() -> LoopThread:
-    """The one of this process, begun at the first call."""
+    """The loop thread of this process, which begins at the first call."""
     global _shared
     with _sharing:
         if _shared is None or _shared.pid != os.getpid():
@@ -104,14 +107,14 @@ __all__ = ["Admin", "ArrowDelivery", "Consumer", "Delivery", "Producer"]
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: How long single records are handed out without asking the loop in between.
+#: The time for which single records are returned without a call of the loop.
 _FRESH_S = 0.02
 
 
 def _waits(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], R]:
-    """A coroutine method, as one that blocks."""
+    """A blocking method for a coroutine method."""
 
     def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return _run(self, method(self._inner, *args, **kwargs))
@@ -120,13 +123,14 @@ def _waits(
 
 
 def _calls(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A plain method, carried out on the loop's thread: the object is not safe on another."""
+    """A method that calls a plain method on the loop's thread, because the object is not
+    thread-safe."""
 
     def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         async def on_the_loop() -> R:
             return method(self._inner, *args, **kwargs)
 
-        self._refuse_forked()  # before the lock, which a thread of the parent may have held
+        self._refuse_forked()  # before the lock, which may have been locked by a thread of the parent
         with self._quick:
             return _run(self, on_the_loop())
 
@@ -134,13 +138,13 @@ def _calls(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
 
 
 def _like(original: Callable[..., Any], blocking: F) -> F:
-    """With the name, signature and documentation of the original."""
+    """Copy the name, signature and documentation of the original."""
     functools.update_wrapper(blocking, original)
     return blocking
 
 
 def _run(owner: Any, work: Coroutine[Any, Any, R]) -> R:
-    """Wait for an object's method; its callbacks are run in this thread (see `_InThisThread`)."""
+    """Wait for a method of the object; its callbacks run in this thread (see `_InThisThread`)."""
     try:
         owner._refuse_forked()
     except IllegalState:
@@ -165,25 +169,25 @@ def _forked(name: str, pid: int | None) -> IllegalState:
 
 
 class _Blocking:
-    """The base of the three classes: the asynchronous object, and the beginning and end of life."""
+    """The base of the three classes: the asynchronous object, with `start` and `close`."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
-        #: The process that connected; None before `start`.
+        #: The process that has connected; None before `start`.
         self._pid: int | None = None
         self._quick = threading.RLock()
         self._serving: list[SimpleQueue[Callback | None]] = []
 
     def start(self, timeout_ms: float | None = None) -> None:
-        """Connect. `with` does it. MetadataTimeout if no broker answers within `timeout_ms`."""
+        """Connect. `with` does so. MetadataTimeout if no broker answers within `timeout_ms`."""
         if self._pid is None:
             self._pid = os.getpid()
         _run(self, self._inner.start(timeout_ms))
 
     def close(self) -> None:
-        """Finish what is going on, and disconnect. May be called again; `with` does it.
+        """Finish all work, and disconnect. May be called again; `with` does so.
 
-        In a forked child it does nothing: what is going on belongs to the parent.
+        In a forked child nothing is done, because the connections belong to the parent.
         """
         if not self._is_forked:
             _run(self, self._inner.close())
@@ -220,12 +224,12 @@ class _Fate(Generic[R]):
         self._pid = os.getpid()
 
     def done(self) -> bool:
-        """True if the outcome is known."""
+        """True if the result is known."""
         return bool(self._inner.done())
 
     def result(self, timeout_ms: float | None = None) -> R:
-        """Where it was written, waiting for that. Raises why it was not; RequestTimedOut if that is
-        not known within `timeout_ms`."""
+        """Wait for the metadata. Raises the reason if the record was not written; RequestTimedOut
+        if the result is not known within `timeout_ms`."""
 
         async def wait() -> R:
             try:
@@ -245,26 +249,26 @@ class _Fate(Generic[R]):
         return loop_thread().run(wait(), SimpleQueue())
 
     def exception(self) -> OdradekError | None:
-        """Why it was not written, None if it was. IllegalState if that is not known yet."""
+        """The reason why it was not written, None if it was. IllegalState before that is known."""
         error: OdradekError | None = self._inner.exception()
         return error
 
 
 class Delivery(_Fate[_batch.RecordMetadata]):
-    """The fate of one record."""
+    """The result of sending one record."""
 
 
 class ArrowDelivery(_Fate[_arrow.ArrowMetadata]):
-    """The fate of a RecordBatch's rows."""
+    """The result of sending a RecordBatch's rows."""
 
     def outcomes(self) -> list[_arrow.RowsOutcome]:
-        """The outcome of the rows, by ranges of rows. IllegalState if it is not known yet."""
+        """The results by ranges of rows. IllegalState before they are known."""
         found: list[_arrow.RowsOutcome] = self._inner.outcomes()
         return found
 
 
 class Producer(_Blocking):
-    """`odradek.Producer`, blocking."""
+    """The blocking counterpart of `odradek.Producer`."""
 
     def __init__(self, **settings: Unpack[ProducerSettings]) -> None:
         super().__init__(_producer.Producer(**settings))
@@ -334,7 +338,7 @@ class Producer(_Blocking):
 
 
 class _InThisThread(RebalanceListener):
-    """Has a listener's methods run by the thread that waits for the poll, where they may block and
+    """Runs a listener's methods in the thread that waits for the poll, where they may block and
     call the consumer."""
 
     def __init__(self, listener: RebalanceListener, owner: Consumer) -> None:
@@ -384,7 +388,7 @@ async def _awaited(answer: Awaitable[None]) -> None:
 
 
 class Consumer(_Blocking):
-    """`odradek.Consumer`, blocking; iterating over it gives records without end."""
+    """The blocking counterpart of `odradek.Consumer`; iterating yields records without end."""
 
     def __init__(self, *topics: str, **settings: Unpack[ConsumerSettings]) -> None:
         super().__init__(_consumer.Consumer(*topics, **settings))
@@ -465,7 +469,7 @@ class Consumer(_Blocking):
         """Take a record like `odradek.Consumer.getone`."""
         with self._polling:
             if time.monotonic() < self._fresh_until_s:
-                # No other thread can be polling; those that seek or pause wait for this lock.
+                # No other thread can be polling; threads that seek or pause wait for this lock.
                 with self._quick:
                     record = self._inner._take_buffered()
                 if record is not None:
@@ -521,7 +525,7 @@ class Consumer(_Blocking):
 
 
 class Admin(_Blocking):
-    """`odradek.Admin`, blocking."""
+    """The blocking counterpart of `odradek.Admin`."""
 
     def __init__(self, **settings: Unpack[AdminSettings]) -> None:
         super().__init__(_admin.Admin(**settings))

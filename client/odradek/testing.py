@@ -53,21 +53,21 @@ if TYPE_CHECKING:
     from odradek.spark_testing import ExactlyOnceCheck
 
 _numbers = count(1)
-#: The seed that a simulated test is being run with.
+#: The seed of the present run of a simulated test.
 _SEED = pytest.StashKey[int]()
-#: What the brokers have unless `odradek_broker_settings` says otherwise.
+#: The settings of the brokers, unless `odradek_broker_settings` overrides them.
 _SETTINGS: dict[str, object] = {"log.retention.ms": -1}
 
 
 def make_unique_topic(prefix: str = "topic") -> str:
-    """A topic name that was not given out before, in this process or another."""
+    """A topic name that was never returned before, in this process or another."""
     import os
 
     return f"{prefix}-{os.getpid()}-{next(_numbers)}"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         "simulated(seeds=20, faults=False, settings=None): run on virtual time against a simulated"
@@ -85,7 +85,8 @@ def simulated_cluster(request: pytest.FixtureRequest) -> SimulatedCluster | None
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is marked `simulated` over its seeds; others are none of our business."""
+    """Run a test that is marked `simulated` with each of its seeds; other tests are not
+    affected."""
     marker = pyfuncitem.get_closest_marker("simulated")
     if marker is None:
         return None
@@ -116,7 +117,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Put the seed of a simulated test that has failed into its line of the summary."""
+    """Add the seed of a failed simulated test to its line of the summary."""
     report: Any = yield
     crash = getattr(report.longrepr, "reprcrash", None)
     if report.when == "call" and report.failed and crash is not None and _SEED in item.stash:
@@ -126,7 +127,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture
 def unique_topic(request: pytest.FixtureRequest) -> str:
-    """A topic name for this test alone, made of its name."""
+    """A topic name for this test only, made of its name."""
     import re
 
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-.")
@@ -135,7 +136,7 @@ def unique_topic(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def odradek_broker_settings() -> Mapping[str, object]:
-    """Nothing; a fixture of this name in your own conftest.py takes its place."""
+    """No settings; override this fixture in your own conftest.py."""
     return {}
 
 
@@ -143,8 +144,8 @@ def odradek_broker_settings() -> Mapping[str, object]:
 def odradek_broker_session(
     odradek_broker_settings: Mapping[str, object],
 ) -> Iterator[SubprocessBroker]:
-    """A broker for all tests that ask for it, in a process of its own; its data are deleted at the
-    end."""
+    """A broker for all tests that use the fixture, in a process of its own; its data is deleted at
+    the end."""
     from odradek.broker import SubprocessBroker
 
     with SubprocessBroker(settings=_SETTINGS | dict(odradek_broker_settings)) as broker:
@@ -181,8 +182,8 @@ def odradek_faulty_broker(
 def odradek_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A SparkSession on two cores for the whole run, or the active one if there is one.
 
-    Skips, with the reason, where there is no PySpark or no Java. A fixture of this name in your own
-    conftest.py takes its place.
+    Skips, with the reason, without PySpark or Java. You may override this fixture in your own
+    conftest.py.
     """
     from odradek.spark import JavaNotFound, SparkNotFound, session, shut_down
 
@@ -197,7 +198,7 @@ def odradek_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
             log_file=folder / "spark.log",
             spark_local_dir=str(folder),
             spark_sql_warehouse_dir=str(folder / "warehouse"),
-            # Short jobs: the second compiler would cost more than it brings.
+            # Jobs are short, so the second compiler would cost more than it saves.
             spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={folder}",
             spark_sql_shuffle_partitions="2",
             spark_sql_session_timeZone="UTC",

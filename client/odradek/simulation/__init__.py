@@ -1,5 +1,6 @@
 """Broker and clients on one deterministic clock, disk and network.
 
-`clock` has virtual time, `loop` an event loop that lives on it, `disk` files that crash and fail,
-`network` connections that are slow, cut or silent. What runs on them is the shipped code.
+`clock` has virtual time, `simulate` an event loop with it, `disk` files that crash and fail,
+`network` connections that are slow, cut or silent. The code that runs on them is the product
+itself.
 """

@@ -1,4 +1,4 @@
-"""The shipped broker on a simulated machine: started, killed, powered off, started again."""
+"""The broker on a simulated machine: started, killed, powered off, started again."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from odradek_broker.storage.startup import one_by_one
 T = TypeVar("T")
 
 _OPEN_FILES = FileBudget(segments=512, connections=1_000)
-#: What the broker has unless a simulation says otherwise: small, so that a short run meets all of
-#: it.
+#: The default settings of the broker: small values, so that a short run reaches all limits.
 SETTINGS: Mapping[str, object] = {
     # Small, so that its parts are used again and again.
     "log.journal.max.bytes": 256 * 1024,
@@ -36,13 +35,13 @@ SETTINGS: Mapping[str, object] = {
 
 
 class SeededRandomness:
-    """`Randomness` of a seed (`odradek_broker.platform.seams`)."""
+    """`Randomness` from a seed (`odradek_broker.platform.seams`)."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
 
     def uuid(self) -> bytes:
-        """16 bytes with the marks of a version 4 UUID."""
+        """16 bytes with the version bits of a version 4 UUID."""
         drawn = bytearray(self._random.randbytes(16))
         drawn[6] = drawn[6] & 0x0F | 0x40
         drawn[8] = drawn[8] & 0x3F | 0x80
@@ -74,7 +73,7 @@ class _Listener:
 
 
 class _DelayedCalls:
-    """The part of an event loop that group commit uses: a sync takes its delay, and makes data
+    """The part of an event loop that group commit uses: a sync takes its delay, and the data is
     durable at the end of the delay."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: Callable[[], float]) -> None:
@@ -120,9 +119,10 @@ class _DelayedWork:
 
 
 class SimulatedHost:
-    """`odradek_broker.server.host.Host` on one loop, network and disk; all chance is of a seed.
+    """`odradek_broker.server.host.Host` on one loop, network and disk; all random choices depend on
+    a seed.
 
-    `sync_delay_ms`: tells the least and the most that an fsync takes.
+    `sync_delay_ms`: returns the shortest and the longest duration of an fsync.
     """
 
     def __init__(
@@ -148,43 +148,43 @@ class SimulatedHost:
         return self._random.uniform(*self._sync_delay_ms()) / 1000
 
     def now_us(self) -> int:
-        """Of the loop's virtual time."""
+        """The loop's virtual time."""
         return int(self._loop.time() * 1_000_000)
 
     def open_files(self) -> FileBudget:
-        """The same for every simulated broker."""
+        """A constant."""
         return _OPEN_FILES
 
     def bind(self, host: str, port: int) -> Listener:
-        """An address of the network."""
+        """Bind an address of the network."""
         return _Listener(self._network, (host, port))
 
     def background(self, loop: asyncio.AbstractEventLoop) -> Background:
-        """On the loop, a little later."""
+        """Work on the loop, a little later."""
         return _DelayedWork(loop, self._disk_delay_s)
 
     def group_commit(
         self, loop: asyncio.AbstractEventLoop, on_synced: Callable[[float], None]
     ) -> GroupCommit:
-        """Without threads; a flush takes its virtual time."""
+        """Flushes without threads, which take virtual time."""
         delayed: Any = _DelayedCalls(loop, self._disk_delay_s)
         return GroupCommit(delayed, workers=0, on_synced=on_synced, timer=loop.time)
 
     def cleaner(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In the background, which is this loop."""
+        """Compaction in the background, which is this loop."""
 
     def in_parallel(self, works: Sequence[Callable[[], None]]) -> list[OSError | None]:
         """Run the works one after the other."""
         return one_by_one(works)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """On the loop, a little later."""
+        """Call on the loop, a little later."""
         await asyncio.sleep(self._disk_delay_s())
         return work()
 
 
 class SimulatedBroker:
-    """A broker and its disk. `server` is the one that runs, or ran last."""
+    """A broker and its disk. `server` is the running server, or the last one."""
 
     server: Server
     process: Process
@@ -202,40 +202,41 @@ class SimulatedBroker:
         host, port = address
         self._given: dict[str, object] = {"log.dirs": "data", **SETTINGS, **(settings or {})}
         self._given |= {"listeners": f"PLAINTEXT://{host}:{port}"}
-        # The simulated network has only our own machines.
+        # The simulated network has only machines of the simulation.
         self._given["insecure.listeners"] = True
         self.configure({})
         self.clock = LoopClock(asyncio.get_running_loop())
         self.disk = MemoryFiles(now_ms=self.clock.wall_ms())
         self.starts = 0
-        #: The least and the most that an fsync takes.
+        #: The shortest and the longest duration of an fsync.
         self.sync_delay_ms = (0.0, 2.0)
 
     @property
     def bootstrap(self) -> str:
-        """For clients."""
+        """The address for clients."""
         return f"{self.address[0]}:{self.address[1]}"
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """From the next start on these settings hold, too."""
+        """Add settings, which are used from the next start on."""
         self._given |= settings
         given = {name: str(value) for name, value in self._given.items()}
         self.config, _ = parse_config(given)
 
     @property
     def survives_power_cuts(self) -> bool:
-        """Does it promise that what it acknowledges does (`log.durability`)?"""
+        """True if the setting `log.durability` promises that acknowledged records survive a power
+        cut."""
         return self.config.log_durability == "fsync"
 
     @property
     def running(self) -> bool:
-        """Has it been started, and not been killed or stopped since?"""
+        """True if the broker was started, and not killed or stopped since."""
         return self.starts > 0 and self.process.alive
 
     async def start(self) -> bool:
-        """Start it on what its disk holds; False if it was killed before it was ready.
+        """Start the broker with the data of its disk; False if it was killed before it was ready.
 
-        StartError, DataDirectoryError, as the broker itself.
+        Raises StartError, DataDirectoryError like the broker itself.
         """
         self.starts += 1
         self.disk.now_ms = self.clock.wall_ms()
@@ -249,19 +250,19 @@ class SimulatedBroker:
         return await _until_killed(process, starting)
 
     async def stop(self) -> bool:
-        """Stop it cleanly; False if it was killed meanwhile."""
+        """Stop the broker cleanly; False if it was killed meanwhile."""
         process = self.process
         stopped = await _until_killed(process, process.call(_task, self.server.stop))
         process.alive = False
         return stopped
 
     def kill(self, *, power_lost: bool = False) -> None:
-        """Without a word; `power_lost`: of what was not synced a random part is lost, too."""
+        """Kill the broker; `power_lost`: a random part of the unsynced data is lost too."""
         self.process.kill()
         self.crash(power_lost=power_lost)
 
     def crash(self, *, power_lost: bool) -> None:
-        """The disk of a broker that is dead, as its next start finds it."""
+        """Put the disk of a killed broker into the state that its next start finds."""
         self.disk.crash(self._random, keep_page_cache=not power_lost)
 
 
@@ -270,7 +271,8 @@ def _task(start: Callable[[], Any]) -> asyncio.Task[Any]:
 
 
 async def _until_killed(process: Process, task: asyncio.Task[Any]) -> bool:
-    """Wait for a task of a process; False if that is killed before. Raises what the task raises."""
+    """Wait for a task of a process; False if the process is killed before. Raises the exceptions of
+    the task."""
     killed = asyncio.Event()
     process.on_killed.append(killed.set)
     if not process.alive:

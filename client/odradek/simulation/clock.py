@@ -1,10 +1,10 @@
-"""Virtual time: it passes when it is told to."""
+"""Virtual time, which passes only when `advance` is called, or with the simulated loop."""
 
 from __future__ import annotations
 
 import asyncio
 
-#: Where wall clocks begin unless somebody says otherwise: a day in November 2023.
+#: The initial time of wall clocks by default: a day in November 2023.
 WALL_START_MS = 1_700_000_000_000
 
 
@@ -21,7 +21,7 @@ class SimulatedClock:
         self.wall_start_ms = wall_start_ms
 
     def monotonic_ms(self) -> int:
-        """Never goes back."""
+        """The monotonic clock."""
         return self.now_ms
 
     def wall_ms(self) -> int:
@@ -29,7 +29,7 @@ class SimulatedClock:
         return self.wall_start_ms + self.now_ms
 
     def advance(self, duration_ms: int) -> None:
-        """Let time pass. ValueError for less than nothing."""
+        """Let time pass. ValueError for a negative duration."""
         if duration_ms < 0:
             raise ValueError(f"{duration_ms} ms cannot pass: time does not go back")
         self.now_ms += duration_ms
@@ -40,7 +40,7 @@ class SimulatedClock:
 
 
 class LoopClock:
-    """Both clocks of a broker, as an event loop's time has it; milliseconds."""
+    """Both clocks of a broker, from an event loop's time; milliseconds."""
 
     __slots__ = ("_error_ms", "_loop", "wall_start_ms")
 
@@ -50,7 +50,7 @@ class LoopClock:
         self._error_ms = 0
 
     def monotonic_ms(self) -> int:
-        """Never goes back."""
+        """The monotonic clock."""
         return int(self._loop.time() * 1000)
 
     def wall_ms(self) -> int:
@@ -62,22 +62,22 @@ class LoopClock:
         self.wall_start_ms += by_ms
 
     def set_wrong(self, by_ms: int) -> None:
-        """Let the wall clock be so far from the true time, whatever it was before; 0 puts it
-        right."""
+        """Set the wall clock's difference from the true time, whatever it was before; 0 corrects
+        it."""
         self._error_ms = by_ms
 
 
 class StoppedTimer:
-    """A timer that nobody fires; see `StoppedScheduler`."""
+    """A timer that is never fired; see `StoppedScheduler`."""
 
     def cancel(self) -> None:
-        """Nothing is left to cancel."""
+        """Do nothing."""
 
 
 class StoppedScheduler:
-    """Takes timers (`odradek_broker.platform.seams.Scheduler`) and never fires one: for whoever
-    calls what is due."""
+    """Accepts timers (`odradek_broker.platform.seams.Scheduler`) and never fires one: for tests
+    that call due work themselves."""
 
     def call_later(self, delay_ms: float, callback: object, /) -> StoppedTimer:
-        """The callback is dropped."""
+        """Drop the callback."""
         return StoppedTimer()

@@ -1,4 +1,4 @@
-"""The simulated cluster that a user's test gets, and how the test is run over its seeds."""
+"""The simulated cluster of a user's test, and the runs of the test with its seeds."""
 
 from __future__ import annotations
 
@@ -11,63 +11,63 @@ from odradek.simulation.faults import FAULTS, draw_faults, play
 from odradek.simulation.simulate import simulate
 from odradek.simulation.world import World
 
-#: Within this time of the beginning faults begin.
+#: Faults begin within this time.
 FAULTS_WITHIN_MS = 10_000
-#: Virtual time after which a test that has not ended fails with TimeoutError.
+#: The virtual time after which a test that has not ended fails with TimeoutError.
 LIMIT_S = 3_600
 _TRACE_TAIL = 40
-#: What may happen to a test that asks for faults; its own code is not killed.
+#: The faults of a test with faults; its own code is not killed.
 _KINDS = tuple(kind for kind in FAULTS if kind not in ("kill-client", "failed-directory"))
 
 
 class SimulatedCluster:
-    """A broker on virtual time. Clients in the same test reach it at `bootstrap`."""
+    """A broker on virtual time. Clients in the same test reach the broker at `bootstrap`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     @property
     def bootstrap(self) -> str:
-        """For `bootstrap_servers`."""
+        """The address for `bootstrap_servers`."""
         return self._world.broker.bootstrap
 
     @property
     def seed(self) -> int:
-        """Which of the test's seeds this is."""
+        """The seed of this run."""
         return self._world.seed
 
     @property
     def now_ms(self) -> int:
-        """Virtual milliseconds since the test began."""
+        """The virtual milliseconds since the test began."""
         return self._world.now_ms
 
     def random(self, name: str = "test") -> Random:
-        """Chance that belongs to the seed."""
+        """Random numbers that depend on the seed."""
         return self._world.chance(f"user/{name}")
 
     def note(self, text: str) -> None:
-        """Write a line into the trace that a failure shows."""
+        """Add a line to the trace that a failure shows."""
         self._world.note("test", text)
 
     async def kill_broker(self, *, power_lost: bool = False, down_ms: int = 0) -> None:
-        """Kill -9, and a new start after so long. `power_lost`: what was not synced is lost,
+        """Kill the broker, and start it again after this time. `power_lost`: unsynced data is lost
         too."""
         await self._world.kill_broker(power_lost=power_lost, down_ms=down_ms)
 
     async def restart_broker(self, down_ms: int = 0) -> None:
-        """A clean stop, and a start after so long."""
+        """Stop the broker cleanly, and start it again after this time."""
         await self._world.restart_broker(down_ms)
 
     def start_client(
         self, name: str, main: Callable[[], Coroutine[Any, Any, Any]]
     ) -> asyncio.Task[Any]:
-        """Run something as a process of its own, which `kill_client` can end; the task of
+        """Run something as a process of its own, which `kill_client` can end; returns the task of
         `main`."""
         return self._world.start_client(name, main)
 
     def kill_client(self, name: str) -> None:
-        """Kill -9: nothing of it runs any more, and its connections are reset. KeyError if it is
-        not running."""
+        """Kill a client: none of its code runs any more, and its connections are reset. KeyError if
+        it is not running."""
         self._world.note(name, "is killed")
         self._world.clients[name].kill()
 
@@ -88,10 +88,10 @@ def run_test(
     faults: bool | tuple[str, ...] = False,
     settings: Mapping[str, object] | None = None,
 ) -> None:
-    """Run it once for each seed. `faults`: True for all kinds, or the names of some (FAULTS).
+    """Run a test once for each seed. `faults`: True for all kinds, or the names of some (FAULTS).
 
-    The first seed that fails raises what the test raised, with a note that names the seed, its
-    faults and the end of its trace. ValueError for a kind of fault that there is not.
+    The first seed that fails raises the exception of the test, with a note with the seed, its
+    faults and the end of its trace. ValueError for an unknown kind of fault.
     """
     kinds = _KINDS if faults is True else tuple(faults or ())
     if unknown := [kind for kind in kinds if kind not in _KINDS]:

@@ -1,10 +1,10 @@
-"""`Files` in memory: it remembers what was synced, fails on demand, and crashes.
+"""`Files` in memory, which know what was synced, fail on demand, and crash.
 
-The model of a disk: a file's bytes are durable up to what its last `sync` covered; its name is
-durable when its directory was synced after it appeared (or vanished), and a directory's name
-likewise. `crash` goes back to that, and lets a random part of the rest survive: kernels write back
-when they please, in any order. Some crashes take all unsynced names, or all unsynced bytes, at
-once: files without content, content without its file.
+The model of a disk: a file's bytes are durable if its last `sync` covered them; its name is durable
+when its directory was synced after the name was created (or removed), and a directory's name
+likewise. `crash` restores this state, and lets a random part of the rest survive, since kernels
+write back at any time and in any order. Some crashes lose all unsynced names, or all unsynced
+bytes, at once: files without content, content without its file.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from collections.abc import Callable, Sequence
 from odradek_broker.platform.seams import BLOCK_BYTES, Buffer, Volume
 
 VOLUME_BYTES = 1 << 30
-#: What a disk writes whole or not at all.
+#: The unit that a disk writes completely or not at all.
 SECTOR_BYTES = 512
 
 
-#: In a power cut: how likely each unsynced name, or the unsynced bytes of each file, are to be
-#: there.
+#: The probabilities with which, after a power cut, each unsynced name, or the unsynced bytes of
+#: each file, survive.
 _SURVIVING = (0.0, 0.5, 0.5, 0.5, 1.0)
 
 
 class _Inode:
-    """`cut_to_bytes`: the least that the file was truncated to since it was synced; None if it was
-    not."""
+    """A file. `cut_to_bytes`: the smallest size to which the file was truncated since its last
+    sync; None if it was not."""
 
     __slots__ = ("content", "cut_to_bytes", "durable", "modified_ms", "open_handles")
 
@@ -41,10 +41,10 @@ class _Inode:
 
 
 class Failure:
-    """Fail the `nth` (from 1) operation of a kind, once or from then on.
+    """A failure of the `nth` (from 1) operation of a kind, once or from then on.
 
     `kind`: append, write_at, sync, sync_dir, truncate, open, rename, read, remove, volume.
-    `path_part` narrows it to paths that contain it. `torn_bytes` of a failing append still land.
+    `path_part` narrows it to paths that contain it. `torn_bytes` of a failing append are written.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class MemoryFile:
 
 class MemoryBlockFile:
     """A file handle; see `odradek_broker.platform.seams.BlockFile`. A write that a crash
-    interrupts, or that fails, leaves some of the sectors as they were."""
+    interrupts, or that fails, leaves some of the sectors unchanged."""
 
     def __init__(self, files: MemoryFiles, path: str, inode: _Inode) -> None:
         self._files = files
@@ -159,7 +159,7 @@ class MemoryBlockFile:
 
 
 def _write_sectors(inode: _Inode, position: int, content: bytes) -> None:
-    """Durably."""
+    """Write sectors, durably."""
     inode.content[position : position + len(content)] = content
     durable = bytearray(inode.durable)
     durable[position : position + len(content)] = content
@@ -169,7 +169,7 @@ def _write_sectors(inode: _Inode, position: int, content: bytes) -> None:
 class MemoryFiles:
     """A tree of files; see `odradek_broker.platform.seams.Files`.
 
-    `operations` counts everything that changes the disk; `crash_at` raises `Crashed` just before
+    `operations` counts all operations that change the disk; `crash_at` raises `Crashed` just before
     the operation of that number, so that a test can crash at any of them.
     """
 
@@ -184,13 +184,13 @@ class MemoryFiles:
         self._durable_names: dict[str, _Inode] = {}
         self._directories: set[str] = {"", "."}
         self._durable_directories: set[str] = {"", "."}
-        #: Of directories, (source, target), oldest first.
+        #: The unsynced renames of directories, (source, target), oldest first.
         self._unsynced_renames: list[tuple[str, str]] = []
         self._locks: set[str] = set()
         self._failures: list[Failure] = []
-        #: What a block file writes when the machine goes down: file, position, content.
+        #: The write of a block file that a crash interrupts: file, position, content.
         self.writing: tuple[_Inode, int, bytes] | None = None
-        #: Since the last crash or start.
+        #: The number of failed syncs since the last crash or start.
         self.failed_syncs = 0
 
     # ---- faults
@@ -204,7 +204,7 @@ class MemoryFiles:
         self._failures.clear()
 
     def trip(self, kind: str, path: str) -> Failure | None:
-        """The failure that this operation meets, if any."""
+        """The failure of this operation, if any."""
         if kind != "read":
             if self.crash_at is not None and self.operations >= self.crash_at:
                 self.on_crash()
@@ -226,10 +226,10 @@ class MemoryFiles:
             raise OSError(failure.code, f"{kind} {path}")
 
     def crash(self, rng: random.Random | None = None, *, keep_page_cache: bool = False) -> None:
-        """The machine goes down: open handles and locks are gone.
+        """Crash the machine: open handles and locks are lost.
 
-        `keep_page_cache`: only the process died, so every written byte is there, and as little of
-        it is durable as before. Otherwise unsynced bytes survive up to a random point (none without
+        `keep_page_cache`: only the process ended, so all written bytes exist, and no more of them
+        are durable than before. Otherwise unsynced bytes survive up to a random point (none without
         `rng`), sometimes as zeros, and unsynced names survive or not.
         """
         self._locks.clear()
@@ -254,7 +254,7 @@ class MemoryFiles:
         self._durable_directories = set(self._directories)
 
     def _tear(self, rng: random.Random | None) -> None:
-        """Of what was being written in place some sectors are there."""
+        """Write some sectors of the interrupted write of a block file."""
         writing, self.writing = self.writing, None
         if writing is None or rng is None:
             return
@@ -276,7 +276,7 @@ class MemoryFiles:
             if _parent(path) not in directories:
                 continue
             named = path in self._durable_directories
-            # A removed directory comes back where its removal is not durable and is lost.
+            # A removed directory comes back if its removal is not durable and is lost.
             if survives(named) if path in self._directories else not survives(False):
                 directories.add(path)
         names: dict[str, _Inode] = {}
@@ -289,7 +289,8 @@ class MemoryFiles:
         self._names, self._directories = names, directories
 
     def _undo_lost_renames(self, names: dict[str, _Inode], directories: set[str]) -> None:
-        """A renamed file has its old name or its new one: never none."""
+        """Give renamed files whose rename is lost their old name: a file always has one of its
+        names."""
         found = {id(inode) for inode in names.values()}
         known = {id(inode) for inode in self._names.values()}
         for path, inode in self._durable_names.items():
@@ -297,7 +298,7 @@ class MemoryFiles:
                 names.setdefault(path, inode)
 
     def copy(self) -> MemoryFiles:
-        """Another disk with the same files, all of them durable, which nobody uses yet."""
+        """A new disk with the same files, all of them durable."""
         disk = MemoryFiles(self.now_ms)
         for path, inode in self._names.items():
             disk.put(path, inode.content)
@@ -360,8 +361,8 @@ class MemoryFiles:
         self._unsynced_renames.append((source, target))
 
     def _move_directory(self, source: str, target: str) -> None:
-        """Both parents' entries change, and nothing below: what lies there moves along, what is
-        durable of it too."""
+        """Move a directory: both parents' entries change, and nothing below; its content moves
+        along, also the durable one."""
         prefix = source + "/"
         for names in (self._names, self._durable_names):
             for path in [path for path in names if path.startswith(prefix)]:
@@ -372,8 +373,8 @@ class MemoryFiles:
             directories |= {target + path[len(source) :] for path in moved}
 
     def _undo_directory_renames(self, rng: random.Random | None) -> None:
-        """File systems journal renames in order: those behind some point are lost, and with them
-        whatever took the old name since."""
+        """Undo renames of directories: file systems journal renames in order, so those after some
+        point are lost, with everything that has used the old name since."""
         kept = 0 if rng is None else rng.randint(0, len(self._unsynced_renames))
         for source, target in reversed(self._unsynced_renames[kept:]):
             prefix = source + "/"
@@ -424,7 +425,7 @@ class MemoryFiles:
         ]
 
     def _forget(self, prefix: str) -> None:
-        """The names below a directory whose removal is durable."""
+        """Forget the names below a directory whose removal is durable."""
         for name in [name for name in self._durable_names if name.startswith(prefix)]:
             del self._durable_names[name]
         self._durable_directories = {
@@ -467,7 +468,7 @@ class MemoryFiles:
         return bytes(self._names[_clean(path)].content)
 
     def put(self, path: str, content: bytes | bytearray) -> None:
-        """Write a durable file, as if by somebody else."""
+        """Write a durable file, as if by another program."""
         path = _clean(path)
         parent = _parent(path)
         while parent:
@@ -488,12 +489,12 @@ def _nothing() -> None:
 
 
 class Crashed(BaseException):
-    """The simulated machine went down in the middle of an operation. Not an Exception: nothing
-    that handles errors may survive it."""
+    """The simulated machine crashed in the middle of an operation. Not an Exception, because no
+    error handling may survive the crash."""
 
 
 def _lose_bytes(inode: _Inode, rng: random.Random | None, surviving: float) -> None:
-    """`surviving`: 0 for none of the unsynced bytes, 1 for all, else up to a random point."""
+    """Lose unsynced bytes. `surviving`: 0 for none, 1 for all, else up to a random point."""
     content, durable = inode.content, inode.durable
     if rng is None or surviving == 0.0:
         inode.content = bytearray(durable)
@@ -501,8 +502,8 @@ def _lose_bytes(inode: _Inode, rng: random.Random | None, surviving: float) -> N
     if surviving == 1.0:
         return
     if bytes(content[: len(durable)]) != durable:
-        # Truncated or rewritten since the sync: either state may be what is found, or where it was
-        # only cut and written again, what a truncation alone leaves.
+        # If the file was truncated or rewritten since the sync, both states are possible, and if it
+        # was truncated and then written again, also the state after the truncation.
         cut_to_bytes = inode.cut_to_bytes
         found = rng.random()
         if found < 0.4:
@@ -514,7 +515,7 @@ def _lose_bytes(inode: _Inode, rng: random.Random | None, surviving: float) -> N
 
 
 def _torn(content: bytearray, sure_bytes: int, rng: random.Random) -> bytearray:
-    """The bytes that are sure to survive, and more up to a random point."""
+    """The bytes that certainly survive, and more up to a random point."""
     kept = rng.randint(sure_bytes, len(content))
     torn = bytearray(content[:kept])
     if kept > sure_bytes and rng.random() < 0.3:

@@ -1,6 +1,6 @@
 """The faults of a run, with their times, drawn from a seed before it begins.
 
-A list can be played again without some of its faults, which is how a failing seed is made small.
+A list can be replayed without some of its faults, by which a failing seed is reduced.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from odradek.simulation.disk import Failure
 from odradek.simulation.network import SimulatedTransport, Weather
 from odradek.simulation.world import World
 
-#: How wrong a wall clock is set. Within a day of each other: what a broker knows of idle producers
-#: it forgets a day after their last record. At most an hour late: records of a later time are
+#: The differences of a wrong wall clock. Within a day of each other: a broker drops its state of an
+#: idle producer a day after its last record. At most an hour slow: records of a later time are
 #: refused.
 CLOCK_ERRORS_MS = (-3_600_000, -60_000, 60_000, 43_200_000)
-#: How long an fsync takes, and at most until an answer comes, where the power is cut behind one.
+#: The durations of an fsync, and the longest time until an answer, if the power is cut after an
+#: answer.
 _BEHIND_AN_ANSWER_SYNC_MS = (20.0, 60.0)
 _NEXT_ANSWER_MS = 3_000
-#: Between death and start, where the start meets trouble.
+#: The time between the end of the process and a start with faults.
 _DOWN_MS = 20
 AT_START = ("open", "read", "append", "sync", "rename")
 ANSWERS_LOST = (
@@ -65,7 +66,8 @@ REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`kind` of FAULTS happens at `at_ms`, for `lasts_ms`; `size` is what the kind makes of it."""
+    """A fault: `kind` of FAULTS happens at `at_ms`, for `lasts_ms`; `size` is a parameter of the
+    kind."""
 
     at_ms: int
     kind: str
@@ -77,17 +79,18 @@ class Fault:
 
 
 async def kill_broker(world: World, fault: Fault) -> None:
-    """The process dies, and is started again when the fault is over."""
+    """The process is killed, and started again at the end of the fault."""
     await world.kill_broker(power_lost=False, down_ms=fault.lasts_ms)
 
 
 async def cut_power(world: World, fault: Fault) -> None:
-    """The machine dies: what was not synced is lost, or torn."""
+    """The machine loses its power: unsynced data is lost, or torn."""
     await world.kill_broker(power_lost=True, down_ms=fault.lasts_ms)
 
 
 async def cut_power_behind_an_answer(world: World, fault: Fault) -> None:
-    """The disk is slow, and the machine dies when one of the next answers has just arrived."""
+    """The disk is slow, and the machine loses its power when one of the next answers has just
+    arrived."""
     left = 1 + fault.size % 20
     arrived = asyncio.Event()
 
@@ -105,7 +108,7 @@ async def cut_power_behind_an_answer(world: World, fault: Fault) -> None:
 
 
 async def crash_in_operation(world: World, fault: Fault) -> None:
-    """The machine dies in the middle of one of its next operations on the disk."""
+    """The machine crashes in the middle of one of its next operations on the disk."""
     disk = world.broker.disk
     process = world.broker.process
     disk.crash_at = disk.operations + fault.size % 40
@@ -126,14 +129,14 @@ async def cut_connections(world: World, fault: Fault) -> None:
 
 
 async def silence(world: World, fault: Fault) -> None:
-    """Of some connections nothing arrives any more, in one direction or both; nobody is told."""
+    """No more data arrives on some connections, in one direction or both, without an error."""
     for number, transport in enumerate(list(world.network.transports)):
         if (number + fault.size) % 3 == 0:
             transport.silent = True
 
 
 async def unreachable(world: World, fault: Fault) -> None:
-    """New connections are refused, and those that stand are cut."""
+    """New connections are refused, and existing ones are cut."""
     world.network.unreachable.add(world.broker.address)
     world.network.cut_all()
     await world.sleep(fault.lasts_ms)
@@ -141,7 +144,7 @@ async def unreachable(world: World, fault: Fault) -> None:
 
 
 async def bad_weather(world: World, fault: Fault) -> None:
-    """The network becomes slow, and cuts what is sent into pieces."""
+    """The network becomes slow, and divides sent data into pieces."""
     before = world.network.weather
     world.network.weather = Weather((0.1, fault.size % 400), 1 + fault.size % 1_000)
     await world.sleep(fault.lasts_ms)
@@ -155,7 +158,7 @@ async def slow_disk(world: World, fault: Fault) -> None:
 
 
 async def full_disk(world: World, fault: Fault) -> None:
-    """Nothing can be written, for a while."""
+    """Nothing can be written, for some time."""
     failures = [
         Failure(kind, code=errno.ENOSPC, for_ever=True, torn_bytes=fault.size % 100)
         for kind in ("append", "open")
@@ -167,23 +170,23 @@ async def full_disk(world: World, fault: Fault) -> None:
 
 
 async def failed_write(world: World, fault: Fault) -> None:
-    """Let an append fail, with a part of its bytes on the disk."""
+    """An append fails, with a part of its bytes on the disk."""
     world.broker.disk.fail(Failure("append", nth=1 + fault.size % 5, torn_bytes=fault.size % 200))
 
 
 async def failed_sync(world: World, fault: Fault) -> None:
-    """Let a sync fail: its partition is offline until the broker is started again."""
+    """A sync fails: its partition is offline until the broker is started again."""
     kind = "write_at" if fault.size % 3 == 0 else "sync"
     world.broker.disk.fail(Failure(kind, nth=1 + fault.size % 5))
 
 
 async def failed_read(world: World, fault: Fault) -> None:
-    """Let a read fail."""
+    """A read fails."""
     world.broker.disk.fail(Failure("read", nth=1 + fault.size % 5))
 
 
 async def failed_directory(world: World, fault: Fault) -> None:
-    """Of several data directories the disk of the last one breaks, until the broker is started
+    """Of several data directories, the disk of the last one fails until the broker is started
     again."""
     paths = world.broker.config.log_dirs
     if len(paths) < 2:
@@ -203,12 +206,12 @@ async def failed_directory(world: World, fault: Fault) -> None:
 
 
 async def clock_jump(world: World, fault: Fault) -> None:
-    """The wall clock of the broker is set wrong, by a minute, an hour or half a day."""
+    """The broker's wall clock is set wrong, by a minute, an hour or half a day."""
     world.broker.clock.set_wrong(CLOCK_ERRORS_MS[fault.size % len(CLOCK_ERRORS_MS)])
 
 
 async def kill_client(world: World, fault: Fault) -> None:
-    """Kill one of the clients; the workload starts another."""
+    """One of the clients is killed; the workload starts another."""
     world.kill_client(fault.size)
 
 
@@ -219,35 +222,35 @@ async def lost_answers(world: World, fault: Fault) -> None:
 
 
 async def refused_requests(world: World, fault: Fault) -> None:
-    """Requests of one kind are refused, for a while, with what clients are to try again after."""
+    """Requests of one kind are refused for some time, with a retriable error."""
     api, code = REFUSALS[fault.size % len(REFUSALS)]
     for_ms = max(fault.lasts_ms, 1)
     world.order(fault="fail", api=api, code=code, times=None, for_ms=for_ms)
 
 
 async def refused_commits(world: World, fault: Fault) -> None:
-    """Offsets cannot be committed for a while, in which groups may rebalance."""
+    """Commits of offsets are refused for some time, in which groups may rebalance."""
     for_ms = 500 + 2 * fault.size
     world.order(fault="fail", api="OffsetCommit", code=_LOADING, times=None, for_ms=for_ms)
 
 
 async def trouble_at_start(world: World, fault: Fault) -> None:
-    """The process dies, and meets a failing disk when it is started again."""
+    """The process is killed, and the disk fails when it is started again."""
     failure = Failure(AT_START[fault.size % len(AT_START)], nth=1 + fault.size % 17)
     starting = asyncio.ensure_future(world.kill_broker(power_lost=False, down_ms=_DOWN_MS))
-    # What is dead has lost its failures, too.
+    # A crash also removes the failures of the disk.
     await world.sleep(_DOWN_MS / 2)
     world.broker.disk.fail(failure)
     await starting
 
 
 async def switch_durability(world: World, fault: Fault) -> None:
-    """The broker is started with the other durability, after a clean stop or a death."""
+    """The broker is started with the other durability, after a clean stop or a kill."""
     await world.switch_durability(stop=bool(fault.size % 2))
 
 
 async def cut_power_at_start(world: World, fault: Fault) -> None:
-    """The broker is started, with the one or the other durability, and the machine dies at once."""
+    """The broker is started with either durability, and the machine loses its power at once."""
     durability = "page-cache" if fault.size % 3 else "fsync"
     await world.cut_power_at_start(durability=durability, stop=fault.size % 4 == 0)
 
@@ -283,7 +286,7 @@ FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
 
 
 async def play(world: World, faults: Iterable[Fault], duration_ms: int) -> None:
-    """Let them happen at their times; after so long, and when the last is over, all is healed."""
+    """Let the faults happen at their times; when the last one is over, end all of them."""
     running = [asyncio.ensure_future(_play_one(world, fault)) for fault in faults]
     await asyncio.gather(world.sleep(duration_ms), *running)
     await world.heal()

@@ -1,8 +1,8 @@
-"""Connections without sockets: bytes that take their time, come in pieces, are cut or never arrive.
+"""Connections without sockets: bytes are delayed, arrive in pieces, are cut or never arrive.
 
-Of one connection the bytes arrive in order, as TCP has it; between connections any order may come
-of their delays. All chance is that of one `random.Random`, so that a seed gives the same network
-again.
+The bytes of one connection arrive in order, as with TCP; between connections the delays lead to any
+order. All random choices come from one `random.Random`, so that a seed always gives the same
+network.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 Address = tuple[str, int]
 _Bytes = bytes | bytearray | memoryview
 
-#: What may wait to be delivered before the writer is told to pause, and from when on it may go on.
+#: The undelivered bytes at which the writer is paused, and those at which it is resumed.
 HIGH_WATER_BYTES = 64 * 1024
-#: Ports that are given out for port 0, and to those who connect.
+#: The ports for port 0, and for connecting clients.
 _FIRST_PORT = 20_000
 
 
 @dataclass(slots=True)
 class Weather:
-    """The delays and cuts of everything that is sent on a network from now on.
+    """The delays and cuts of all data that is sent on a network from here on.
 
-    `delay_ms`: the least and the most that a piece takes. `piece_bytes_max`: pieces are cut at
-    random, none longer than this; 0 leaves each write whole.
+    `delay_ms`: the shortest and the longest delay of a piece. `piece_bytes_max`: the largest of the
+    random pieces; 0 leaves each write in one piece.
     """
 
     delay_ms: tuple[float, float] = (0.0, 0.0)
@@ -40,29 +40,29 @@ class Weather:
 
 
 class SimulatedServer:
-    """A listening address, as `create_server` returns it."""
+    """A listening address, the result of `create_server`."""
 
     def __init__(self, network: SimulatedNetwork, address: Address) -> None:
         self._network = network
         self.address = address
 
     def close(self) -> None:
-        """Take no more connections; those that stand go on."""
+        """Accept no more connections; existing ones stay."""
         self._network.stop_listening(self.address)
 
     def pause(self) -> None:
-        """Let those who connect wait."""
+        """Pause: new connections wait."""
         self._network.pause(self.address)
 
     def resume(self) -> None:
-        """Take those who wait."""
+        """Accept waiting connections."""
         self._network.resume(self.address)
 
     async def wait_closed(self) -> None:
-        """There is nothing to wait for."""
+        """Return at once."""
 
     def is_serving(self) -> bool:
-        """Does it take connections?"""
+        """True if connections are accepted."""
         return self._network.listens(self.address)
 
 
@@ -80,7 +80,7 @@ class SimulatedTransport(asyncio.Transport):
         super().__init__({"peername": there, "sockname": here})
         self._network = network
         self._protocol = protocol
-        #: What the protocol is called in: that of the process which this end belongs to.
+        #: The context in which the protocol is called: that of its process.
         self._context = context
         self.process = process_of(context)
         self._peer: SimulatedTransport
@@ -92,26 +92,26 @@ class SimulatedTransport(asyncio.Transport):
         self._paused = False
         self._high_bytes = HIGH_WATER_BYTES
         self._low_bytes = HIGH_WATER_BYTES // 4
-        #: Sent, and not yet taken by the peer's protocol.
+        #: The bytes that were sent and that the peer's protocol has not read.
         self.unread_bytes = 0
         self._on_the_way: deque[Callable[[], None]] = deque()
-        #: When the last piece that was sent arrives: no later one may be earlier.
+        #: The arrival of the last piece that was sent: no later piece may arrive earlier.
         self._last_arrival_s = 0.0
-        #: Nothing of what it sends arrives any more, and nobody is told (a half-open connection).
+        #: True if nothing that is sent arrives any more, without an error (a half-open connection).
         self.silent = False
 
-    # --- What a protocol calls ---
+    # --- called by the protocol ---
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol that is told of the data that arrive."""
+        """The protocol of the received data."""
         return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Tell somebody else from now on."""
+        """Replace the protocol."""
         self._protocol = protocol
 
     def is_closing(self) -> bool:
-        """Is nothing sent any more?"""
+        """True if nothing is sent any more."""
         return self._closing
 
     def write(self, data: _Bytes) -> None:
@@ -126,23 +126,23 @@ class SimulatedTransport(asyncio.Transport):
             self._tell(self._protocol.pause_writing)
 
     def writelines(self, list_of_data: Iterable[_Bytes]) -> None:
-        """Send one after the other."""
+        """Send several buffers, one after the other."""
         for data in list_of_data:
             self.write(data)
 
     def can_write_eof(self) -> bool:
-        """Kafka's protocol has no use for half a connection."""
+        """False: Kafka's protocol does not use half-closed connections."""
         return False
 
     def close(self) -> None:
-        """Send what was written, then end."""
+        """Send the written data, then close."""
         if not self._closing:
             self._closing = True
             self._send(self._peer.arrive_end)
             self._network.soon(self._tell_lost)
 
     def abort(self) -> None:
-        """End at once: what is on its way is lost, and the peer sees a reset."""
+        """Close at once: undelivered data is lost, and the peer sees a reset."""
         if not self._lost:
             self._closing = True
             peer = self._peer
@@ -150,57 +150,57 @@ class SimulatedTransport(asyncio.Transport):
             self._network.soon(self._tell_lost)
 
     def pause_reading(self) -> None:
-        """Keep what arrives."""
+        """Keep arriving data."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Hand on what was kept, and go on."""
+        """Deliver the kept data, and continue."""
         if not self._reading:
             self._reading = True
             self._network.soon(self._hand_on)
 
     def is_reading(self) -> bool:
-        """Is what arrives handed on?"""
+        """True if arriving data is delivered."""
         return self._reading and not self._closing
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When the protocol is told to pause and to go on; bytes."""
+        """Set the sizes at which the protocol is paused and resumed; bytes."""
         self._high_bytes = HIGH_WATER_BYTES if high is None else high
         self._low_bytes = self._high_bytes // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that the peer has not taken yet."""
+        """The number of bytes that the peer has not read yet."""
         return self.unread_bytes
 
-    # --- What the network does ---
+    # --- called by the network ---
 
     def join(self, peer: SimulatedTransport) -> None:
-        """Two ends make a connection."""
+        """Connect two ends."""
         self._peer = peer
 
     def begin(self) -> None:
-        """Tell the protocol that the connection stands."""
+        """Call the protocol: the connection is open."""
         self._tell(self._protocol.connection_made, self)
 
     def _tell(self, method: Callable[..., Any], *args: Any) -> Any:
-        """Call the protocol as its process; a killed one hears nothing."""
+        """Call the protocol in its process, unless that was killed."""
         if self.process is None or process_of() is self.process:
             return method(*args)
         return self._context.run(method, *args) if self.process.alive else None
 
     def killed(self) -> None:
-        """The process of this end is gone: the kernel resets the connection, and the peer learns
-        it."""
+        """The process of this end was killed: the kernel resets the connection, and the peer
+        notices it."""
         if not self._lost:
             self._lost = self._closing = True
             self._network.forget(self)
             self._send(lambda: self._peer.cut(ConnectionResetError("reset by peer")))
 
     def _send(self, arrive: Callable[[], None]) -> None:
-        """Deliver after the network's delay, and never before what was sent earlier."""
+        """Deliver after the network's delay, and never before data that was sent earlier."""
         at_s = max(self._network.arrival_s(), self._last_arrival_s)
         self._last_arrival_s = at_s
-        # Timers of one moment fire in any order, so each takes what was sent first.
+        # Timers of the same time fire in any order, so each delivers the oldest data.
         self._on_the_way.append(arrive)
         self._network.at(at_s, self._deliver)
 
@@ -210,13 +210,13 @@ class SimulatedTransport(asyncio.Transport):
             arrive()
 
     def arrive(self, piece: bytes) -> None:
-        """Bytes of the peer are here."""
+        """Deliver bytes of the peer."""
         if not self._lost:
             self._arrived.append(piece)
             self._hand_on()
 
     def arrive_end(self) -> None:
-        """The peer has closed."""
+        """Note that the peer has closed."""
         self._ended = True
         self._hand_on()
 
@@ -250,14 +250,14 @@ class SimulatedTransport(asyncio.Transport):
             rest = rest[count:]
 
     def taken(self, size_bytes: int) -> None:
-        """The peer's protocol has taken so much."""
+        """Note that the peer's protocol has read this number of bytes."""
         self.unread_bytes -= size_bytes
         if self._paused and self.unread_bytes <= self._low_bytes and not self._lost:
             self._paused = False
             self._tell(self._protocol.resume_writing)
 
     def cut(self, problem: Exception | None) -> None:
-        """The connection is gone, here; what was on its way is lost."""
+        """End this end of the connection; undelivered data is lost."""
         self._closing = True
         self._tell_lost(problem)
 
@@ -279,29 +279,29 @@ class SimulatedNetwork:
     def __init__(self, random: Random | None = None, weather: Weather | None = None) -> None:
         self.random = random or Random(0)
         self.weather = weather or Weather()
-        #: Of no process.
+        #: The context without a process.
         self._context = Context()
-        #: Who accepts where, and in whose context.
+        #: The protocol factory of each listening address, and its context.
         self._listening: dict[Address, tuple[ProtocolFactory, Context]] = {}
         self._loop: asyncio.AbstractEventLoop
         self._next_port = _FIRST_PORT
-        #: Every end of every connection that stands, in the order in which they were made.
+        #: Every end of every open connection, in the order of creation.
         self.transports: dict[SimulatedTransport, None] = {}
-        #: Addresses that cannot be reached although somebody listens there.
+        #: Addresses that cannot be reached although a server listens.
         self.unreachable: set[Address] = set()
-        #: Addresses where whoever connects waits to be accepted, and for what.
+        #: Addresses of paused servers, and the event that ends the wait of new connections.
         self._paused: dict[Address, asyncio.Event] = {}
-        #: Called when an end has taken what arrived.
+        #: Called when an end has received data.
         self.on_received: Callable[[SimulatedTransport], None] | None = None
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The loop whose time this network lives on."""
+        """Set the loop whose time this network uses."""
         self._loop = loop
 
     # --- Ends ---
 
     def listen(self, factory: ProtocolFactory, host: str, port: int) -> SimulatedServer:
-        """OSError if somebody listens there already. Port 0 is a free one."""
+        """Listen at an address. OSError if it is in use. Port 0 is a free one."""
         if not port:
             port = self._free_port()
         address = (host, port)
@@ -314,16 +314,16 @@ class SimulatedNetwork:
         return SimulatedServer(self, address)
 
     def listens(self, address: Address) -> bool:
-        """Does somebody take connections there?"""
+        """True if connections are accepted at the address."""
         return address in self._listening
 
     def stop_listening(self, address: Address) -> None:
-        """From now on connections are refused there."""
+        """Refuse connections from here on."""
         self._listening.pop(address, None)
         self.resume(address)
 
     def pause(self, address: Address) -> None:
-        """Whoever connects there waits, but for those whose connection stands."""
+        """Let new connections wait."""
         self._paused.setdefault(address, asyncio.Event())
 
     def resume(self, address: Address) -> None:
@@ -335,8 +335,8 @@ class SimulatedNetwork:
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int
     ) -> tuple[SimulatedTransport, asyncio.BaseProtocol]:
-        """ConnectionRefusedError if nobody listens there; TimeoutError, as the kernel's, at once if
-        it cannot be reached."""
+        """Connect. ConnectionRefusedError without a server; TimeoutError, like the kernel's but at
+        once, if the address cannot be reached."""
         there, here = (host, port), ("client", self._free_port())
         await asyncio.sleep(self.arrival_s() - self._loop.time())
         while there in self._paused:
@@ -363,12 +363,12 @@ class SimulatedNetwork:
         return self._next_port
 
     def forget(self, transport: SimulatedTransport) -> None:
-        """This end is gone."""
+        """Remove an end that was closed."""
         self.transports.pop(transport, None)
 
     def cut_all(self, address: Address | None = None) -> int:
-        """Cut every connection (`address`: those of who listens there), both ends at once; how
-        many ends."""
+        """Cut every connection (`address`: those of its server), both ends at once; returns the
+        number of ends."""
         ends = [
             end
             for end in self.transports
@@ -379,10 +379,10 @@ class SimulatedNetwork:
             end.cut(ConnectionResetError("the connection was cut"))
         return len(ends)
 
-    # --- Time and chance ---
+    # --- time and random choices ---
 
     def cut(self, data: bytes) -> list[bytes]:
-        """The pieces in which these bytes travel."""
+        """The pieces in which these bytes are sent."""
         most = self.weather.piece_bytes_max
         if not most:
             return [data]
@@ -394,15 +394,15 @@ class SimulatedNetwork:
         return pieces
 
     def arrival_s(self) -> float:
-        """When a piece arrives that is sent now."""
+        """The arrival of a piece that is sent at the present time."""
         least, most = self.weather.delay_ms
         delay_ms = self.random.uniform(least, most) if most else 0.0
         return self._loop.time() + delay_ms / 1000
 
     def at(self, when_s: float, callback: Callable[[], Any]) -> None:
-        """Call at that time, whoever has been killed until then."""
+        """Call at that time, even if processes are killed before."""
         self._loop.call_at(when_s, callback, context=self._context)
 
     def soon(self, callback: Callable[[], Any]) -> None:
-        """Call when what is ready now has run, whoever has been killed until then."""
+        """Call after what is ready at present, even if processes are killed before."""
         self._loop.call_soon(callback, context=self._context)

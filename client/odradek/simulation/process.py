@@ -1,7 +1,7 @@
-"""Processes that share one event loop and die alone.
+"""Processes that share one event loop and are killed separately.
 
-What a process calls, and whatever comes of that, runs in its context. When it is killed, nothing of
-it runs any more: no callback, no `finally`, just as after SIGKILL.
+All code that a process calls, and all that follows from it, runs in its context. After a kill no
+code of the process runs any more: no callback, no `finally`, as after SIGKILL.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CURRENT: ContextVar[Process | None] = ContextVar("odradek_simulated_process", d
 
 
 class Process:
-    """A broker or a client. `on_killed` is called once, from outside of it."""
+    """A broker or a client. `on_killed` is called once, outside of its context."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -26,7 +26,7 @@ class Process:
         self._context.run(_CURRENT.set, self)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Call as this process: what it starts belongs to it."""
+        """Call a function in this process: everything that it starts belongs to the process."""
         return self._context.copy().run(function, *args)
 
     @property
@@ -35,7 +35,7 @@ class Process:
         return self._context.copy()
 
     def kill(self) -> None:
-        """End it now. Nothing the second time."""
+        """Kill the process. A second call does nothing."""
         if self.alive:
             self.alive = False
             for callback in self.on_killed:
@@ -48,6 +48,6 @@ def process_of(context: Context | None = None) -> Process | None:
 
 
 def run_unless_killed(process: Process, callback: Callable[..., object], *args: Any) -> None:
-    """Call it if its process lives."""
+    """Call a function if its process was not killed."""
     if process.alive:
         callback(*args)

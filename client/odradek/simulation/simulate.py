@@ -1,4 +1,4 @@
-"""A run of a simulated world: its loop, machine and logging are set up and taken down."""
+"""A run of a simulated world, with its own loop, machine and logging."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from odradek_protocol.errors import ErrorCode
 
 T = TypeVar("T")
 
-#: Timers that are due within this time come in any order.
+#: Timers that are due within this time fire in any order.
 _TIMER_JITTER_S = 2e-6
 
 
 class DeadlockError(Exception):
-    """Everybody waits, and no timer is left that could wake anybody."""
+    """All tasks wait, and no timer is left to wake one."""
 
 
 class _NoWaiting(selectors.DefaultSelector):
-    """Nothing is ever waited for: the time until the next timer passes at once."""
+    """A selector that never waits: the time until the next timer passes at once."""
 
     def __init__(self, alone: bool) -> None:
         super().__init__()
@@ -58,11 +58,11 @@ class _NoWaiting(selectors.DefaultSelector):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer when nothing else is to be done.
+    """An event loop whose clock advances to the next timer when nothing else is ready.
 
-    With a `network`, `create_server` and `create_connection` are the network's, no socket or thread
-    can wake it, and timers of the same moment fire in an order of the network's chance. What
-    belongs to a killed process is not run.
+    With a `network`, `create_server` and `create_connection` are those of the network, no socket or
+    thread can wake the loop, and timers of the same time fire in an order that the network draws.
+    Callbacks of a killed process are not run.
     """
 
     def __init__(self, network: SimulatedNetwork | None = None) -> None:
@@ -75,7 +75,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             network.attach(self)
 
     def time(self) -> float:
-        """Seconds of virtual time."""
+        """The virtual time in seconds."""
         return self._no_waiting.now_s
 
     def call_soon(  # type: ignore[override]
@@ -119,7 +119,7 @@ def _address(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int]:
 
 
 def run(story: Callable[[], Coroutine[Any, Any, T]], network: SimulatedNetwork | None = None) -> T:
-    """Run a story on virtual time, in a loop of its own."""
+    """Run a coroutine function on virtual time, in a loop of its own."""
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(network)) as runner:
         return runner.run(story())
 
@@ -131,7 +131,8 @@ _Random = random_module.Random
 def simulated_machine(
     now_s: Callable[[], float], random: random_module.Random, wall_start_ms: int = WALL_START_MS
 ) -> Iterator[None]:
-    """`now_s`: virtual time. Generators made without a seed get one of `random`."""
+    """Replace the machine's clocks and random generators. `now_s`: virtual time. Generators that
+    are created without a seed get one from `random`."""
 
     def wall_s() -> float:
         return wall_start_ms / 1000 + now_s()
@@ -175,11 +176,11 @@ def simulate(
     explain: bool = False,
     begun: Callable[[World], None] = lambda world: None,
 ) -> int:
-    """Tell a story to its end, in a world of this seed; how much virtual time it took, ms.
+    """Run a story in a world of this seed; returns the virtual time that it took, ms.
 
-    `name` and `seed` are all that chance depends on. `begun` is given the world first of all, for
-    whoever wants to look into it when the story has failed. `explain`: the trace also says what the
-    broker decided. What the story raises is raised.
+    All random choices depend only on `name` and `seed`. `begun` is called with the world at the
+    beginning, so that it can be examined after a failure. `explain`: the trace also has the
+    broker's decisions. Exceptions of the story are raised.
     """
     network = SimulatedNetwork(Random(f"{seed}/network/{name}"))
     loop = SimulatedLoop(network)
@@ -212,8 +213,7 @@ def simulate(
 
 
 def _unhandled(world: World, context: dict[str, Any]) -> None:
-    """Handle an exception that nobody caught: a bug, unless the machine went down in the middle of
-    it."""
+    """Handle an uncaught exception: a bug, unless the machine crashed while it was raised."""
     problem = context.get("exception")
     if isinstance(problem, Crashed):
         return
@@ -228,11 +228,12 @@ def _drop_event(*_: object) -> Any:
 
 
 def _discard(loop: asyncio.AbstractEventLoop) -> None:
-    """Take down what killed processes have left, now and not when it is found as garbage."""
+    """Close the coroutines of killed processes at once, instead of when they are found as
+    garbage."""
     for task in asyncio.all_tasks(loop):
         forgotten: Any = task
         forgotten._log_destroy_pending = False
-        # `finally` and `async with` may await in turn: each time the same again.
+        # `finally` and `async with` may await in turn, so it is repeated.
         for _ in range(_CLOSE_TRIES):
             try:
                 forgotten.get_coro().close()
@@ -245,7 +246,7 @@ def _discard(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextlib.contextmanager
 def _listed(worlds: list[World]) -> Iterator[None]:
-    """Have the world know every client that is started."""
+    """Add every client that is started to the world."""
     start, start_consumer = NetworkClient.start, Consumer.start
 
     async def starts(self: NetworkClient, timeout_ms: float | None = None) -> None:
@@ -279,8 +280,8 @@ def _explained(kind: EventKind, fields: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _overheard(worlds: list[World], explain: bool) -> Iterator[None]:
-    """Tell the workload of members that the broker removes; and if it is to be explained, write
-    into the trace what the broker decides, in the sentences of `odradek explain`."""
+    """Tell the workload about members that the broker removes; with `explain`, also add the
+    broker's decisions to the trace, with the sentences of `odradek explain`."""
     record = History.record
 
     def note(self: History, subject: str, kind: EventKind, **fields: Any) -> None:

@@ -1,5 +1,5 @@
-"""The world of one seed: a broker, its disk, a network, clients, faults, and what was seen of
-them."""
+"""The world of one seed: a broker, its disk, a network, clients, faults, and the observations of a
+run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from odradek_broker.storage.errors import DataDirectoryError
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.network.client import NetworkClient
 
-#: After the faults stop: how long everything may take that must come to an end.
+#: The time after the end of the faults within which everything must end that has to.
 LIVENESS_MS = 900_000
-#: How long an fsync takes without a fault: on a fast disk, or on a slow one.
+#: The durations of an fsync without a fault: on a fast disk, or on a slow one.
 _SYNC_MS = ((0.0, 2.0), (0.0, 2.0), (5.0, 50.0))
-#: The longest that it takes, on the slowest disk.
+#: The longest duration of an fsync, on the slowest disk.
 _SYNC_MS_MAX = 1_000
-#: How soon a broker that gave up is started again.
+#: The time after which a broker that gave up is started again.
 _RESTART_MS = 100
 #: The time that a broker runs without clients before its power is cut.
 _ALONE_MS = 200
@@ -35,14 +35,14 @@ _TRACE_LINES_MAX = 20_000
 
 
 class Violation(Exception):
-    """A property that did not hold; the text says which, and of what."""
+    """A property that did not hold; the text describes it."""
 
 
 class World:
-    """The common state of workloads, faults and checkers. Made inside of its own loop.
+    """The common state of workloads, faults and checkers. Created inside of its own loop.
 
-    `chance(name)` gives each of them a stream of its own, so that leaving one fault out changes
-    nothing of what the others draw.
+    `chance(name)` returns a generator of its own for each of them, so that leaving one fault out
+    does not change what the others draw.
     """
 
     def __init__(
@@ -57,30 +57,29 @@ class World:
         self._sync_ms = self.chance("disk").choice(_SYNC_MS)
         self.sync_delay_ms = self._sync_ms
         self.network.weather = Weather((0.1, 2.0))
-        #: Clients that live, in the order in which they were started.
+        #: The running clients, in the order of their start.
         self.clients: dict[str, Process] = {}
-        #: Everything that speaks to the broker, in the order in which it was started, with its
-        #: process.
+        #: All network clients of the broker, in the order of their start, with their process.
         self._networks: dict[NetworkClient, Process | None] = {}
         self._consumers: dict[Consumer, Process | None] = {}
         self.faults_over = asyncio.Event()
-        #: Told of the group and the member id of each member that the coordinator removes.
+        #: Called with the group and the member id of each member that the coordinator removes.
         self.on_member_removed: Callable[[str, str], None] = lambda *_: None
         self._restarting = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def chance(self, name: str) -> Random:
-        """A stream of random numbers for one purpose."""
+        """A random generator for one purpose."""
         return Random(f"{self.seed}/{name}")
 
     @property
     def now_ms(self) -> int:
-        """Virtual time since the beginning."""
+        """The virtual time since the beginning."""
         return int(self.loop.time() * 1000)
 
     @property
     def sync_delay_ms(self) -> tuple[float, float]:
-        """The least and the most that an fsync of the broker takes."""
+        """The shortest and the longest duration of the broker's fsyncs."""
         return self.broker.sync_delay_ms
 
     @sync_delay_ms.setter
@@ -104,37 +103,37 @@ class World:
             self.trace.append(f"{self.now_ms:>9} ms  {who:<12} {what}")
 
     def violated(self, checker: str, what: str) -> None:
-        """Something does not hold."""
+        """Note that a property does not hold."""
         self.violations.append(f"{checker}: {what}")
         self.note("CHECKER", f"{checker}: {what}")
 
     # --- Clients ---
 
     def started(self, client: NetworkClient | Consumer) -> None:
-        """Remember it, for those who look at what it holds."""
+        """Add a network client, for checkers."""
         known: dict[Any, Process | None] = (
             self._networks if isinstance(client, NetworkClient) else self._consumers
         )
         known[client] = process_of()
 
     def networks(self) -> list[NetworkClient]:
-        """The network clients that are not closed and whose process lives."""
+        """The network clients that are not closed and whose process was not killed."""
         return [each for each in _living(self._networks) if not each._closed]
 
     def consumers(self) -> list[Consumer]:
-        """The consumers that are not closed and whose process lives."""
+        """The consumers that are not closed and whose process was not killed."""
         return [each for each in _living(self._consumers) if not each._closed]
 
     # --- The broker ---
 
     def order(self, **order: object) -> None:
-        """Order a fault of the broker that runs, as `odradek.faults` does, until `heal` or its
+        """Order a fault of the running broker, like `odradek.faults`, until `heal` or the broker's
         end."""
         if self.broker.running and self.broker.server.faults is not None:
             self.broker.server.faults.order(order)
 
     async def start_broker(self) -> None:
-        """Start it; again and again, should it be killed or not come up meanwhile."""
+        """Start the broker, repeatedly if it is killed or fails to start."""
         for _ in range(20):
             try:
                 if await self.broker.start():
@@ -150,8 +149,8 @@ class World:
         raise Violation("start: the broker does not start any more")
 
     async def kill_broker(self, *, power_lost: bool, down_ms: int) -> None:
-        """Kill it, and start it again later. Where its durability is page-cache the power stays on:
-        it promises nothing else."""
+        """Kill the broker, and start it again later. With page-cache durability the power stays on,
+        because it promises nothing else."""
         async with self._restarting:
             power_lost = power_lost and self.broker.survives_power_cuts
             self.note("broker", "loses its power" if power_lost else "is killed")
@@ -160,7 +159,7 @@ class World:
             await self.start_broker()
 
     async def switch_durability(self, *, stop: bool) -> None:
-        """Stop it cleanly or kill it, and start it with the other `log.durability`."""
+        """Stop the broker cleanly or kill it, and start it with the other `log.durability`."""
         async with self._restarting:
             await self._end(stop=stop)
             durability = "page-cache" if self.broker.survives_power_cuts else "fsync"
@@ -169,12 +168,13 @@ class World:
             await self.start_broker()
 
     async def cut_power_at_start(self, *, durability: str, stop: bool) -> None:
-        """Stop it cleanly or kill it, and start it with this durability; the power is cut soon
-        after it is ready, and nobody can reach it until then: nothing new is acknowledged. Nothing
-        where its own durability promises nothing.
+        """Stop the broker cleanly or kill it, and start it with this durability; the power is cut
+        soon after it is ready, and no client can reach it until then, so nothing new is
+        acknowledged. Nothing is done if the broker's own durability promises nothing.
 
-        Where a start with page-cache has gone on with transactions by itself the power stays on: it
-        does not promise that their markers are on disk before the records that say they are.
+        If a start with page-cache durability has continued transactions by itself, the power stays
+        on: that durability does not promise that their markers are on disk before their Complete
+        records.
         """
         async with self._restarting:
             if not self.broker.survives_power_cuts:
@@ -195,7 +195,7 @@ class World:
             await self.start_broker()
 
     def _has_ended_transactions(self) -> bool:
-        """Has the broker that runs written of transactions since its start?"""
+        """True if the running broker has written records of transactions since its start."""
         return any(
             log.log_end_offset > log.report.log_end_offset
             for log in self.broker.server.node.logs
@@ -211,7 +211,7 @@ class World:
             self.broker.kill()
 
     async def restart_broker(self, down_ms: int = 0) -> None:
-        """Stop it cleanly, and start it again."""
+        """Stop the broker cleanly, and start it again."""
         async with self._restarting:
             self.note("broker", "is stopped")
             await self._restart(down_ms)
@@ -223,7 +223,7 @@ class World:
         await self.start_broker()
 
     async def _supervise(self, server: Server) -> None:
-        """Start it again when it has given up, as on a metadata log that cannot be written."""
+        """Start the broker again when it has given up, as after an error of its metadata log."""
         await server.ended.wait()
         async with self._restarting:
             if server is self.broker.server and self.broker.running:
@@ -240,7 +240,7 @@ class World:
     def start_client(
         self, name: str, main: Callable[[], Coroutine[Any, Any, object]]
     ) -> asyncio.Task[Any]:
-        """Run a client as a process of its own; the task of its `main`."""
+        """Run a client as a process of its own; returns the task of its `main`."""
         process = Process(name)
         self.clients[name] = process
         task = process.call(self.loop.create_task, main())
@@ -257,7 +257,7 @@ class World:
         return task
 
     def kill_client(self, number: int) -> str | None:
-        """Kill one of them; its name, None if there is none."""
+        """Kill one of the clients; returns its name, None if there is none."""
         if not self.clients:
             return None
         name = list(self.clients)[number % len(self.clients)]
@@ -270,7 +270,7 @@ class World:
         return broker.running and any(log.offline for log in broker.server.node.logs)
 
     async def heal(self) -> None:
-        """End all faults; what a failed fsync took offline comes back by a restart."""
+        """End all faults; partitions that a failed fsync took offline come back by a restart."""
         self.network.unreachable.clear()
         self.network.weather = Weather((0.1, 2.0))
         self.network.cut_all()
@@ -281,7 +281,7 @@ class World:
         self.broker.clock.set_wrong(0)
         self.sync_delay_ms = self._sync_ms
         if self.broker.disk.failed_syncs and not self._offline():
-            # The broker may not know yet.
+            # The broker may not have noticed yet.
             await self.sleep(_SYNC_MS_MAX)
         async with self._restarting:
             if not self.broker.running:

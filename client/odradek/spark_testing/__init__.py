@@ -1,11 +1,10 @@
-"""Exactly-once as an assertion about a query of one's own; the fixture `assert_exactly_once` is its
-door.
+"""An assertion that a user's query writes exactly once, used through the fixture
+`assert_exactly_once`.
 
     def test_flights_are_written_once(assert_exactly_once):
         assert_exactly_once(my_transform, records)
 
-`interruptions` has what goes wrong on purpose and how it gets into Spark's tasks, `verdict` what is
-found and expected, `check` the runs.
+`interruptions` has the injected failures, `verdict` the comparison of rows, `check` the runs.
 """
 
 from odradek.spark_testing.check import ExactlyOnceCheck, Report

@@ -1,5 +1,5 @@
-"""A query of the user's is run, interrupted, restarted from its checkpoint, and what it wrote is
-counted."""
+"""The check of a user's query: it is run, interrupted, restarted from its checkpoint, and its rows
+are counted."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class Report:
-    """The figures of an assertion that held. `restarts`: from the checkpoint; `rows`: in the output
-    topic."""
+    """The figures of a successful assertion. `restarts`: those from the checkpoint; `rows`: those
+    in the output topic."""
 
     rows: int
     batches: int
@@ -44,11 +44,10 @@ class Report:
 
 
 class ExactlyOnceCheck:
-    """Called with a query and its input, it asserts that interruptions lose nothing and repeat
-    nothing.
+    """A callable that asserts, for a query and its input, that interruptions lose and repeat no
+    rows.
 
-    `broker`: has `bootstrap`; it can be killed only if it is a SubprocessBroker. `folder`: for
-    checkpoints.
+    `broker`: has `bootstrap`; only a SubprocessBroker can be killed. `folder`: for checkpoints.
     """
 
     def __init__(self, spark: SparkSession, broker: Any, folder: Path) -> None:
@@ -70,18 +69,18 @@ class ExactlyOnceCheck:
         partitions: int = 2,
         timeout_s: float = 300.0,
     ) -> Report:
-        """Assert that `transform` as a stream writes each of its rows once, whatever interrupts it.
+        """Assert that `transform` as a stream writes each of its rows once, despite interruptions.
 
-        `transform` takes the rows of `format("odradek")` and gives what is to be written.
-        `records`: values, or (key, value) pairs, as str or bytes; they become the input in their
-        order, a part of them before each run. `expected`: what the output must hold, as values or
-        pairs, in any order; left out, it is what the same `transform` gives as a batch query.
-        `interruptions`: names of `INTERRUPTIONS`, all by default; each happens once, `seed` says in
-        which order and when. `partitions`: of the input and of the output topic. `timeout_s`: for
-        everything together.
+        `transform` gets the rows of `format("odradek")` and returns those to write. `records`:
+        values, or (key, value) pairs, as str or bytes; they become the input in their order, a part
+        of them before each run. `expected`: the rows of the output, as values or pairs, in any
+        order; by default the result of the same `transform` as a batch query. `interruptions`:
+        names of `INTERRUPTIONS`, all by default; each happens once, in an order and at times that
+        depend on `seed`. `partitions`: those of the input and of the output topic. `timeout_s`: for
+        all runs together.
 
-        Raises AssertionError with what is missing and repeated; ValueError for a query that keeps
-        state and no `expected`; TimeoutError; the query's own error if it fails by itself.
+        Raises AssertionError with the missing and repeated rows; ValueError for a query with state
+        and without `expected`; TimeoutError; the query's own error if it fails by itself.
         """
         rows = [verdict.as_row(each) for each in records]
         wanted = None if expected is None else verdict.given_rows(expected)
@@ -166,7 +165,7 @@ class _Runs:
     def feed(
         self, rows: Sequence[tuple[bytes | None, ...]], partitions: int, chance: random.Random
     ) -> None:
-        """Records with a key go where it sends them, others anywhere."""
+        """Write input: records with a key go to its partition, others to any."""
         with sync.Producer(bootstrap_servers=self.broker.bootstrap) as producer:
             sent = []
             for row in rows:
@@ -180,8 +179,7 @@ class _Runs:
     # --- Runs -------------------------------------------------------------------------------------
 
     def run(self, what: Interruption | None, records: int) -> None:
-        """Until all is processed, or until the interruption ended the query; without one, all of
-        it."""
+        """Run the query until all input is processed, or until the interruption has ended it."""
         if what is None:
             self._to_the_end(records)
             return
@@ -201,7 +199,8 @@ class _Runs:
         self.happened.append(str(what))
 
     def _interrupt(self, query: StreamingQuery, gate: Gate) -> bool:
-        """Do our part, and see the run end. Whether it was interrupted."""
+        """Carry out the interruption, and wait for the end of the run. True if the query was
+        interrupted."""
         while query.isActive and not gate.reached.exists():
             self._pause(query)
         reached = gate.reached.exists()
@@ -214,7 +213,7 @@ class _Runs:
         finally:
             gate.go.touch()
         self._await(query)
-        # A broker that was away may end a query, which is restarted then.
+        # The absence of a broker may end a query, which is then restarted.
         if not (reached and gate.what.kind == "broker"):
             self._raise_for(query)
         return reached
@@ -277,7 +276,7 @@ class _Runs:
         time.sleep(_STEP_S)
 
     def _raise_for(self, query: StreamingQuery) -> None:
-        """The query's own failure; not one that was made on purpose."""
+        """Raise the query's own failure, unless it was injected."""
         error = query.exception()
         if error is not None and "InjectedFailure" not in str(error):
             raise error
@@ -287,7 +286,7 @@ class _Runs:
     _stateful = False
 
     def next_batch(self) -> int:
-        """The id of the batch that a restart begins with."""
+        """The id of the first batch of a restart."""
         return max(self._commits(), default=-1) + 1
 
     def _commits(self) -> list[int]:
@@ -295,7 +294,7 @@ class _Runs:
         return [int(each.name) for each in folder.glob("*") if each.name.isdigit()]
 
     def _forget_commit(self) -> bool:
-        """The newest, as if Spark had ended between the sink's commit and its own."""
+        """Delete the newest commit, as if Spark had ended between the sink's commit and its own."""
         commits = self._commits()
         if not commits:
             return False
@@ -307,7 +306,7 @@ class _Runs:
     # --- Output -----------------------------------------------------------------------------------
 
     def as_batch(self) -> tuple[tuple[str, ...], verdict.Rows]:
-        """(columns, rows) of the same query over all of the input at once."""
+        """(columns, rows) of the same query as a batch over the whole input."""
         if self._stateful:
             raise ValueError(
                 "this query keeps state between batches, so its rows need not be those of a batch "
@@ -319,7 +318,7 @@ class _Runs:
         return columns, verdict.spark_rows(rows, columns)
 
     def written(self, columns: Sequence[str]) -> tuple[verdict.Rows, list[str]]:
-        """(the committed rows of the output topic, what is not decided there, in words)."""
+        """(the committed rows of the output topic, its open transactions as text)."""
         bootstrap = self.broker.bootstrap
         found = verdict.Rows()
         with sync.Consumer(

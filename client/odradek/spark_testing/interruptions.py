@@ -1,8 +1,9 @@
-"""Interruptions on purpose while a query runs: when, chosen by a seed, and how, inside a task.
+"""Injected interruptions of a running query: their times, which a seed determines, and their effect
+inside a task.
 
-A `Gate` is called for every row that a query writes. In the task that comes first in the chosen
-batch it says that it was reached, waits as long as it was told, and then lets the rows pass or
-fails. It talks to the test through files in a directory of the run.
+A `Gate` is called for every row that a query writes. In the first task of the chosen batch it
+reports that it was reached, waits as long as required, and then lets the rows pass or fails. It
+communicates with the test through files in a directory of the run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-#: Every kind there is, by name.
+#: All kinds, by name.
 INTERRUPTIONS = {
     "stop": "the query is stopped in the middle of a batch",
     "task": "one task fails, and may be tried again",
@@ -23,7 +24,7 @@ INTERRUPTIONS = {
     "commit": "Spark ends when the sink has committed a batch, and Spark has not noted it",
     "broker": "the broker is killed and comes back",
 }
-#: Those that stop a task until the test has done its part.
+#: The kinds that stop a task until the test has done its part.
 _HELD = frozenset({"stop", "broker"})
 _HELD_S_MAX = 60.0
 _OTHERS_S_MAX = 10.0
@@ -32,7 +33,7 @@ BATCHES_PER_RUN = 2
 
 
 class InjectedFailure(RuntimeError):
-    """A task failed on purpose, because a test wanted it."""
+    """A task failed because a test injected the failure."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Interruption:
 
 
 def plan(seed: int, kinds: Sequence[str]) -> list[Interruption]:
-    """Each kind once, in an order and at moments that the seed decides. ValueError for another
+    """Each kind once, in an order and at times that depend on the seed. ValueError for an unknown
     kind."""
     unknown = sorted(set(kinds) - INTERRUPTIONS.keys())
     if unknown:
@@ -61,7 +62,7 @@ def plan(seed: int, kinds: Sequence[str]) -> list[Interruption]:
     planned = []
     for kind in chance.sample(list(kinds), len(kinds)):
         after_others = kind == "batch" or chance.random() < 0.5
-        # What has been written before the run is known only for its first batch.
+        # The rows that were written before the run are known only for its first batch.
         batch = 0 if after_others else chance.randrange(BATCHES_PER_RUN)
         if kind == "commit":
             after_others, batch = False, BATCHES_PER_RUN - 1
@@ -73,8 +74,8 @@ def plan(seed: int, kinds: Sequence[str]) -> list[Interruption]:
 class Gate:
     """A task's part in an interruption; pickled into the tasks of one run.
 
-    `folder`: of this run alone. `first_batch`: the id of the run's first batch. `written`: records
-    in the output topic before the run.
+    `folder`: that of this run only. `first_batch`: the id of the run's first batch. `written`: the
+    number of records in the output topic before the run.
     """
 
     what: Interruption
@@ -98,17 +99,17 @@ class Gate:
 
     @property
     def claim(self) -> Path:
-        """A file that the first task makes; in it, which task of which batch that is."""
+        """A file that the first task creates, with its batch and number."""
         return self.folder / "claim"
 
     @property
     def reached(self) -> Path:
-        """A file that is there when the moment has come."""
+        """A file that exists when the time has come."""
         return self.folder / "reached"
 
     @property
     def go(self) -> Path:
-        """A file that lets the held task go on."""
+        """A file that lets the stopped task continue."""
         return self.folder / "go"
 
     def _at_first_row(self, batch: int, partition: int) -> None:
@@ -128,13 +129,13 @@ class Gate:
             self._fail(name)
 
     def _claim(self, name: str) -> bool:
-        """True if this task is the victim: the first task that asks, and only once in a run."""
+        """True if this task is to be interrupted: the first task that calls, once in a run."""
         if self.claim.exists():
             return False
         own = self.folder / f"claim-{os.getpid()}"
         own.write_text(name)
         try:
-            # Whole or not at all.
+            # Written atomically.
             os.link(own, self.claim)
         except FileExistsError:
             return False
@@ -144,7 +145,8 @@ class Gate:
         raise InjectedFailure(f"task {name.split()[1]} of batch {name.split()[0]} fails on purpose")
 
     def _wait_for_others(self) -> None:
-        """Until the topic has more than before the run; not for ever: this may be the only task."""
+        """Wait until the topic has more records than before the run; with a limit, because this may
+        be the only task."""
         _wait(lambda: end_of(self.bootstrap, self.topic) > self.written, _OTHERS_S_MAX)
 
 

@@ -1,4 +1,4 @@
-"""The rows of a topic against those it should have, as multisets; the difference in words."""
+"""The rows of a topic against those it should have, as multisets; the difference as text."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-#: What can be compared of a row, in the order in which rows are compared.
+#: The columns that can be compared, in the order of comparison.
 COMPARED = ("key", "value", "headers", "partition")
-#: A row is a tuple of what is compared of it.
+#: A row is a tuple of its compared columns.
 Rows = Counter[tuple[Any, ...]]
 
 _SHOWN = 10
@@ -18,7 +18,8 @@ _SHOWN_CHARS = 120
 def given_rows(expected: Iterable[Any]) -> tuple[tuple[str, ...], Rows]:
     """(columns, rows) of what a test expects: values, or pairs of key and value.
 
-    Text is taken as its UTF-8. TypeError for anything else; ValueError for a mixture of both.
+    Text is encoded in UTF-8. TypeError for other types; ValueError for a mixture of values and
+    pairs.
     """
     rows = [as_row(each) for each in expected]
     widths = {len(row) for row in rows}
@@ -29,14 +30,14 @@ def given_rows(expected: Iterable[Any]) -> tuple[tuple[str, ...], Rows]:
 
 
 def as_row(given: Any) -> tuple[bytes | None, ...]:
-    """The bytes of a value, or of a (key, value). TypeError if `given` is neither."""
+    """The bytes of a value, or of a (key, value). TypeError for anything else."""
     if isinstance(given, tuple) and len(given) == 2:
         return as_bytes(given[0]), as_bytes(given[1])
     return (as_bytes(given),)
 
 
 def as_bytes(given: Any) -> bytes | None:
-    """A key or value as it is in a record. TypeError if it cannot be one."""
+    """The bytes of a key or value in a record. TypeError for anything else."""
     if given is None:
         return None
     if isinstance(given, str):
@@ -49,7 +50,7 @@ def as_bytes(given: Any) -> bytes | None:
 
 
 def spark_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Rows:
-    """The rows of a frame that would be written, as they are in records."""
+    """The rows of a frame that would be written, in the form of records."""
     return Counter(tuple(_cell(name, row[name]) for name in columns) for row in rows)
 
 
@@ -62,8 +63,7 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def differences(found: Rows, expected: Rows) -> list[str]:
-    """The rows that are missing, there too often, or should not be there at all; empty if there are
-    none."""
+    """The rows that are missing, too many, or unexpected; empty if there are none."""
     missing = expected - found
     more = found - expected
     repeated = Counter({row: count for row, count in more.items() if row in expected})
