@@ -130,7 +130,7 @@ def _calls(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
         async def on_the_loop() -> R:
             return method(self._inner, *args, **kwargs)
 
-        self._refuse_forked()  # before the lock, which may have been locked by a thread of the parent
+        self._refuse_forked()  # before the lock, which may be locked by a thread of the parent
         with self._quick:
             return _run(self, on_the_loop())
 

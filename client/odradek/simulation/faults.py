@@ -211,7 +211,7 @@ async def clock_jump(world: World, fault: Fault) -> None:
 
 
 async def kill_client(world: World, fault: Fault) -> None:
-    """One of the clients is killed; the workload starts another."""
+    """A client is killed; the workload starts another."""
     world.kill_client(fault.size)
 
 
