@@ -83,11 +83,11 @@ class FrameReceiver:
                 return []
             frame, self._frame = self._frame, None
             return [frame]
-        held = len(self._length)
-        if held:
-            self._scratch[:held] = self._length
+        length_bytes = len(self._length)
+        if length_bytes:
+            self._scratch[:length_bytes] = self._length
             self._length = b""
-        return self._split(held + size_bytes)
+        return self._split(length_bytes + size_bytes)
 
     @property
     def idle(self) -> bool:

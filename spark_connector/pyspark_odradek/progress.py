@@ -113,7 +113,7 @@ def next_step(
     return Step(end, tuple(lost))
 
 
-def held_back(
+def must_wait(
     start: Mapping[Partition, int], survey: Survey, gate: MinimumGate, now_ms: float
 ) -> bool:
     """True if the batch waits for more records (`minOffsetsPerTrigger`).

@@ -114,7 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waits_for_more = (
             limits.min_offsets is not None
             and self._target is None
-            and progress.held_back(begin, survey, self._gate, _now_ms())
+            and progress.must_wait(begin, survey, self._gate, _now_ms())
         )
         if waits_for_more:
             return progress.to_json(begin)

@@ -10,7 +10,7 @@ from pyspark_odradek.planning import OffsetRange, Partition
 from pyspark_odradek.progress import (
     Survey,
     from_json,
-    held_back,
+    must_wait,
     next_step,
     ranges,
     to_json,
@@ -87,7 +87,7 @@ def test_a_partition_that_is_gone_is_told_and_left_out() -> None:
 def test_a_loss_is_told_at_once_however_much_a_batch_waits_for() -> None:
     gate = MinimumGate(Limits(min_offsets=1000), last_batch_ms=0)
     start = {P0: 10}
-    assert held_back(start, Survey({P0: 50}), gate, now_ms=1)
+    assert must_wait(start, Survey({P0: 50}), gate, now_ms=1)
     anew = Survey({P0: 50}, first={P0: 0}, recreated=frozenset({P0}))
     for lost in (anew, Survey({P0: 4}), Survey({}), Survey({P0: 10, P1: 9}, first={P1: 3})):
-        assert not held_back(start, lost, gate, now_ms=1)
+        assert not must_wait(start, lost, gate, now_ms=1)

@@ -133,16 +133,16 @@ class AclAdmin(AdminPart):
         return sorted(
             (
                 AclBinding(
-                    held.principal,
-                    _known(AclOperation, held.operation),
+                    acl.principal,
+                    _known(AclOperation, acl.operation),
                     _known(AclResourceType, resource.resource_type),
                     resource.resource_name,
                     _known(PatternType, resource.pattern_type),
-                    held.host,
-                    _known(AclPermission, held.permission_type),
+                    acl.host,
+                    _known(AclPermission, acl.permission_type),
                 )
                 for resource in response.resources
-                for held in resource.acls
+                for acl in resource.acls
             ),
             key=_order,
         )

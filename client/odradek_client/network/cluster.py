@@ -101,9 +101,9 @@ class ClusterView:
             if topic not in self._wanted:
                 self._wanted[topic] = until_ms
             else:
-                held = self._wanted[topic]
-                if held is not None:
-                    self._wanted[topic] = until_ms if until_ms is None else max(held, until_ms)
+                before_ms = self._wanted[topic]
+                if before_ms is not None:
+                    self._wanted[topic] = until_ms if until_ms is None else max(before_ms, until_ms)
         self.needs_update = self.needs_update or (news and not self.all_topics)
         return news
 

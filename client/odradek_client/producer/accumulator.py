@@ -169,7 +169,7 @@ class Accumulator:
     def encoded_bytes(self, encoded: EncodedRecords) -> int:
         """The bytes of buffer_memory that a whole encoded batch counts for; at most all of
         buffer_memory, although the batch may be larger."""
-        return min(encoded.held_bytes, self.buffer_memory)
+        return min(encoded.batch_bytes, self.buffer_memory)
 
     def add(self, queue: PartitionQueue, encoded: EncodedRecords, now_ms: float) -> ProducerBatch:
         """Put a whole batch behind the others. There must be room for its `encoded_bytes`."""
@@ -292,12 +292,12 @@ class Accumulator:
             return
         topic = batch.tp.topic
         seen = len(batch.encoded) / estimated_bytes
-        held = self._ratios.get(topic, 1.0)
-        if seen > held:
-            held = max(held + _RATIO_STEP_UP, seen)
+        ratio = self._ratios.get(topic, 1.0)
+        if seen > ratio:
+            ratio = max(ratio + _RATIO_STEP_UP, seen)
         else:
-            held = max(held - _RATIO_STEP_DOWN, seen)
-        self._ratios[topic] = max(held, _RATIO_MIN)
+            ratio = max(ratio - _RATIO_STEP_DOWN, seen)
+        self._ratios[topic] = max(ratio, _RATIO_MIN)
 
     # --- back, and away ---------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class Accumulator:
         self._ratios[batch.tp.topic] = 1.0
         # In the order of age, which `expired` relies on.
         self.incomplete = {
-            kept: None for held in self.incomplete for kept in (parts if held is batch else (held,))
+            kept: None for each in self.incomplete for kept in (parts if each is batch else (each,))
         }
         for part in reversed(parts) if not batch.has_sequence else parts:
             self.requeue(part)

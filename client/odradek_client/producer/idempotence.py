@@ -117,7 +117,7 @@ class IdempotenceManager:
             self.sequences.request_bump(batch.tp)
         return True
 
-    def forgotten(self, batch: ProducerBatch, log_start_offset: int) -> bool:
+    def unknown_producer_id(self, batch: ProducerBatch, log_start_offset: int) -> bool:
         """Request an epoch bump if needed; True to retry after UNKNOWN_PRODUCER_ID (C-52)."""
         if log_start_offset >= 0 and not batch.sequence_was_reset:
             ahead = self.sequences.of(batch.tp).ahead_of(batch)

@@ -405,7 +405,7 @@ class Sender:
             reaction = ProduceReaction.RETRY if retry else ProduceReaction.FAIL
         elif reaction is ProduceReaction.FORGOTTEN:
             assert self._identity is not None
-            retry = self._identity.forgotten(batch, answer.log_start_offset)
+            retry = self._identity.unknown_producer_id(batch, answer.log_start_offset)
             reaction = ProduceReaction.RETRY if retry else ProduceReaction.FAIL
         if reaction is ProduceReaction.WRITTEN:
             self._complete(batch, answer.base_offset, answer.log_append_time_ms)

@@ -98,7 +98,7 @@ class Sequences:
             return not sequences.in_flight or sequences.in_flight[0] is batch
         if sequences.in_flight and sequences.identity != identity:
             return False
-        if any(held.attempts for held in sequences.in_flight):
+        if any(each.attempts for each in sequences.in_flight):
             # One at a time while a batch is retried (C-21). A retried batch may be written already;
             # with too many behind it the broker would not recognize it any more (P-05).
             return False

@@ -418,7 +418,7 @@ class TransactionManager:
         """True to retry after OUT_OF_ORDER_SEQUENCE_NUMBER (C-50)."""
         return self.sequences.failed_because_of_another(batch)
 
-    def forgotten(self, batch: ProducerBatch, log_start_offset: int) -> bool:
+    def unknown_producer_id(self, batch: ProducerBatch, log_start_offset: int) -> bool:
         """True to retry after UNKNOWN_PRODUCER_ID (C-52); rewrites the partition's sequences if
         needed."""
         if log_start_offset < 0 or batch.sequence_was_reset:

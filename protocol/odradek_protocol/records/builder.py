@@ -40,7 +40,7 @@ from .layout import (
     TRANSACTIONAL_BIT,
 )
 from .record import Record, RecordColumns, parse_records
-from .writer import NARROW_PAYLOAD_BYTES, UNUSUAL, WIDEST_OVERHEAD_BYTES, batch_writer
+from .writer import NARROW_PAYLOAD_BYTES, SLOW_PATH, WIDEST_OVERHEAD_BYTES, batch_writer
 
 _pack_front = PACKED_FRONT.pack
 _pack_covered = PACKED_COVERED.pack
@@ -106,11 +106,11 @@ class BatchBuilder:
         """
         block = encode_headers(headers) if headers else None
         index = self.put(timestamp_ms, key, value, block, limit_bytes)  # type: ignore[arg-type]
-        if index == UNUSUAL:
-            index = self._append_unusual(timestamp_ms, key, value, block, limit_bytes)
+        if index == SLOW_PATH:
+            index = self._append_slowly(timestamp_ms, key, value, block, limit_bytes)
         return index
 
-    def _append_unusual(
+    def _append_slowly(
         self,
         timestamp_ms: int,
         key: Bytes | None,
@@ -133,7 +133,7 @@ class BatchBuilder:
                 f"record timestamp {timestamp_ms} is not in ms since 1970 (or -1: none)"
             )
         index = self.put(int(timestamp_ms), key, value, block, int(min(limit_bytes, _NO_LIMIT)))
-        if index == UNUSUAL:
+        if index == SLOW_PATH:
             raise ValueError("the record, or the batch with it, is larger than batches can be")
         return index
 
@@ -238,7 +238,7 @@ class EncodedRecords:
         self._body = body if codec is Codec.NONE else compress(codec, body)
 
     @property
-    def held_bytes(self) -> int:
+    def batch_bytes(self) -> int:
         """The bytes of the batch: header and compressed records."""
         return HEADER_BYTES + len(self._body)
 
@@ -254,8 +254,8 @@ class EncodedRecords:
         raise BuilderSealed("these records came as a whole; none can be added")
 
     def put(self, *_: object) -> int:
-        """Return UNUSUAL, like a built `BatchBuilder`; `append` then raises."""
-        return UNUSUAL
+        """Return SLOW_PATH, like a built `BatchBuilder`; `append` then raises."""
+        return SLOW_PATH
 
     def records(self) -> list[Row]:
         """The records, in the form of `BatchBuilder.records`."""

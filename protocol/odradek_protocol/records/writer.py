@@ -24,7 +24,7 @@ _NARROW_RECORDS = 8192
 _NARROW_MS = 8192
 _MAX_TIMESTAMP_MS = 2**63 - 2
 
-UNUSUAL = -2
+SLOW_PATH = -2
 """What `append` answers for a record that it leaves to `BatchBuilder.append`: of other types, with
 an impossible timestamp, or behind `seal`."""
 
@@ -56,7 +56,7 @@ class BatchWriter(Protocol):
         /,
     ) -> int:
         """Append a record; returns its index, -1 if `estimated_bytes` would exceed `limit_bytes`,
-        or UNUSUAL."""
+        or SLOW_PATH."""
 
     def body(self) -> bytes:
         """The encoded records."""
@@ -119,18 +119,18 @@ class PureBatchWriter:
         size = 1
         if value is not None:
             if value.__class__ is not bytes:
-                return UNUSUAL
+                return SLOW_PATH
             size += len(value)
         if key is not None:
             if key.__class__ is not bytes:
-                return UNUSUAL
+                return SLOW_PATH
             size += len(key)
         if header_block is not None:
             size += len(header_block) - 1
         rows = self._rows
         index = len(rows)
         if timestamp_ms.__class__ is not int:
-            return UNUSUAL
+            return SLOW_PATH
         if (
             self._narrow_from_ms <= timestamp_ms < self._narrow_until_ms
             and size < NARROW_PAYLOAD_BYTES
@@ -138,7 +138,7 @@ class PureBatchWriter:
         ):
             size += self.estimated_bytes + _NARROW_OVERHEAD_BYTES
         elif self._sealed or not NO_TIMESTAMP <= timestamp_ms <= _MAX_TIMESTAMP_MS:
-            return UNUSUAL
+            return SLOW_PATH
         else:
             size += self.estimated_bytes + WIDEST_OVERHEAD_BYTES
         if size > limit_bytes:

@@ -96,12 +96,12 @@ def decode_value(value: Buffer) -> TransactionLogValue:
 
 def tagged_epoch(value: TransactionLogValue, tag: int) -> int:
     """The epoch in a tagged field; -1 without the tag. DecodeError for invalid bytes."""
-    held = (value.unknown_tags or {}).get(tag)
-    if held is None:
+    data = (value.unknown_tags or {}).get(tag)
+    if data is None:
         return -1
-    if len(held) != _INT16.size:
-        raise DecodeError(f"{len(held)} bytes are no epoch (tag {tag})")
-    epoch: int = _INT16.unpack(held)[0]
+    if len(data) != _INT16.size:
+        raise DecodeError(f"{len(data)} bytes are no epoch (tag {tag})")
+    epoch: int = _INT16.unpack(data)[0]
     return epoch
 
 

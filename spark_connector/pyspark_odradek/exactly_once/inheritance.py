@@ -72,7 +72,7 @@ class Inheritance:
         self._folder = self._runs / _hashed(writer.run)
         self._names = self._folder
         self._next = 0
-        self._held: dict[str, int] = {}
+        self._locks: dict[str, int] = {}
         self._is_ready = False
 
     def take(self) -> tuple[str, int] | None:
@@ -93,7 +93,7 @@ class Inheritance:
                 except OSError:
                     os.close(descriptor)
                     raise
-                self._held[name] = descriptor
+                self._locks[name] = descriptor
                 return name, last
         except OSError:
             pass  # a full or read-only disk: as without inheritance
@@ -102,7 +102,7 @@ class Inheritance:
     def used(self, name: str, batch: int) -> bool:
         """Note that the name is used for `batch`, before it is. False if that could not be noted:
         then it must not be used."""
-        descriptor = self._held.get(name)
+        descriptor = self._locks.get(name)
         if descriptor is None:
             return True
         try:
@@ -113,10 +113,10 @@ class Inheritance:
 
     def close(self) -> None:
         """Release all names for other processes; none may be used any more."""
-        for descriptor in self._held.values():
+        for descriptor in self._locks.values():
             with contextlib.suppress(OSError):
                 os.close(descriptor)
-        self._held.clear()
+        self._locks.clear()
 
     def _prepare(self) -> None:
         root = self._place.root

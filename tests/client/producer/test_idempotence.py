@@ -265,15 +265,17 @@ def test_c50_behind_an_unresolved_sequence_only_the_direct_follower_bumps() -> N
     assert tm.out_of_order(next_one) and tm.sequences.bump_requested
 
 
-def test_c52_a_forgotten_producer() -> None:
+def test_c52_a_producer_id_that_the_broker_does_not_know() -> None:
     tm = manager()
     first = drained(tm)
-    assert tm.forgotten(first, -1) and not tm.sequences.bump_requested, (
+    assert tm.unknown_producer_id(first, -1) and not tm.sequences.bump_requested, (
         "the broker did not say enough"
     )
-    assert tm.forgotten(first, 100) and tm.sequences.bump_requested
+    assert tm.unknown_producer_id(first, 100) and tm.sequences.bump_requested
     tm.bump_if_requested()
-    assert tm.forgotten(first, 100) and not tm.sequences.bump_requested, "restamped already"
+    assert tm.unknown_producer_id(first, 100) and not tm.sequences.bump_requested, (
+        "restamped already"
+    )
 
 
 def test_c25_parts_take_the_place_of_the_whole() -> None:

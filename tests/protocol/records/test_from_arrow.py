@@ -206,7 +206,7 @@ def test_encoded_records_are_a_sealed_batch_under_any_codec(compression: Codec) 
     written = encoded.build(producer_id=7, producer_epoch=1, base_sequence=9, transactional=True)
     header = read_header(written)
     verify_crc(written, 0, header)
-    assert len(written) == encoded.held_bytes
+    assert len(written) == encoded.batch_bytes
     assert (header.codec, header.producer_id, header.base_sequence) == (compression, 7, 9)
     assert header.is_transactional and header.max_timestamp == NOW + 49
     assert [record.value for record in read_records(written, 0, header)] == [b"v" * 500] * 50

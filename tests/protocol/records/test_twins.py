@@ -27,7 +27,7 @@ from odradek_protocol.records.record import (
     scan_records,
 )
 from odradek_protocol.records.varint import zigzag_encode
-from odradek_protocol.records.writer import UNUSUAL, BatchWriter, PureBatchWriter
+from odradek_protocol.records.writer import SLOW_PATH, BatchWriter, PureBatchWriter
 
 NOW = 1_700_000_000_000
 MAX_INT64 = 2**63 - 1
@@ -139,7 +139,7 @@ def appended(
     timestamps = writer.timestamps()
     body = writer.body()
     assert writer.seal() == body
-    assert writer.append(NOW, None, None, None, limit_bytes) == UNUSUAL
+    assert writer.append(NOW, None, None, None, limit_bytes) == SLOW_PATH
     return told, timestamps, body
 
 
@@ -191,7 +191,7 @@ def test_what_is_no_plain_row_is_left_to_the_builder_by_both(
     for writer in (compiled.BatchWriter(), PureBatchWriter()):
         for count in range(2):
             before = writer.estimated_bytes
-            assert writer.append(*row) == UNUSUAL
+            assert writer.append(*row) == SLOW_PATH
             assert (writer.count, writer.estimated_bytes) == (count, before)
             writer.append(NOW, b"k", b"v", None, MAX_INT64)
 

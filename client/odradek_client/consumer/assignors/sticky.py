@@ -39,40 +39,42 @@ def divide(
         for number in range(partition_counts[topic])
     ]
     existing = set(everything)
-    held: MemberAssignment = {
+    assigned: MemberAssignment = {
         member: sorted(
             each for each in previous.get(member, ()) if each in existing and each.topic in topics
         )
         for member, topics in member_topics.items()
     }
     if len({frozenset(topics) for topics in member_topics.values()}) == 1:
-        _divide_equal_subscriptions(everything, held)
+        _divide_equal_subscriptions(everything, assigned)
     else:
-        _divide_unequal_subscriptions(everything, member_topics, held)
-    return {member: sorted(partitions) for member, partitions in held.items()}
+        _divide_unequal_subscriptions(everything, member_topics, assigned)
+    return {member: sorted(partitions) for member, partitions in assigned.items()}
 
 
-def _divide_equal_subscriptions(everything: list[TopicPartition], held: MemberAssignment) -> None:
+def _divide_equal_subscriptions(
+    everything: list[TopicPartition], assigned: MemberAssignment
+) -> None:
     """Divide partitions among members with the same subscription: each gets its quota, and the
     members that had most get the larger quota."""
-    least, more = divmod(len(everything), len(held))
-    by_size = sorted(held, key=lambda member: -len(held[member]))
+    least, more = divmod(len(everything), len(assigned))
+    by_size = sorted(assigned, key=lambda member: -len(assigned[member]))
     quotas = {member: least + (index < more) for index, member in enumerate(by_size)}
     for member, quota in quotas.items():
-        del held[member][quota:]
-    kept = {each for partitions in held.values() for each in partitions}
+        del assigned[member][quota:]
+    kept = {each for partitions in assigned.values() for each in partitions}
     left = deque(each for each in everything if each not in kept)
-    below_quota = deque(member for member in held if len(held[member]) < quotas[member])
+    below_quota = deque(member for member in assigned if len(assigned[member]) < quotas[member])
     # Assigned in turn, so that the partitions of one topic are spread.
     while left:
         member = below_quota.popleft()
-        held[member].append(left.popleft())
-        if len(held[member]) < quotas[member]:
+        assigned[member].append(left.popleft())
+        if len(assigned[member]) < quotas[member]:
             below_quota.append(member)
 
 
 def _divide_unequal_subscriptions(
-    everything: list[TopicPartition], member_topics: MemberTopics, held: MemberAssignment
+    everything: list[TopicPartition], member_topics: MemberTopics, assigned: MemberAssignment
 ) -> None:
     """Divide partitions among members with different subscriptions: free partitions go to the
     members with the fewest, then the loads are balanced."""
@@ -80,32 +82,33 @@ def _divide_unequal_subscriptions(
     for member, topics in member_topics.items():
         for topic in topics:
             subscribers.setdefault(topic, []).append(member)
-    previously = {member: frozenset(partitions) for member, partitions in held.items()}
-    kept = {each for partitions in held.values() for each in partitions}
+    previously = {member: frozenset(partitions) for member, partitions in assigned.items()}
+    kept = {each for partitions in assigned.values() for each in partitions}
     free = [each for each in everything if each not in kept]
     # The partitions with the fewest subscribers first, because the others leave more choice.
     for partition in sorted(free, key=lambda each: len(subscribers[each.topic])):
-        receiver = min(subscribers[partition.topic], key=lambda member: len(held[member]))
-        held[receiver].append(partition)
+        receiver = min(subscribers[partition.topic], key=lambda member: len(assigned[member]))
+        assigned[receiver].append(partition)
     while any(
-        _move_one_from(member, subscribers, held, previously) for member in _heaviest_first(held)
+        _move_one_from(member, subscribers, assigned, previously)
+        for member in _heaviest_first(assigned)
     ):
         pass
 
 
-def _heaviest_first(held: MemberAssignment) -> list[str]:
-    return sorted(held, key=lambda member: -len(held[member]))
+def _heaviest_first(assigned: MemberAssignment) -> list[str]:
+    return sorted(assigned, key=lambda member: -len(assigned[member]))
 
 
 def _move_one_from(
     member: str,
     subscribers: Mapping[str, list[str]],
-    held: MemberAssignment,
+    assigned: MemberAssignment,
     previously: Mapping[str, frozenset[TopicPartition]],
 ) -> bool:
     """Move one partition away from `member`, if a chain of moves reaches a member with at least two
     fewer. Breadth first, so that the fewest partitions move."""
-    light = len(held[member]) - 2
+    light = len(assigned[member]) - 2
     if light < 0:
         return False
     came_from: dict[str, tuple[str, TopicPartition]] = {}
@@ -113,16 +116,16 @@ def _move_one_from(
     queue = deque([member])
     while queue:
         giver = queue.popleft()
-        for topic, partition in _candidates(held[giver], previously[giver]).items():
+        for topic, partition in _candidates(assigned[giver], previously[giver]).items():
             if topic in seen_topics:
                 continue
             seen_topics.add(topic)
-            for receiver in sorted(subscribers[topic], key=lambda each: len(held[each])):
+            for receiver in sorted(subscribers[topic], key=lambda each: len(assigned[each])):
                 if receiver == member or receiver in came_from:
                     continue
                 came_from[receiver] = (giver, partition)
-                if len(held[receiver]) <= light:
-                    _move_along(receiver, member, came_from, held)
+                if len(assigned[receiver]) <= light:
+                    _move_along(receiver, member, came_from, assigned)
                     return True
                 queue.append(receiver)
     return False
@@ -144,13 +147,13 @@ def _move_along(
     receiver: str,
     first: str,
     came_from: Mapping[str, tuple[str, TopicPartition]],
-    held: MemberAssignment,
+    assigned: MemberAssignment,
 ) -> None:
     """Move a partition from each member of the chain to the next."""
     while receiver != first:
         giver, partition = came_from[receiver]
-        held[giver].remove(partition)
-        held[receiver].append(partition)
+        assigned[giver].remove(partition)
+        assigned[receiver].append(partition)
         receiver = giver
 
 

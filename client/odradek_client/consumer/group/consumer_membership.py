@@ -177,12 +177,12 @@ class TargetAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """A step towards a target: `assigned` is everything that the member has after it, `held` the
+    """A step towards a target: `assigned` is everything that the member has after it, `owned` the
     same by topic id. `complete`: true if the step reaches the target, false while names of some
     topics are unknown."""
 
     assigned: frozenset[TopicPartition]
-    held: Mapping[bytes, frozenset[int]]
+    owned: Mapping[bytes, frozenset[int]]
     serial: int
     complete: bool
 
@@ -204,8 +204,8 @@ class ConsumerMembership(Membership):
         self.state = MemberState.UNSUBSCRIBED
         self.epoch = JOIN_EPOCH
         self.target = TargetAssignment({})
-        self._held: Mapping[bytes, frozenset[int]] = {}
-        self._held_serial = 0
+        self._owned: Mapping[bytes, frozenset[int]] = {}
+        self._owned_serial = 0
         #: The partitions after the present step, while the group loop takes them over.
         self._taking_over: Mapping[bytes, frozenset[int]] | None = None
         #: True while a heartbeat that reports the owned partitions has no answer.
@@ -250,7 +250,7 @@ class ConsumerMembership(Membership):
 
     def _forget(self) -> None:
         self.target = TargetAssignment({}, self.target.serial + 1)
-        self._held, self._held_serial = {}, self.target.serial
+        self._owned, self._owned_serial = {}, self.target.serial
         self._taking_over = None
         self._report_unanswered = False
         self._fields.send_all()
@@ -318,8 +318,8 @@ class ConsumerMembership(Membership):
         self._fields.fill(request, subscription, self._claimed(), version)
         self._report_unanswered |= request.topic_partitions is not None
         if state is MemberState.ACKNOWLEDGING:
-            held_all = self._held_serial == self.target.serial
-            self._step(MemberState.STABLE if held_all else MemberState.RECONCILING)
+            owns_all = self._owned_serial == self.target.serial
+            self._step(MemberState.STABLE if owns_all else MemberState.RECONCILING)
         return request
 
     def _claimed(self) -> Mapping[bytes, frozenset[int]]:
@@ -327,11 +327,11 @@ class ConsumerMembership(Membership):
         these too: listeners may know of them already, and the broker assigns unreported ones to
         others."""
         if not self._taking_over:
-            return self._held
-        both = dict(self._held)
+            return self._owned
+        both = dict(self._owned)
         for topic_id, some in self._taking_over.items():
             both[topic_id] = both.get(topic_id, frozenset()) | some
-        return both if self._fields.owned_sent in (None, both) else self._held
+        return both if self._fields.owned_sent in (None, both) else self._owned
 
     def on_heartbeat(
         self,
@@ -386,8 +386,8 @@ class ConsumerMembership(Membership):
     def _on_target(self, partitions: dict[bytes, frozenset[int]]) -> None:
         if partitions != self.target.partitions:
             self.target = TargetAssignment(partitions, self.target.serial + 1)
-        if partitions == self._held and self._taking_over is None:
-            self._held_serial = self.target.serial
+        if partitions == self._owned and self._taking_over is None:
+            self._owned_serial = self.target.serial
             if self.state in (MemberState.JOINING, MemberState.RECONCILING):
                 self._step(MemberState.STABLE)
         elif self.state is not MemberState.RECONCILING:
@@ -435,7 +435,7 @@ class ConsumerMembership(Membership):
             topic_id: some for topic_id, some in self.target.partitions.items() if topic_id in names
         }
         complete = len(known) == len(self.target.partitions)
-        if not complete and known == self._held:
+        if not complete and known == self._owned:
             return None
         if self._report_unanswered and self._adds(known):
             return None
@@ -449,7 +449,7 @@ class ConsumerMembership(Membership):
 
     def _adds(self, known: Mapping[bytes, frozenset[int]]) -> bool:
         nothing: frozenset[int] = frozenset()
-        return any(some - self._held.get(topic_id, nothing) for topic_id, some in known.items())
+        return any(some - self._owned.get(topic_id, nothing) for topic_id, some in known.items())
 
     def unnamed(self, names: TopicNames) -> bool:
         """True if a topic of the target has no name in the metadata yet."""
@@ -461,7 +461,7 @@ class ConsumerMembership(Membership):
         if self.state is not MemberState.RECONCILING:
             raise IllegalState(f"partitions were taken over while {self.state.value}")
         self._taking_over = None
-        self._held = step.held
+        self._owned = step.owned
         if step.complete and step.serial == self.target.serial:
-            self._held_serial = step.serial
+            self._owned_serial = step.serial
         self._step(MemberState.ACKNOWLEDGING)

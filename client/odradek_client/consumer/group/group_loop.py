@@ -92,7 +92,7 @@ class Rebalance:
                 )
                 # Commits that the listener has begun are possible only while the member has the
                 # partitions.
-                await self._offsets.settled(self._config.default_api_timeout_ms, before)
+                await self._offsets.wait_until_ended(self._config.default_api_timeout_ms, before)
         finally:
             self._subscription.drop(partitions)
             self._fetcher.drop(partitions)

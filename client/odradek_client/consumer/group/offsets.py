@@ -96,7 +96,7 @@ class CommitQueue:
             self._newest[partition] = commit
         return commit
 
-    def settle(self, commit: Commit, outcome: BaseException | None) -> None:
+    def end(self, commit: Commit, outcome: BaseException | None) -> None:
         """Remove a commit from the queue with its outcome. May be called again; the first outcome
         counts."""
         self._pending.pop(commit, None)
@@ -112,7 +112,7 @@ class CommitQueue:
         """The commits without an outcome."""
         return set(self._pending)
 
-    async def settled(self, timeout_ms: float, but: Collection[Commit] = ()) -> None:
+    async def wait_until_ended(self, timeout_ms: float, but: Collection[Commit] = ()) -> None:
         """Wait until the pending commits, without `but`, have an outcome, up to the timeout."""
         outcomes = [commit.outcome for commit in self._pending if commit not in but]
         if outcomes:
@@ -220,9 +220,9 @@ class GroupOffsets:
         """The commits that have not ended."""
         return self._queue.pending()
 
-    async def settled(self, timeout_ms: float, but: Collection[Commit] = ()) -> None:
+    async def wait_until_ended(self, timeout_ms: float, but: Collection[Commit] = ()) -> None:
         """Wait until the commits that have begun, without `but`, have ended, up to the timeout."""
-        await self._queue.settled(timeout_ms, but)
+        await self._queue.wait_until_ended(timeout_ms, but)
 
     def _enqueue(self, offsets: Offsets | None) -> Commit:
         if offsets is None:
@@ -232,7 +232,7 @@ class GroupOffsets:
     def _begin(self, work: Coroutine[Any, Any, None], commit: Commit) -> asyncio.Task[None]:
         task = self._network.loop.create_task(work)
         # Also a commit that was cancelled before it began must leave the queue.
-        task.add_done_callback(lambda _: self._queue.settle(commit, asyncio.CancelledError()))
+        task.add_done_callback(lambda _: self._queue.end(commit, asyncio.CancelledError()))
         return task
 
     async def _carry_out_quietly(self, commit: Commit, timeout_ms: float, when: str) -> None:
@@ -256,9 +256,9 @@ class GroupOffsets:
         try:
             await self._coordinator.within(timeout_ms, retries, self._send_in_turn(commit, retries))
         except BaseException as error:
-            self._queue.settle(commit, error)
+            self._queue.end(commit, error)
             raise
-        self._queue.settle(commit, None)
+        self._queue.end(commit, None)
 
     async def _send_in_turn(self, commit: Commit, retries: Retries) -> None:
         """Send the offsets that are not superseded, and await the outcome of the commits that

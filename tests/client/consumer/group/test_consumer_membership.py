@@ -124,7 +124,7 @@ def test_a_target_is_not_taken_over_while_a_report_of_less_has_no_answer() -> No
     driven.member.on_no_answer(report, driven.now_ms)
     assert driven.member.reconcile(NAMES) is None
     driven.beat(answer(3, {T: [0, 1, 2]}))
-    assert driven.step().held == {T: frozenset({0, 1, 2})}
+    assert driven.step().owned == {T: frozenset({0, 1, 2})}
 
 
 def test_a_report_of_everything_has_what_is_being_taken_over() -> None:
@@ -511,8 +511,8 @@ def test_a_random_walk_keeps_to_the_table_and_tells_what_it_holds(seed: int) -> 
                     step = None
                     request = driven.ask()
                     owned = {number for some in (said(request) or {}).values() for number in some}
-                    held = {number for some in member._held.values() for number in some}
-                    assert said(request) is None or owned == held
+                    expected = {number for some in member._owned.values() for number in some}
+                    assert said(request) is None or owned == expected
                     member.on_no_answer(request, driven.now_ms)
             case 5 if member.state in (MemberState.FENCED, MemberState.STALE):
                 step = None

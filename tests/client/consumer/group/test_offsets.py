@@ -391,7 +391,7 @@ def test_a_commit_that_was_cancelled_before_it_began_holds_nobody_up() -> None:
         world = World()
         world.commit_soon(p0=1).cancel()
         await world.committing(p0=2)
-        await world.offsets.settled(0)
+        await world.offsets.wait_until_ended(0)
         assert world.committed[ALL[0]] == 2
 
     run(story)
