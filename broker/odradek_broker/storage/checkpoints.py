@@ -16,7 +16,7 @@
 A file that cannot be understood raises `CorruptCheckpoint`; what it said is then computed again
 (L-35). A changed digit is understood as another number, so each entry of ours has a checksum in
 blanks, which Kafka skips: 32 of them, a space for 0 and a tab for 1, behind a line of a checkpoint
-and before a topic id. Entries without, as Kafka writes them, are believed.
+and before a topic id. Entries without, as Kafka writes them, are trusted.
 """
 
 from __future__ import annotations

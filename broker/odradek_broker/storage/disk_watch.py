@@ -21,7 +21,7 @@ class DiskWatch:
     """The state of the disk under a data directory. `problem` is empty while writes work;
     `unreadable` has the partitions whose last read failed, with the reason.
 
-    Hooks, with text for people: `on_failing` with the problem and `on_working` when it is over;
+    Hooks, called with a text: `on_failing` with the problem and `on_working` when it is over;
     `on_offline` for every partition that the disk takes away, `on_online` for one that has come
     back; `on_unreadable` when reads of a partition begin to fail; `on_lost` when the whole
     directory is given up.

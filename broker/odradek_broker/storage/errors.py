@@ -22,7 +22,7 @@ from odradek_protocol.errors import ErrorCode
 
 
 class StorageError(Exception):
-    """`error` is what the peer is told, the text is for people."""
+    """The base of the errors. `error` is the code for the peer, the text is for the user."""
 
     error: ErrorCode
 

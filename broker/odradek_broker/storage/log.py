@@ -266,7 +266,7 @@ class PartitionLog:
             self.on_offline(self)
 
     def take_offline(self, reason: str) -> None:
-        """Take the partition offline with its whole directory, of which people have been told."""
+        """Take the partition offline with its whole directory, whose failure was reported."""
         self._options.unopened.pop(self.name, None)
         self._readable_again()
         if not self.offline:
@@ -302,7 +302,7 @@ class PartitionLog:
         if self._options.unopened.pop(self.name, None) is not self:
             return not self.offline
         told = self._options.disk.on_offline
-        self._options.disk.on_offline = lambda _, __: None  # People were told already.
+        self._options.disk.on_offline = lambda _, __: None  # It was reported already.
         self.offline = False
         try:
             self.load(now_ms)
@@ -455,14 +455,10 @@ class PartitionLog:
         except StorageError as problem:
             raise AppendRejected(problem.error, problem.message) from problem
 
-    def _answer_duplicate(self, original: Duplicate) -> AppendResult:
+    def _answer_duplicate(self, batch: Duplicate) -> AppendResult:
         """The answer to a batch that is in the log already (P-10)."""
         return AppendResult(
-            original.base_offset,
-            original.last_offset,
-            original.timestamp,
-            self.log_start_offset,
-            True,
+            batch.base_offset, batch.last_offset, batch.timestamp, self.log_start_offset, True
         )
 
     def _check_replayed(self, header: BatchHeader) -> None:

@@ -410,7 +410,7 @@ class LogDirectory:
                     return
 
     def use_recovery_points(self) -> None:
-        """Put what was prepared in place, unless it has become untrue meanwhile. OSError."""
+        """Rename the prepared file, unless it has become untrue meanwhile. OSError."""
         prepared, self._prepared = self._prepared, None
         if prepared is not None and prepared[0] == self._points_generation:
             self._files.rename(self.path_of(_PREPARED_POINTS), self.path_of(RECOVERY_POINTS))
@@ -424,7 +424,7 @@ class LogDirectory:
         """The functions that prepare and use recovery points for the cleaner. The recovery point on
         disk of a log with gaps must never again be lower (L-32), so recovery points that
         `recovery_points_writer` prepared before are not used. The second function returns True if
-        the file is in place; it is durable once `sync_names` has been called. OSError."""
+        the file has its name; that is durable once `sync_names` has been called. OSError."""
         self._points_generation += 1
         generation = self._points_generation
         points = {key: log.durability.recovery_point for key, log in self.logs.items()}
@@ -456,7 +456,7 @@ class LogDirectory:
         return lambda: write_atomically(self._files, prepared, content)
 
     def use_cleaner_offsets(self) -> None:
-        """Put what was prepared in place, unless it has become untrue meanwhile. OSError."""
+        """Rename the prepared file, unless it has become untrue meanwhile. OSError."""
         if self._cleaner_generation == self._points_generation:
             prepared = self.path_of(_PREPARED_CLEANER_OFFSETS)
             self._files.rename(prepared, self.path_of(CLEANER_OFFSETS))

@@ -479,20 +479,20 @@ class LogManager:
             except StorageError as problem:
                 done.append(problem)
         for directory in self._directories.online:
-            placed = {
-                place: (log, target)
-                for place, ((log, _), target) in enumerate(zip(wanted, done, strict=True))
+            moved = {
+                number: (log, target)
+                for number, ((log, _), target) in enumerate(zip(wanted, done, strict=True))
                 if isinstance(target, int) and self.directory_of(log) is directory
             }
-            starts = {(log.topic, log.partition): target for log, target in placed.values()}
+            starts = {(log.topic, log.partition): target for log, target in moved.values()}
             try:
                 if not directory.has_written_log_starts(starts):
                     directory.write_log_starts(starts)
             except DataDirectoryError as failure:
-                for place in placed:
-                    done[place] = StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+                for number in moved:
+                    done[number] = StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
                 continue
-            for log, target in placed.values():
+            for log, target in moved.values():
                 log.trimming.delete_records(target)
         return done
 

@@ -214,7 +214,7 @@ class SegmentIndexes:
             self._check_largest_timestamp(largest, self._offsets.floor(largest[1]))
         self._check_newest(largest, self._max_timestamp)
         state = None if self._segment.sealed else self._segment.state_at_end(checked=True)
-        # The index of a closed segment may have been made anew with another interval.
+        # The index of a closed segment may have been rebuilt with another interval.
         if state is not None and len(self._offsets) < state.offset_entries:
             raise SegmentCorrupt(f"{self._offsets.path} has lost entries")
 

@@ -373,7 +373,7 @@ def _opened(
 
 
 def _told(checked: RecordsChecked, header: BatchHeader) -> str:
-    """The fault in the records, for people."""
+    """The fault in the records, as a text."""
     if checked.trouble:
         return f"some of {header.record_count} records break the topic's rules: {checked.trouble}"
     return (

@@ -209,7 +209,7 @@ def _record_row(record: Record, header: BatchHeader, topic: str) -> Row:
         "timestamp": record.timestamp,
         "key": key,
         "value": value,
-        "headers": [[name, held] for name, held in record.headers],
+        "headers": [[name, content] for name, content in record.headers],
     }
 
 

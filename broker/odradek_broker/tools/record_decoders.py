@@ -1,4 +1,4 @@
-"""Records of the broker's own topics as plain values, for people and for JSON.
+"""Records of the broker's own topics as plain values, for printing and for JSON.
 
 A key or value whose type or version is not known here is left as bytes.
 """
@@ -42,7 +42,7 @@ def plain_struct(value: Struct) -> Decoded:
         for spec in value.fields
     }
     if value.unknown_tags:
-        fields["unknown_tags"] = {str(tag): held for tag, held in value.unknown_tags.items()}
+        fields["unknown_tags"] = {str(tag): content for tag, content in value.unknown_tags.items()}
     return fields
 
 
@@ -133,8 +133,8 @@ def _transaction_value(key: bytes, value: bytes) -> Decoded:
         if (epoch := transaction_log.tagged_epoch(decoded, tag)) != -1
     }
     decoded.unknown_tags = {
-        tag: held
-        for tag, held in (decoded.unknown_tags or {}).items()
+        tag: content
+        for tag, content in (decoded.unknown_tags or {}).items()
         if tag not in _TRANSACTION_TAGS
     }
     return _typed(decoded, _kind(value), **_state_name(decoded.transaction_status), **epochs)

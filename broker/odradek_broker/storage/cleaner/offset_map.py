@@ -85,7 +85,7 @@ class PackedOffsets:
 class OffsetMap:
     """Keys by digest, so that the memory does not depend on how long they are.
 
-    `latest_offset`: everything up to it has been looked at; -1 before the first.
+    `latest_offset`: everything up to it is in the map; -1 before the first.
     """
 
     __slots__ = ("_dict_capacity", "_offsets", "_packed", "capacity", "latest_offset")

@@ -30,7 +30,7 @@ class Failure(enum.Enum):
 
 
 class CleaningFailed(Exception):
-    """`failure`: of what kind; the text is for people."""
+    """A failed cleaning: the kind of failure, and a text for the broker's log."""
 
     def __init__(self, failure: Failure, message: str) -> None:
         super().__init__(message)

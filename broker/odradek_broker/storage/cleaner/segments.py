@@ -94,14 +94,14 @@ class CleanedSegment(Segment):
     def write(self, batch: Buffer, header: BatchHeader) -> None:
         """Add a batch, of which `header` says offsets and largest timestamp. OSError."""
         size_bytes = len(batch)
-        place = BatchAt(
+        extent = BatchAt(
             self.size_bytes,
             size_bytes,
             header.base_offset,
             header.last_offset,
             header.max_timestamp,
         )
-        self.indexes.note_scanned(place, self._index_interval_bytes)
+        self.indexes.note_scanned(extent, self._index_interval_bytes)
         self.size_bytes += size_bytes
         # The reader's buffer is used again for what comes next.
         self._pending.append(bytes(batch))

@@ -28,7 +28,7 @@ from odradek_broker.tools.verify.partition_files import (
     skip_unfinished_swaps,
     sort_files,
 )
-from odradek_broker.tools.verify.segment import Place, SegmentCheck
+from odradek_broker.tools.verify.segment import Damage, SegmentCheck
 from odradek_protocol.constants import NO_COORDINATOR_EPOCH, NO_OFFSET
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchError, BatchHeader
@@ -114,7 +114,8 @@ class ProducerReplay:
 
 
 def _entry_differences(entry: ProducerEntry, replayed: ProducerEntry) -> Iterator[str]:
-    """A producer that was forgotten and came back has lost what it had before."""
+    """The differences between a stored entry and the replayed one. A producer that expired and came
+    back has lost its earlier batches."""
     pairs = [
         ("epoch", entry.epoch, replayed.epoch),
         ("open transaction", entry.transaction_first_offset, replayed.transaction_first_offset),
@@ -190,7 +191,7 @@ class PartitionCheck:
         self._epochs_wrong = False
         #: The position where the next start cuts the log, and the whole batches that it removes
         #: there.
-        self._cut: Place | None = None
+        self._cut: Damage | None = None
         self._behind_cut = 0
         self._sound = True
         self._odd_timestamps = 0
@@ -308,7 +309,7 @@ class PartitionCheck:
             derived=not scanned,
             complete=not self._expected.live or at < len(self._there.bases) - 1,
             gaps=self._expected.compacted,
-            bad=lambda place: self._bad(at, place),
+            bad=lambda damage: self._bad(at, damage),
             wait=self._wait,
         )
         aborted: list[AbortedTransaction] = []
@@ -365,7 +366,7 @@ class PartitionCheck:
         problem = f"it begins at offset {base_offset}, those before it end at {self._next_offset}"
         path = self._there.path(base_offset, FileKind.SEGMENT)
         if self._scanned(at) and at > self._first_scanned:
-            self._bad(at, Place(path, 0, self._next_offset, problem, False))
+            self._bad(at, Damage(path, 0, self._next_offset, problem, False))
             return
         self._findings.damaged(
             path,
@@ -375,22 +376,22 @@ class PartitionCheck:
             else "it does not belong here: restore the directory from a backup",
         )
 
-    def _bad(self, at: int, place: Place) -> None:
+    def _bad(self, at: int, damage: Damage) -> None:
         self._replay.exact = self._sound = False
-        where = f"byte {place.position}: {place.problem}"
+        where = f"byte {damage.position}: {damage.problem}"
         last = at == len(self._there.bases) - 1
         if self._scanned(at):
             if self._cut is None:
-                self._cut = place
-        elif last and place.torn:
+                self._cut = damage
+        elif last and damage.torn:
             self._findings.damaged(
-                place.path,
+                damage.path,
                 where,
-                f"the next start cuts the log here; what was acknowledged from offset {place.offset}"
+                f"the next start cuts the log here; what was acknowledged from offset {damage.offset}"
                 " on is lost: restore a backup if you want it back",
             )
         else:
-            self._findings.damaged(place.path, where, _UNREADABLE)
+            self._findings.damaged(damage.path, where, _UNREADABLE)
 
     def _report_cut(self) -> None:
         cut = self._cut

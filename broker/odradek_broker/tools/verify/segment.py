@@ -23,7 +23,7 @@ _REMOVE_IT = "remove it while the broker is stopped, which makes it anew then"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Damage:
     """A damaged position of a segment. `offset`: the first that is missing."""
 
     path: str
@@ -51,7 +51,7 @@ class SegmentCheck:
         derived: bool,
         complete: bool,
         gaps: bool,
-        bad: Callable[[Place], None],
+        bad: Callable[[Damage], None],
         wait: Callable[[], None],
     ) -> None:
         self._files = files
@@ -88,7 +88,7 @@ class SegmentCheck:
 
     def _report(self, position: int, offset: int, problem: str, *, torn: bool = False) -> None:
         self.sound = False
-        self._bad(Place(self.path, position, offset, problem, torn))
+        self._bad(Damage(self.path, position, offset, problem, torn))
 
     def _follows(self, batch: StoredBatch) -> bool:
         header, expected = batch.header, self.next_offset
