@@ -129,7 +129,7 @@ def must_wait(
 def ranges(start: Mapping[Partition, int], end: Mapping[Partition, int]) -> list[OffsetRange]:
     """The ranges that a batch reads, in order; always the same for the same two offsets.
 
-    The next batch reads a partition that went back from its new position.
+    A partition whose end lies before its start has no range; the next batch reads it from there.
     """
     return [
         OffsetRange(partition, start[partition], last)

@@ -1,9 +1,9 @@
 """Produce (key 0): append batches, answer when they are durable (rules P-06, P-07, P-22, P-23).
 
-`handle` and `handle_one` end in the same `_Produce`. `handle_one` takes requests of one batch,
-which a second codec reads: nearly all requests. Requests are checked here, batches by the log
-(`storage/log.py`). A transactional batch may have to wait until its coordinator has verified the
-transaction (`coordinator/transactions/verification.py`).
+`handle` and `handle_one` end in the same `_Produce`. Nearly all requests have one batch: a second
+codec reads them for `handle_one`. Requests are checked here, batches by the log (`storage/log.py`).
+A transactional batch may have to wait until its coordinator has verified the transaction
+(`coordinator/transactions/verification.py`).
 """
 
 from __future__ import annotations

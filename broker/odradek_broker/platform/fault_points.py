@@ -34,7 +34,7 @@ class FaultPoint(Enum):
     PREPARE_COMMIT_DURABLE = "prepare-commit-durable"
     #: [T-50f] The decision to abort is durable, no marker is written.
     PREPARE_ABORT_DURABLE = "prepare-abort-durable"
-    #: [T-50e, T-50f] A marker is written: one more than none, perhaps not yet all.
+    #: [T-50e, T-50f] At least one marker is written, perhaps not all.
     MARKER_WRITTEN = "marker-written"
     #: [T-50g] All markers are durable, the Complete record is not written.
     ALL_MARKERS_DURABLE = "all-markers-durable"

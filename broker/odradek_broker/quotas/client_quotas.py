@@ -133,7 +133,7 @@ class ClientQuotas(Generic[U]):
         return Applied(inf, user, client_id if (True, True) in self._kinds else ANY)
 
     def usage(self, applied: Applied, now_ms: int) -> U:
-        """The usage of a quota that was found."""
+        """The usage of the quota that `applied` names."""
         key = applied.user, applied.client_id
         entry = self._usages.pop(key, None)
         if entry is None:

@@ -31,7 +31,8 @@ from odradek_broker.storage.transaction_index import (
 _OPEN_MAX = 4
 #: Indexes of one log that are rebuilt at a time where all are needed.
 _REBUILDS_MAX = 8
-#: With so many aborts during a rebuild it is given up; the next reader starts another.
+#: The limit of aborts during a rebuild; beyond it the rebuild is given up, and the next reader
+#: starts another.
 _LATE_MAX = 100_000
 # No two attempts write the same file, also where a log was closed and opened between them.
 _attempts = itertools.count()

@@ -26,7 +26,7 @@ TIME_ENTRY_BYTES = 12
 # Entries are written in groups: one small file operation per entry would cost more than the append
 # it belongs to. Recovery's scan restores those that a crash loses.
 _WRITE_EVERY_ENTRIES = 512
-#: More entries than an index can have: as if all were written.
+#: A larger number of entries than an index can have: none is left to write.
 _NOT_YET = 2**40
 
 

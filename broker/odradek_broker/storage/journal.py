@@ -155,7 +155,7 @@ class _Checkpoint:
     def begin_flush(self) -> Any:
         ticket = self._log.begin_checkpoint()
         if ticket is None:
-            # A flush of its files is under way, which does as well; or it is offline.
+            # A flush of the log's files, which serves as well, is under way; or the log is offline.
             self._journal.checkpoint_ended(self._log)
         return ticket
 
@@ -448,8 +448,7 @@ class CommitJournal:
                 self._logs[log] -= 1
         if not self._logs[log]:
             del self._logs[log]
-        # In the order in which they were filled: a void entry must go before the one that made it
-        # void.
+        # Oldest first: a part with a cancelled entry must be freed before the part that cancels it.
         while self._full and not self._full[0].logs:
             self._free.append(self._full.popleft())
 

@@ -331,7 +331,8 @@ class PartitionLog:
 
     @property
     def producers(self) -> ProducerStateManager:
-        """For verification of transactions and DescribeProducers; changes go through `append`."""
+        """The producers' state, for verification of transactions and DescribeProducers. Only
+        `append` changes it."""
         self.ensure_loaded()
         return self._producers.state
 

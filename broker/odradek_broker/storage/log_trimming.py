@@ -285,7 +285,8 @@ class LogTrimming:
             end, gone = segments.truncate_to(offset)
             producers.remove_snapshots(lambda at: at > end)
             self._files.snapshot_at = -1, 0
-            # At once: what was cut off must not come back under offsets that are given anew.
+            # Synced at once: after a power cut the removed records must not reappear at offsets
+            # that new records have got.
             segments.active.file.sync()
             self._files.directory.sync()
             start = min(log.log_start_offset, end)

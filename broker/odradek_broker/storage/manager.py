@@ -451,8 +451,8 @@ class LogManager:
         excess = count - most
         if excess <= 0:
             return 0
-        # Each partition in the order in which it was written, also where timestamps fall: what is
-        # behind a newer one is no older than that, as far as anybody can tell.
+        # Producers of a partition are in the order of their last writes, even if timestamps fall:
+        # a producer behind one with a newer timestamp wrote later, so it is not idle for longer.
         idle = heapq.merge(
             *(zip(state.idle(), repeat(number)) for number, state in enumerate(states))
         )

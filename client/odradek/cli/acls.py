@@ -223,7 +223,7 @@ def delete(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """Delete ACLs. The options that added them select them; fewer options select more ACLs.
+    """Delete the ACLs that match the options. Fewer options match more ACLs.
 
     \b
     odradek acl delete --allow-principal alice --operation read --topic orders

@@ -293,7 +293,7 @@ class MetadataUpdater:
         finally:
             for task in asked:
                 task.cancel()
-            # Also tasks that have ended: of two that failed at the same time only one was read.
+            # Finished tasks too: if two failed at the same time, only one exception was retrieved.
             await asyncio.gather(*asked, *done, return_exceptions=True)
         raise unreachable(reasons)
 

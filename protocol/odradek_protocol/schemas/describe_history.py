@@ -24,7 +24,7 @@ PARTITION = 4
 
 @message(key=10000, versions="0", flexible="0+")
 class DescribeHistoryRequest(Message):
-    """The request. `limit`: the newest so many events; -1 for all that are kept."""
+    """The request. `limit`: the most events, the newest ones; -1 for all that are kept."""
 
     subject_type: int = field(INT8)
     subject: str = field(STRING)

@@ -23,7 +23,7 @@ OFFSET_NOT_AVAILABLE_SINCE = 11
 TOPIC_IDS_SINCE = 13
 #: From this version on requests name the epoch of the last record, and answers say where logs part.
 DIVERGENCE_SINCE = 12
-#: From this version on followers ask; consumers have nothing to say in it.
+#: From this version on there is a field that only followers fill in.
 FOLLOWERS_SINCE = 17
 
 Records = bytes | bytearray | memoryview

@@ -37,7 +37,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 _LOGS_AT_ONCE = 10
 _PRODUCERS_AT_ONCE = 1_000
 _SOURCES_AT_ONCE = 10
-#: The cleaner's process may die so often in a row over one log.
+#: The most deaths in a row of the cleaner's process over one log.
 _DEATHS_MAX = 3
 #: L-29.
 OWN_SEGMENT_BYTES = 1024 * 1024

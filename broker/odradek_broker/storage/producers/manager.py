@@ -298,7 +298,8 @@ class Producers:
         self.volatile.add(path)
 
     def is_volatile(self, offset: int) -> bool:
-        """True if a snapshot of this offset was written, and a power cut may take it."""
+        """True if the snapshot of this offset is written but not synced, so that a power cut may
+        remove it."""
         return self._snapshot_path(offset) in self.volatile
 
     def sync(self) -> None:

@@ -281,8 +281,8 @@ class GroupOffsets:
                 )
 
     async def _send(self, commit: Commit, retries: Retries) -> Collection[TopicPartition]:
-        """Send the commit; returns the partitions that were committed, those that no newer commit
-        has."""
+        """Send the commit, without partitions that a newer commit has. Returns the committed
+        partitions."""
         committer = self._committer
         used: Identity | None = None
         sent: Collection[TopicPartition] = ()
