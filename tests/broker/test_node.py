@@ -144,7 +144,7 @@ def test_a_partition_that_cannot_be_made_is_made_later(world: NodeWorld) -> None
     assert world.fatal == []
 
 
-def test_a_partition_that_cannot_be_made_is_told_once(world: NodeWorld) -> None:
+def test_a_partition_that_cannot_be_created_is_reported_once(world: NodeWorld) -> None:
     """It is tried again every few seconds, for as long as the disk is full."""
     full = world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-", for_ever=True))
     world.create("t", 2)
@@ -184,7 +184,7 @@ def test_a_start_on_a_full_disk_serves_what_is_there(world: NodeWorld) -> None:
     assert (world.end("new", 0), world.end("new", 1)) == (0, 0)
 
 
-def test_a_missing_partition_of_a_deleted_topic_is_forgotten(world: NodeWorld) -> None:
+def test_a_missing_partition_of_a_deleted_topic_is_dropped(world: NodeWorld) -> None:
     world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-0/", for_ever=True))
     world.create("t")
     world.delete("t")
@@ -481,7 +481,7 @@ def _lowered(world: NodeWorld, level: int) -> Deferred[None]:
     )
 
 
-def test_n53_a_level_is_told_when_it_is_durable_and_after_a_restart(world: NodeWorld) -> None:
+def test_n53_a_level_is_answered_when_it_is_durable_and_after_a_restart(world: NodeWorld) -> None:
     before = world.node.publisher.finalized_features
     assert before.levels["transaction.version"] == 2
     first = _lowered(world, 1)
@@ -500,7 +500,7 @@ def test_n53_a_level_is_told_when_it_is_durable_and_after_a_restart(world: NodeW
     assert world.node.publisher.finalized_features.epoch > told.epoch
 
 
-def test_n53_of_two_changes_on_their_way_each_is_told_in_its_turn(world: NodeWorld) -> None:
+def test_n53_two_pending_changes_are_answered_in_their_order(world: NodeWorld) -> None:
     _lowered(world, 1)
     _lowered(world, 0)
     world.create("t")

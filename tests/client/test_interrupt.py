@@ -126,7 +126,7 @@ async def test_c80_cancelled_calls_have_no_frames_of_the_client() -> None:
             )
 
 
-def test_c80_a_pass_that_is_interrupted_leaves_nobody_waiting(
+def test_c80_an_interrupted_pass_leaves_no_waiter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ctrl+C twice within a moment: the second is raised at any line."""

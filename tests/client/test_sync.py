@@ -252,7 +252,9 @@ def test_a_blocking_call_on_the_loops_own_thread_is_refused() -> None:
     assert "never return" in str(refused[0])
 
 
-def test_a_forked_child_is_told_to_make_a_client_of_its_own(broker: LiveBroker, topic: str) -> None:
+def test_a_forked_child_gets_an_error_that_asks_for_a_client_of_its_own(
+    broker: LiveBroker, topic: str
+) -> None:
     program = textwrap.dedent(
         """
         import json, os, sys
@@ -301,7 +303,7 @@ def test_a_forked_child_is_told_to_make_a_client_of_its_own(broker: LiveBroker, 
     assert len(json.loads(told)) == 6
 
 
-def test_membership_and_commits_that_nobody_waits_for(broker: LiveBroker, topic: str) -> None:
+def test_membership_and_commits_without_a_waiter(broker: LiveBroker, topic: str) -> None:
     produce(broker, topic, 3)
     with a_consumer(broker, topic, group_id=topic, enable_auto_commit=False) as consumer:
         assert not consumer.is_member

@@ -136,7 +136,7 @@ def test_both(odradek_broker, odradek_broker_session):
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-async def test_a_consumer_of_a_new_group_waits_for_nobody(
+async def test_a_consumer_of_a_new_group_does_not_wait_for_others(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:
     """Held by the setting, not by the clock: see `group.initial.rebalance.delay.ms`."""

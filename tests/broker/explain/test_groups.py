@@ -65,7 +65,7 @@ def test_g40_a_rebalance_says_why_it_began_whom_it_waited_for_and_what_came_out(
     ]
 
 
-def test_g70_who_was_removed_and_why() -> None:
+def test_g70_removed_members_with_the_reason() -> None:
     world = GroupWorld()
     first, second = world.stable()
     world.wait(6_000)
@@ -87,7 +87,7 @@ def test_g70_who_was_removed_and_why() -> None:
     assert sentences(world)[-1].endswith("ILLEGAL_GENERATION: expected generation 2, got 1")
 
 
-def test_g42_who_did_not_join_in_time_and_g46_who_did_not_sync() -> None:
+def test_g42_members_that_joined_too_late_and_g46_members_that_did_not_sync() -> None:
     world = GroupWorld()
     first, second = world.stable(session_ms=100_000)
     third, _ = world.enter(session_ms=100_000)
@@ -106,7 +106,7 @@ def test_g42_who_did_not_join_in_time_and_g46_who_did_not_sync() -> None:
     assert f"because {third} did not fetch the assignment of generation 3" in told[-1]
 
 
-def test_g80_who_left_g28_who_was_replaced_and_who_was_removed_by_name() -> None:
+def test_g80_members_that_left_g28_were_replaced_or_were_removed_by_name() -> None:
     world = GroupWorld()
     first, second = world.stable()
     world.leave(second)
@@ -158,14 +158,14 @@ def test_g80_who_left_g28_who_was_replaced_and_who_was_removed_by_name() -> None
         (None, _LEFT),
     ],
 )
-def test_g72_g81_a_member_that_left_is_told_with_its_reason(stated: str | None, told: str) -> None:
+def test_g72_g81_a_member_that_left_is_shown_with_its_reason(stated: str | None, told: str) -> None:
     world = GroupWorld()
     _, second = world.stable()
     world.leave_as(MemberIdentity(member_id=second, reason=stated))
     assert f"{second} of client client at 127.0.0.1 {told}" in sentences(world)
 
 
-def test_g80_the_words_of_an_administrator_are_told() -> None:
+def test_g80_the_reason_of_an_administrator_is_shown() -> None:
     world = GroupWorld()
     world.complete([world.join(instance="i").result().member_id])
     world.leave_as(MemberIdentity(member_id="", group_instance_id="i", reason="moving house"))

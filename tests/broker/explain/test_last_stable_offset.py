@@ -73,7 +73,7 @@ async def test_t45_the_open_transaction_is_named_with_its_age_and_the_way_to_end
     )
 
 
-async def test_t44_a_hanging_transaction_is_told_with_the_command_that_aborts_it(
+async def test_t44_a_hanging_transaction_is_shown_with_the_command_that_aborts_it(
     start_broker: StartBroker,
 ) -> None:
     broker, client = await broker_with_topic(start_broker)
@@ -88,7 +88,7 @@ async def test_t44_a_hanging_transaction_is_told_with_the_command_that_aborts_it
     )
 
 
-async def test_a18_who_may_not_see_the_producer_or_its_id_is_not_told_of_them(
+async def test_a18_hidden_producers_and_transactional_ids_are_left_out(
     start_broker: StartBroker,
 ) -> None:
     broker, client = await broker_with_topic(start_broker)
@@ -117,7 +117,7 @@ def told(blocked: BlockedPartition, owners: Any = ()) -> str:
     return sentence(state.kind, state.fields)
 
 
-def test_t45_a_marker_that_is_not_durable_and_a_coordinator_that_is_not_ready_are_told() -> None:
+def test_t45_a_marker_that_is_not_durable_and_a_loading_coordinator_are_shown() -> None:
     assert told(BlockedPartition(("t", 0), 3, 9, None, None, 0)) == (
         "consumers with read_committed stop at offset 3, 9 is the end: a transaction began there; it"
         " has ended, and the marker of its end is not on disk yet"

@@ -91,7 +91,7 @@ async def test_accepted_batches_leave_no_event(broker: RunningBroker, client: Ra
     assert len(broker.node.producer_history) == before
 
 
-async def test_p24_expiry_is_told(start_broker: StartBroker) -> None:
+async def test_p24_expiry_is_in_the_history(start_broker: StartBroker) -> None:
     broker = await start_broker(producer_id_expiration_ms="1000")
     client = await broker.client()
     await client.create_topic("t")
@@ -129,7 +129,7 @@ async def test_p24_how_long_producers_are_remembered_may_be_changed_at_any_time(
     )
 
 
-async def test_p28_after_a_restart_the_state_is_told_but_not_the_past(
+async def test_p28_after_a_restart_the_state_is_shown_without_earlier_events(
     start_broker: StartBroker,
 ) -> None:
     first = await start_broker()
@@ -151,7 +151,9 @@ async def test_p28_after_a_restart_the_state_is_told_but_not_the_past(
     assert "rebuilt" not in (await ask(client, who)).states[0].text
 
 
-async def test_a18_only_what_one_may_read_is_told(broker: RunningBroker, client: RawClient) -> None:
+async def test_a18_only_readable_topics_are_in_the_history(
+    broker: RunningBroker, client: RawClient
+) -> None:
     await client.create_topic("t")
     who = await new_id(client)
     await produce(client, who, 0, 0)
@@ -168,7 +170,7 @@ async def test_a18_only_what_one_may_read_is_told(broker: RunningBroker, client:
     assert (await ask(client, who)).error_code == E.UNKNOWN_PRODUCER_ID
 
 
-async def test_the_transactional_id_that_has_it_is_told(client: RawClient) -> None:
+async def test_the_transactional_id_of_a_producer_id_is_shown(client: RawClient) -> None:
     # This makes the coordinator's topic.
     await client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["payments"]))
     request = InitProducerIdRequest(transactional_id="payments", transaction_timeout_ms=60_000)

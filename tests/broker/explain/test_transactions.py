@@ -22,7 +22,7 @@ def world() -> TransactionWorld:
     return TransactionWorld()
 
 
-def test_a_transaction_is_told_from_its_beginning_to_its_end(world: TransactionWorld) -> None:
+def test_the_history_has_a_transaction_from_beginning_to_end(world: TransactionWorld) -> None:
     who = init(world, "a")
     world.add(who, T0, T1)
     world.end(who)
@@ -39,7 +39,7 @@ def test_a_transaction_is_told_from_its_beginning_to_its_end(world: TransactionW
     assert now(world) == ["CompleteCommit, producer id 1001, epoch 0; last change 0 ms ago"]
 
 
-def test_only_what_was_added_is_told_and_whose_offsets(world: TransactionWorld) -> None:
+def test_only_added_partitions_are_shown_and_the_group_of_offsets(world: TransactionWorld) -> None:
     who = init(world, "a")
     world.add(who, T0)
     offsets = frozenset({("__consumer_offsets", 3)})
@@ -52,7 +52,7 @@ def test_only_what_was_added_is_told_and_whose_offsets(world: TransactionWorld) 
     assert "partitions __consumer_offsets-3, topic-0" in now(world)[0]
 
 
-def test_t56_who_fenced_whom(world: TransactionWorld) -> None:
+def test_t56_a_fenced_producer_is_shown_with_its_successor(world: TransactionWorld) -> None:
     zombie = init(world, "zombie")
     world.add(zombie)
     assert init(world, "successor") == (-1, -1)  # told to ask again
@@ -73,7 +73,7 @@ def test_t56_who_fenced_whom(world: TransactionWorld) -> None:
     assert "fences client successor at host (producer id 1001, epoch 2)" in sentences(world)[-1]
 
 
-def test_kip360_a_producer_that_goes_on_fences_nobody(world: TransactionWorld) -> None:
+def test_kip360_a_producer_that_bumps_its_epoch_fences_no_other(world: TransactionWorld) -> None:
     producer_id, epoch = init(world, "a")
     init(world, "a", producer_id=producer_id, epoch=epoch)
     assert sentences(world)[-1] == (
@@ -212,7 +212,7 @@ def test_what_is_not_known_is_said(world: TransactionWorld) -> None:
     assert "Ongoing -> PrepareAbort" in told[told.index(refused) - 1]  # first the cause
 
 
-def test_a_step_that_cannot_be_recorded_is_told_as_one(world: TransactionWorld) -> None:
+def test_a_step_whose_record_is_refused_is_recorded_in_the_history(world: TransactionWorld) -> None:
     who = init(world, "a")
     world.log.refuse = E.NOT_ENOUGH_REPLICAS
     world.add(who)

@@ -71,7 +71,7 @@ def versions(key: ApiKey) -> list[int]:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.API_VERSIONS))
-def test_n07_every_api_is_told_with_its_range(version: int) -> None:
+def test_n07_every_api_is_answered_with_its_range(version: int) -> None:
     request = ApiVersionsRequest(client_software_name="a-b.c", client_software_version="1.0")
     answer = call(FakeNode(), request, version)
     assert answer.error_code == 0
@@ -101,7 +101,7 @@ def test_n07_bad_software_names_are_an_invalid_request(name: str) -> None:
         assert call(FakeNode(), request, 2).error_code == 0
 
 
-def test_n07_an_unknown_version_is_told_the_range() -> None:
+def test_n07_an_unknown_version_is_answered_with_the_range() -> None:
     node: Any = FakeNode()
     answer = api_versions.handle_unsupported_version(node, context(99))
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -185,14 +185,14 @@ def test_a11_internal_topics_are_created_with_their_own_settings() -> None:
 
 
 @pytest.mark.parametrize("enabled", ["true", "false"])
-def test_illegal_names_are_told_apart_from_missing_ones(enabled: str) -> None:
+def test_illegal_names_are_distinguished_from_missing_ones(enabled: str) -> None:
     node = FakeNode(auto_create_topics_enable=enabled)
     answer = call(node, MetadataRequest(topics=asked("a b")))
     assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert node.metadata.topics == {}
 
 
-def test_a_default_replication_factor_that_cannot_be_is_told() -> None:
+def test_an_impossible_default_replication_factor_is_logged() -> None:
     node = FakeNode(default_replication_factor="3")
     answer = call(node, MetadataRequest(topics=asked("t")))
     assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
@@ -643,7 +643,7 @@ def test_d11_an_answer_that_becomes_too_large_is_given_up_early(
     assert not node.timers
 
 
-def test_n10_nothing_is_described_any_more_when_nobody_waits(
+def test_n10_describing_stops_when_the_connection_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     described = count_described(monkeypatch, 1)

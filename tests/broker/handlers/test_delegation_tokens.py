@@ -41,7 +41,7 @@ def test_a49_there_are_no_delegation_tokens(request_: Message) -> None:
     assert "a token" not in repr(request_)
 
 
-def test_a74_a_token_for_somebody_else_wants_the_right_to_create_it() -> None:
+def test_a74_a_token_for_another_owner_needs_create_tokens() -> None:
     node: Any = FakeNode()
     rules = node.authorizer = RuleList()
     request = CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="bob")

@@ -95,7 +95,7 @@ async def test_l10_the_new_start_is_on_disk_before_the_answer(start_broker: Star
     assert "t 0 2" in starts_on_disk(broker)
 
 
-async def test_l10_a_start_that_retention_has_moved_is_on_disk_before_it_is_told(
+async def test_l10_a_log_start_that_retention_has_moved_is_on_disk_before_it_is_answered(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker("other")

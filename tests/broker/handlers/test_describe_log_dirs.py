@@ -81,7 +81,7 @@ def test_records_that_are_not_durable_yet_are_the_lag(world: NodeWorld) -> None:
     assert lag == 4 and size_bytes > 0
 
 
-def test_only_what_is_asked_for_is_told_and_once(world: NodeWorld) -> None:
+def test_only_requested_directories_are_answered_and_once(world: NodeWorld) -> None:
     request = asked(b=[0, 0, 7], nope=[0], a=[])
     request.topics = [*(request.topics or []), *(asked(b=[0]).topics or [])]
     assert list(told(call(world, request))) == [("b", 0)]
@@ -96,7 +96,7 @@ def test_a_name_repeated_5000_times_is_answered_once(world: NodeWorld) -> None:
     assert list(told(call(world, request))) == [("a", 0)]
 
 
-def test_the_metadata_log_and_deleted_topics_are_not_told(world: NodeWorld) -> None:
+def test_the_metadata_log_and_deleted_topics_are_left_out(world: NodeWorld) -> None:
     assert told(call(world, asked(__cluster_metadata=[0]))) == {}
     world.delete("a")
     world.flush()
@@ -146,7 +146,7 @@ def test_others_get_their_turn_between_slices_of_partitions(
     assert set(told(answer.result())) == {("a", 0), ("a", 1)} | (set() if gone else {("b", 0)})
 
 
-def test_nothing_is_looked_for_any_more_when_nobody_waits(
+def test_requests_stop_when_no_waiter_is_left(
     world: NodeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(describe_log_dirs, "_SLICE", 1)

@@ -337,7 +337,7 @@ async def test_f20_f23_f24_incremental_answers_tell_only_what_changed(
     assert offsets(partitions(told)[topic, 1].records) == [2]
 
 
-async def test_f23_forgotten_partitions_leave_and_an_empty_session_closes(
+async def test_f23_forgotten_topics_leave_the_session_and_an_empty_one_closes(
     client: RawClient, topic: str
 ) -> None:
     first = await open_session(client, (topic, 0, 0), (topic, 1, 0))
@@ -407,7 +407,7 @@ async def test_f28_what_is_not_there_comes_last(client: RawClient, topic: str) -
     assert aborted == [None, [], [], []]
 
 
-async def test_f28_ids_that_nobody_knows_come_before_partitions_that_are_not_there(
+async def test_f28_unknown_topic_ids_come_before_missing_partitions(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
     request = fetch((topic, 9, 0), ("nobody", 0, 0), (topic, 0, 0))
@@ -453,7 +453,7 @@ async def test_f21_session_errors(client: RawClient, topic: str) -> None:
     assert crossed.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-async def test_f25_who_was_served_goes_to_the_end(client: RawClient, topic: str) -> None:
+async def test_f25_a_partition_with_records_goes_to_the_end(client: RawClient, topic: str) -> None:
     """With room for one batch only, the partitions take turns."""
     request = fetch((topic, 0, 0), (topic, 1, 0), max_bytes=1100, session_epoch=0)
     first = await client.call(request, 11)
@@ -507,7 +507,7 @@ def after(epoch: int, offset: int, **fields: Any) -> FetchRequest:
     return request
 
 
-async def test_f12_a_log_that_parts_from_ours_is_told_where_at_once(
+async def test_f12_a_diverging_log_is_answered_at_once_with_the_diverging_epoch(
     client: RawClient, topic: str
 ) -> None:
     """Without any waiting, though nothing can be read."""

@@ -409,7 +409,7 @@ def test_f20_a_session_has_one_fetch_that_waits() -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_f12_an_older_version_in_a_session_is_told_nothing_of_epochs(waits: bool) -> None:
+def test_f12_an_older_version_in_a_session_has_no_epochs(waits: bool) -> None:
     """Its answers cannot say where logs part; the client would lose its connection over it."""
     pair = Pair()
     pair.do(lambda world: world.append("a", 0, 3))

@@ -124,7 +124,7 @@ def test_n38_others_get_their_turn_between_slices_of_all_topics(
     ]
 
 
-def test_no_topic_is_looked_for_when_nobody_waits(
+def test_no_topic_is_requested_without_a_waiter(
     world: NodeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(elect_leaders, "_SLICE", 1)

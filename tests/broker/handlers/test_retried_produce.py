@@ -113,7 +113,7 @@ async def test_p28_a_retry_across_a_restart_is_stored_once(
 
 @pytest.mark.usefixtures("seven")
 @pytest.mark.parametrize("how", ["expired", "records deleted"])
-async def test_p24_a_producer_that_was_forgotten_goes_on_and_its_retry_is_written_twice(
+async def test_p24_an_expired_producer_continues_and_its_retry_is_written_twice(
     client: RawClient, broker: RunningBroker, how: str
 ) -> None:
     """The window of duplicates that Kafka has as well: who is unknown may begin with any

@@ -202,7 +202,7 @@ def test_a73_filters(wanted: dict[str, Any], found: set[str]) -> None:
     assert {name for name, _, _ in described(node, **wanted)} == found
 
 
-def test_a73_what_two_filters_fit_is_told_with_both_and_removed_once() -> None:
+def test_a73_an_acl_that_two_filters_match_is_answered_twice_and_removed_once() -> None:
     node = SecuredNode()
     created(node, acl())
     wanted = [DeleteAclsFilter(**filter_of()), DeleteAclsFilter(**filter_of("orders"))]

@@ -36,7 +36,7 @@ class World:
         return waiting
 
 
-def test_p23_each_is_told_when_its_time_is_up_and_once() -> None:
+def test_p23_each_waiter_times_out_once() -> None:
     world = World()
     first = world.begin(10)
     world.pass_time(4)
@@ -53,7 +53,7 @@ def test_p23_each_is_told_when_its_time_is_up_and_once() -> None:
     assert len(world.timeouts) == 0
 
 
-def test_p23_what_has_ended_is_not_told() -> None:
+def test_p23_an_ended_waiter_does_not_time_out() -> None:
     world = World()
     first, second = world.begin(10), world.begin(10)
     world.timeouts.end(first, 10)
@@ -63,7 +63,7 @@ def test_p23_what_has_ended_is_not_told() -> None:
     world.timeouts.end(second, 10)
 
 
-def test_p23_who_is_told_may_end_others_and_wait_again() -> None:
+def test_p23_a_time_out_may_end_others_and_wait_again() -> None:
     world = World()
     later = Waiting()
 
@@ -99,7 +99,7 @@ def test_p23_one_that_fails_does_not_keep_others_waiting() -> None:
     assert (failing.told, behind.told) == (1, 1)
 
 
-def test_d11_durations_that_nobody_waits_for_are_forgotten() -> None:
+def test_d11_durations_without_a_waiting_request_are_dropped() -> None:
     """A client may choose another one for each request, of up to 24 days."""
     world = World()
     for wait_ms in range(1_000_000, 1_001_000):
@@ -114,7 +114,7 @@ def test_d11_durations_that_nobody_waits_for_are_forgotten() -> None:
         max_size=60,
     )
 )
-def test_p23_all_are_told_in_time_or_end(steps: list[tuple[int, int, int]]) -> None:
+def test_p23_all_waiters_time_out_or_end(steps: list[tuple[int, int, int]]) -> None:
     """Held against a list of all deadlines."""
     world = World()
     open_: list[tuple[Waiting, int, int]] = []

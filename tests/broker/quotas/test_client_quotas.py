@@ -62,7 +62,7 @@ def test_q01_the_most_special_quota_holds() -> None:
         )
     ),
 )
-def test_q02_usage_is_that_of_whoever_shares_the_quota(
+def test_q02_usage_is_that_of_all_that_share_the_quota(
     entity: QuotaEntity, user: str, client_id: str
 ) -> None:
     held = quotas()
@@ -115,7 +115,7 @@ def test_usage_is_kept_for_bounded_names(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [client_id[0] for _, client_id, _ in held.usages()] == ["b", "c"]
 
 
-def test_who_uses_nothing_for_an_hour_is_forgotten() -> None:
+def test_usage_is_dropped_after_an_hour_without_requests() -> None:
     held = quotas()
     held.update(quota_entity([("client-id", None)]), 5)
     for name, now_ms in (("a", 0), ("b", 3_599_999), ("c", 3_600_000)):
@@ -130,7 +130,7 @@ def managers() -> tuple[QuotaManagers, SimulatedClock]:
     return QuotaManagers(clock, WINDOWS, WINDOWS), clock
 
 
-def test_without_quotas_there_is_nobody_to_ask() -> None:
+def test_without_quotas_there_is_no_manager() -> None:
     held, _ = managers()
     assert [held.produce, held.fetch, held.request] == [None] * 3
     assert held.controller_mutation is None

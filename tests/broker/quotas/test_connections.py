@@ -44,7 +44,7 @@ def test_q12_each_address_has_its_limit() -> None:
     assert world.admitted("fe80::1%eth0", "fe80::1", "fe80::1") == [True, True, False]
 
 
-def test_q12_addresses_without_connections_are_forgotten() -> None:
+def test_q12_addresses_without_connections_are_dropped() -> None:
     world = World()
     for host in ("192.0.2.1", "192.0.2.1"):
         world.admitted(host)
@@ -74,7 +74,7 @@ def test_q12_overrides_may_be_ipv6() -> None:
     }
 
 
-def test_q13_who_comes_too_fast_waits_to_be_accepted_one_window_at_most() -> None:
+def test_q13_too_many_connections_wait_at_most_one_window_to_be_accepted() -> None:
     world = World(max_connection_creation_rate=1)
     assert all(world.admitted(*["192.0.2.1"] * 10))
     assert world.quotas.pause_ms() == 0

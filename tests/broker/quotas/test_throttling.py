@@ -237,7 +237,7 @@ def test_n11_a_throttled_connection_may_end() -> None:
     played(story)
 
 
-def test_n11_a_throttled_connection_that_is_cut_is_forgotten() -> None:
+def test_n11_the_throttling_of_a_cut_connection_ends() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, 1)
         peer.send(produce(), 9)

@@ -268,7 +268,7 @@ async def test_a11_creating_wants_create_on_the_cluster_or_the_topic(
     assert await codes() == [E.NONE] * 3
 
 
-async def test_a11_who_may_create_but_not_describe_makes_nothing(
+async def test_a11_create_without_describe_creates_no_topic(
     client: RawClient, broker: RunningBroker, rules: RuleList
 ) -> None:
     allow(rules, O.CREATE, THE_CLUSTER)
@@ -277,7 +277,7 @@ async def test_a11_who_may_create_but_not_describe_makes_nothing(
     assert "new" not in broker.node.metadata.topics
 
 
-async def test_a19_what_a_client_may_do_is_told_bit_by_bit(
+async def test_a19_authorized_operations_are_a_bit_field(
     client: RawClient, rules: RuleList
 ) -> None:
     allow(rules, O.WRITE, TOPIC, "seen")
@@ -685,7 +685,7 @@ async def test_a67_acls_that_change_are_looked_at_anew(broker: RunningBroker) ->
 # --- A-19, A-20 ---
 
 
-def test_a19_without_an_authorizer_nobody_is_asked_about_topics(
+def test_a19_without_an_authorizer_no_topic_is_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def asked(*_: object) -> bool:

@@ -188,7 +188,7 @@ def test_a46_a_token_is_tried_once() -> None:
     assert isinstance(OAuthBearerMechanism(validator()).begin("host").step(ABORT), Refused)
 
 
-def test_a46_who_wants_to_be_somebody_else() -> None:
+def test_a46_another_authorization_id_is_refused() -> None:
     mechanism = OAuthBearerMechanism(validator())
     same = mechanism.begin("host").step(OAuthBearerMessage(signed(), "alice").encode())
     assert isinstance(same, Authenticated)

@@ -328,7 +328,7 @@ def lines_of(act: Callable[[], object]) -> list[Any]:
     return lines
 
 
-def test_a66_a_denial_tells_who_what_and_why() -> None:
+def test_a66_a_denial_is_logged_with_user_operation_and_acl() -> None:
     world = World()
     world.add(acl(O.WRITE, "or", PREFIXED, deny=True))
     (line,) = lines_of(lambda: world.may(O.WRITE, topic("orders")))
@@ -347,7 +347,7 @@ def test_a66_a_denial_tells_who_what_and_why() -> None:
     ), "what an answer leaves out is not told"
 
 
-def test_a66_the_same_denial_is_told_once_a_minute_with_its_number() -> None:
+def test_a66_the_same_denial_is_logged_once_a_minute_with_its_number() -> None:
     world = World()
     assert len(lines_of(lambda: [world.may(O.READ, topic("orders")) for _ in range(50)])) == 1
     world.now_ms += 60_000
@@ -366,7 +366,7 @@ def test_a66_peers_cannot_fill_the_log() -> None:
     assert len(world.authorizer._audit._denied._told) <= 1_000
 
 
-def test_a66_permissions_are_told_if_that_is_wanted() -> None:
+def test_a66_permissions_are_logged_if_configured() -> None:
     world = World("User:root")
     world.add(acl())
     ask = lambda: [world.may(O.READ, topic("orders")), world.may(O.ALTER, CLUSTER, "root")]

@@ -70,7 +70,7 @@ def test_n25_the_table_has_an_end_and_no_way_back_from_it() -> None:
 
 @pytest.mark.parametrize("versions_first", [False, True])
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_a43_n25_a_client_says_who_it_is(
+async def test_a43_n25_a_client_authenticates(
     start_broker: StartBroker, versions_first: bool, version: int
 ) -> None:
     broker = await with_users(start_broker)
@@ -145,7 +145,7 @@ async def test_n13_n25_anything_else_ends_the_connection(
 
 
 @pytest.mark.parametrize("request_", [SOFTWARE, SaslHandshakeRequest(mechanism="PLAIN")])
-async def test_n25_what_is_out_of_place_behind_the_handshake_is_told(
+async def test_n25_a_request_out_of_place_after_the_handshake_is_answered(
     start_broker: StartBroker, request_: Any
 ) -> None:
     client = await (await with_users(start_broker)).client()
@@ -173,7 +173,7 @@ async def serves_others(broker: RunningBroker) -> bool:
         ),
     ],
 )
-async def test_n13_n26_a_failure_is_told_and_ends_the_connection(
+async def test_n13_n26_a_failed_authentication_is_answered_and_ends_the_connection(
     start_broker: StartBroker, token: bytes, told: str
 ) -> None:
     broker = await with_users(start_broker)
@@ -202,7 +202,7 @@ async def test_n26_a_failure_waits_for_its_time(start_broker: StartBroker) -> No
     assert not client.reader._buffer  # type: ignore[attr-defined]
 
 
-async def test_n26_the_log_has_no_name_that_nobody_has(
+async def test_n26_the_log_has_no_unknown_user_name(
     start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker = await with_users(start_broker)
@@ -238,7 +238,9 @@ async def test_n27_time_is_limited_until_a_client_is_known(start_broker: StartBr
     assert await serves(known)
 
 
-async def test_n27_an_address_has_so_many_strangers(start_broker: StartBroker) -> None:
+async def test_n27_an_address_has_a_limit_of_unauthenticated_connections(
+    start_broker: StartBroker,
+) -> None:
     broker = await with_users(start_broker, max_sasl_authentications_per_ip="2")
     known = await broker.client()
     await plain(known, "alice", "secret")
@@ -252,7 +254,9 @@ async def test_n27_an_address_has_so_many_strangers(start_broker: StartBroker) -
     assert await serves(known)
 
 
-async def test_n27_the_oldest_of_too_many_strangers_is_closed(start_broker: StartBroker) -> None:
+async def test_n27_the_oldest_of_too_many_unauthenticated_connections_is_closed(
+    start_broker: StartBroker,
+) -> None:
     broker = await with_users(start_broker, max_sasl_authentications="2")
     known = await broker.client()
     await plain(known, "alice", "secret")
@@ -345,7 +349,9 @@ async def test_n28_a_request_after_the_end_of_a_session(start_broker: StartBroke
     assert await serves(again)
 
 
-async def test_n24_n28_without_an_end_nobody_comes_again(start_broker: StartBroker) -> None:
+async def test_n24_n28_without_an_expiry_no_client_authenticates_again(
+    start_broker: StartBroker,
+) -> None:
     client = await (await with_users(start_broker)).client()
     await plain(client, "alice", "secret")
     assert (await handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
@@ -426,7 +432,7 @@ async def test_a44_a_file_that_cannot_be_used_keeps_the_broker_from_starting(
         await start_broker(keys=keys)
 
 
-async def test_n27_wrong_passwords_hold_up_nobody_who_is_known(
+async def test_n27_wrong_passwords_do_not_delay_known_users(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
     from odradek_broker.security.passwords import hash_password
@@ -474,7 +480,7 @@ def ends_of_logs(broker: RunningBroker) -> dict[tuple[str, int], int]:
 
 
 @pytest.mark.parametrize("credentials", ["none", "a wrong password", "an unknown user"])
-async def test_a20_n25_no_api_is_served_to_whom_nobody_knows(
+async def test_a20_n25_no_api_is_served_before_authentication(
     start_broker: StartBroker, credentials: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has no answer and does nothing: neither topics nor groups nor users nor anything else is

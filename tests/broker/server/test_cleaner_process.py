@@ -105,7 +105,7 @@ async def test_it_ends_when_it_has_nothing_to_do(tmp_path: Path) -> None:
     process.close()
 
 
-async def test_what_is_damaged_is_told_as_such(tmp_path: Path) -> None:
+async def test_damage_is_reported(tmp_path: Path) -> None:
     log = filled(tmp_path)
     path = tmp_path / "t-0" / "00000000000000000000.log"
     content = bytearray(path.read_bytes())

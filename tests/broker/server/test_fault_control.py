@@ -136,7 +136,9 @@ async def test_drop_reply_handles_and_keeps_silent_until_it_is_cleared(
     assert faults.list() == []
 
 
-async def test_who_goes_takes_its_dropped_and_delayed_answers_along(tested: RunningBroker) -> None:
+async def test_a_closed_connection_takes_its_dropped_and_delayed_answers_along(
+    tested: RunningBroker,
+) -> None:
     await ready(tested)
     order(tested, "drop_reply", api="Produce")
     order(tested, "delay", api="Heartbeat", ms=600_000)

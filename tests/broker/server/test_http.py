@@ -162,7 +162,7 @@ async def test_n35_without_the_token_only_yes_or_no(endpoint: Endpoint) -> None:
         ("X-Authorization: Bearer s3cret\r\n", 401),
     ],
 )
-async def test_n35_who_brings_the_token_is_told_all(
+async def test_n35_a_request_with_the_token_gets_all_details(
     endpoint: Endpoint, headers: str, status: int
 ) -> None:
     endpoint.server._token = b"s3cret"
@@ -210,7 +210,7 @@ async def test_too_many_connections_are_refused(
     assert (await endpoint.get("/healthz"))[0] == 503
 
 
-async def test_a_failure_is_answered_and_harms_nobody_else(
+async def test_a_failure_is_answered_and_does_not_affect_other_requests(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> Any:

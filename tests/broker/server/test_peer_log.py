@@ -16,7 +16,7 @@ class Clock:
         return self.now_s
 
 
-def test_n23_a_problem_of_a_peer_is_told_again_after_a_while() -> None:
+def test_n23_a_problem_of_a_peer_is_logged_again_after_a_while() -> None:
     clock = Clock()
     told = PeerLog(clock)
     with capture_logs() as lines:
@@ -48,7 +48,7 @@ def test_n23_many_peers_do_not_fill_the_log_or_the_memory() -> None:
     assert len(told._lines._told) <= REMEMBERED_MAX
 
 
-def test_n06_what_is_told_once_is_remembered_within_a_limit() -> None:
+def test_n06_reasons_that_are_logged_once_are_remembered_up_to_a_limit() -> None:
     clock = Clock()
     told = PeerLog(clock)
     with capture_logs() as lines:

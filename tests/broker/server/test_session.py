@@ -396,7 +396,7 @@ async def test_n04_an_idle_peer_that_takes_no_answers_is_cut_off(
     await until(lambda: not broker.server._sessions)
 
 
-async def test_d11_answers_that_nobody_takes_make_later_ones_small(
+async def test_d11_unread_answers_make_later_ones_small(
     start_broker: StartBroker,
 ) -> None:
     """Every consumer may ask for 50 MB and then not read them."""
@@ -457,7 +457,7 @@ async def test_n10_n14_answers_for_a_peer_that_is_gone_hold_no_bytes(
     assert broker.server._limits.bytes_held == 0
 
 
-async def test_n12_the_address_that_clients_are_told_is_described(broker: RunningBroker) -> None:
+async def test_n12_the_advertised_address_is_described(broker: RunningBroker) -> None:
     client = await broker.client()
     resource = DescribeConfigsResource(
         resource_type=RESOURCE_BROKER,

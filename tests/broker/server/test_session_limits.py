@@ -26,7 +26,7 @@ def limits(total_bytes_max: int = 1_000) -> SessionLimits:
     return SessionLimits(5, LARGE, total_bytes_max)
 
 
-def test_n14_who_began_first_is_read_on_and_the_others_wait() -> None:
+def test_n14_the_first_request_is_read_on_and_the_others_wait() -> None:
     held = limits()
     first, second, third = Connection(), Connection(), Connection()
     assert held.arriving(first, 900, LARGE)
@@ -89,7 +89,7 @@ def test_n14_many_wait_and_all_are_read_on_in_time() -> None:
     assert [each.told for each in others] == [1] * 99
 
 
-def test_n14_a_connection_that_ends_is_forgotten() -> None:
+def test_n14_a_closed_connection_is_removed() -> None:
     held = limits()
     first, second = Connection(), Connection()
     held.arriving(first, 2_000, LARGE)
@@ -99,7 +99,7 @@ def test_n14_a_connection_that_ends_is_forgotten() -> None:
     assert (second.told, held.unfinished_bytes, len(held._waiting)) == (0, 0, 0)
 
 
-def test_n14_who_is_first_for_too_long_is_named() -> None:
+def test_n14_a_connection_that_is_the_first_for_too_long_is_returned() -> None:
     held = limits()
     first, second = Connection(), Connection()
     held.arriving(first, 2_000, LARGE)
@@ -131,7 +131,7 @@ async def test_n14_large_requests_take_turns_where_memory_is_short(
     assert (held.unfinished_bytes, held.bytes_held, len(held._waiting)) == (0, 0, 0)
 
 
-async def test_n14_who_keeps_the_place_of_the_first_is_disconnected(
+async def test_n14_a_connection_that_stays_the_first_is_disconnected(
     start_broker: StartBroker,
 ) -> None:
     broker = await start_broker(queued_max_request_bytes="300000")

@@ -185,7 +185,7 @@ async def test_n21_the_user_is_the_name_in_the_certificate(start_broker: StartBr
     assert users(broker)[1] == "ANONYMOUS"
 
 
-async def test_n21_rules_shorten_it_and_who_has_no_rule_is_refused(
+async def test_n21_rules_map_the_name_and_a_name_without_a_rule_is_refused(
     start_broker: StartBroker,
 ) -> None:
     rules = "RULE:^CN=(.*?),O=Sun$/$1@sun/L,RULE:^CN=([A-Z]+)$/$1/"
@@ -401,7 +401,7 @@ def wrong_names(lines: list[Any]) -> list[dict[str, Any]]:
         (("localhost",), "b" * 300, "DNS:" + "b" * 300, "DNS:localhost"),
     ],
 )
-async def test_n40_a_name_that_the_certificate_lacks_is_told_at_the_start(
+async def test_n40_a_name_that_the_certificate_lacks_is_logged_at_the_start(
     start_broker: StartBroker, hosts: tuple[str, ...], told: str, wanted: str, shown: str
 ) -> None:
     advertised = {"advertised_listeners": f"SSL://{told}:9093"} if told else {}

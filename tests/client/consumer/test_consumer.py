@@ -343,7 +343,7 @@ async def test_k40_commit_without_offsets_keeps_the_next_to_read(
     assert committed.offset == 4
 
 
-async def test_k40_commits_that_nobody_waits_for_are_done_in_turn_and_before_closing(
+async def test_k40_commits_without_a_waiter_are_done_in_turn_and_before_closing(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     produce(broker, topic, 30)
@@ -363,9 +363,7 @@ async def test_k40_commits_that_nobody_waits_for_are_done_in_turn_and_before_clo
         assert await other.committed((topic, number)) == OffsetAndMetadata(10, "", 0)
 
 
-async def test_k38_a_commit_that_nobody_waits_for_tells_its_failure(
-    topic: str, consumers: Any
-) -> None:
+async def test_k38_a_commit_without_a_waiter_logs_its_failure(topic: str, consumers: Any) -> None:
     consumer = await consumers(topic, group_id=topic)
     with pytest.raises(RebalanceInProgress, match="poll first"):
         await consumer.commit_soon({(topic, 0): 7})
@@ -536,7 +534,7 @@ async def test_subscribing_anew_moves_the_group(
 # --- misuse ---------------------------------------------------------------------------------------
 
 
-async def test_misuse_is_told(topic: str, consumers: Any) -> None:
+async def test_misuse_is_an_error(topic: str, consumers: Any) -> None:
     consumer = await consumers(topic)
     with pytest.raises(IllegalState, match="set group_id"):
         await consumer.commit()

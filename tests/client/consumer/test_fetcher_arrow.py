@@ -194,7 +194,7 @@ def test_k17_no_whole_batch() -> None:
         fetched(batch(0, 3)[:-1]).take_rows(all_rows(), 100)
 
 
-def test_a_time_beyond_microseconds_is_told_and_the_position_stays() -> None:
+def test_a_time_beyond_microseconds_is_an_error_and_the_position_stays() -> None:
     builder = BatchBuilder()
     builder.append(2**62, b"k", b"v")
     one = fetched(bytes(builder.build()))

@@ -137,7 +137,7 @@ async def test_k33_an_assignor_that_raises_is_asked_again(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("hook", ["revoked", "assigned"])
-async def test_k33_a_listener_that_raises_is_told_of_the_rest(
+async def test_k33_a_listener_that_raises_is_called_for_the_rest(
     broker: SubprocessBroker, topic: str, consumers: Any, protocol: str, hook: str
 ) -> None:
     produce(broker, topic, 30)

@@ -146,7 +146,7 @@ def test_the_blocking_consumer_has_it_too(broker: LiveBroker, topic: str) -> Non
     assert count == RECORDS
 
 
-async def test_the_first_poll_waits_for_the_group_unless_it_is_told_how_long(
+async def test_the_first_poll_waits_for_the_group_unless_it_has_a_timeout(
     broker: LiveBroker, topic: str
 ) -> None:
     more = settings(broker, group_id=f"{topic}-late")

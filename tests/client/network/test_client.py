@@ -267,7 +267,7 @@ async def test_n16_a_lost_connection_is_made_again() -> None:
             assert (await network.send(1, PROBE())).cluster_id == "probe"
 
 
-async def test_nobody_there_says_which_addresses_were_tried() -> None:
+async def test_the_error_without_a_broker_names_the_tried_addresses() -> None:
     broker = ScriptedBroker()
     await broker.start()
     await broker.stop()
@@ -469,7 +469,7 @@ async def test_metadata_is_asked_for_at_least_every_max_age() -> None:
         await until(lambda: len(broker.received(ApiKey.METADATA)) > 4)
 
 
-async def test_listeners_hear_of_changes_and_a_bad_one_harms_nobody() -> None:
+async def test_listeners_are_called_with_changes_and_one_that_raises_affects_no_other() -> None:
     broker = ScriptedBroker(topics={"t": 1})
     heard: list[int] = []
 

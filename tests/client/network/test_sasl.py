@@ -150,7 +150,9 @@ async def test_c73_what_is_unanswered_is_answered_and_what_comes_waits(
         assert script.handshakes == broker.connections + 1
 
 
-async def test_c73_c75_who_is_refused_in_between_is_told_at_once(broker: ScriptedBroker) -> None:
+async def test_c73_c75_a_refused_re_authentication_is_raised_at_once(
+    broker: ScriptedBroker,
+) -> None:
     script = SaslScript(broker)
     producer = Producer(**settings(broker, delivery_timeout_ms=2**31 - 1))
     await producer.start()
@@ -181,7 +183,9 @@ async def test_c75_a_transactional_producer_is_at_its_end(broker: ScriptedBroker
     )
 
 
-async def test_c75_polls_and_calls_are_told_at_once(broker: ScriptedBroker) -> None:
+async def test_c75_polls_and_calls_raise_a_failed_authentication_at_once(
+    broker: ScriptedBroker,
+) -> None:
     script = SaslScript(broker)
     async with (
         Consumer(**settings(broker)) as consumer,

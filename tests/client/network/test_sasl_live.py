@@ -107,7 +107,7 @@ async def test_c72_over_tls(start_broker: StartBroker, tmp_path: Path) -> None:
     assert "set security.protocol=SASL_SSL and sasl.mechanism (the broker has PLAIN, SCRAM" in said
 
 
-async def test_c75_who_is_refused_is_told_why(start_broker: StartBroker) -> None:
+async def test_c75_a_failed_authentication_has_its_reason(start_broker: StartBroker) -> None:
     broker = await start_broker()
     admin_settings = as_admin(broker.bootstrap)
     async with Admin(**admin_settings) as admin:

@@ -49,7 +49,7 @@ def told(caplog: pytest.LogCaptureFixture, words: str = WORDS) -> list[str]:
 @pytest.mark.parametrize(
     ("address", "cause"), [("nobody", "refused"), ("silent", "it does not answer")]
 )
-async def test_c79_a_start_that_reaches_nobody_is_told(
+async def test_c79_a_start_that_reaches_no_broker_is_logged(
     make: Any,
     address: str,
     cause: str,
@@ -68,7 +68,7 @@ async def test_c79_a_start_that_reaches_nobody_is_told(
     await client.close()
 
 
-async def test_c79_an_outage_is_told_once_and_its_end_too(
+async def test_c79_an_outage_and_its_end_are_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broker = ScriptedBroker(topics={"t": 1})
@@ -88,7 +88,7 @@ async def test_c79_an_outage_is_told_once_and_its_end_too(
     await broker.stop()
 
 
-async def test_c79_who_is_answered_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_c79_a_client_with_an_answer_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async with (
         ScriptedBroker(topics={"t": 1}) as broker,
         Producer(bootstrap_servers=broker.address, metadata_max_age_ms=20) as producer,

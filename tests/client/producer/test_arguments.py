@@ -172,7 +172,7 @@ async def test_a_hook_that_raises_leaves_the_producer_as_it_was(
 
 
 @pytest.mark.parametrize("chosen", [6, -1, "0", None])
-async def test_a_partitioner_that_chooses_what_is_not_there_is_told(
+async def test_a_partitioner_that_chooses_a_missing_partition_is_an_error(
     broker: ScriptedBroker, chosen: Any
 ) -> None:
     async with producer(broker, partitioner=lambda *_: chosen) as sending:
@@ -263,7 +263,7 @@ async def test_closed_idle_and_unstarted_producers_are_silent(broker: ScriptedBr
 
 
 @pytest.mark.parametrize("kind", budget.of_which(["async", "sync"], ["async"]))
-async def test_a_program_that_ends_without_closing_its_producer_is_told(
+async def test_a_program_that_ends_without_closing_its_producer_is_warned(
     broker: ScriptedBroker, kind: str
 ) -> None:
     programs = {

@@ -280,7 +280,7 @@ async def test_c25_batches_that_are_too_large_for_the_broker_are_split_as_often_
     assert metadata.offsets().column("offset").to_pylist() == list(range(200))
 
 
-async def test_the_rows_that_were_not_written_are_told_apart(broker: ScriptedBroker) -> None:
+async def test_the_rows_that_were_not_written_are_distinguished(broker: ScriptedBroker) -> None:
     def refuse(request: ProduceRequest, version: int) -> Any:
         code = ErrorCode.INVALID_RECORD
         reason = BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="bad")

@@ -126,7 +126,7 @@ class Held:
     """Something of the program's."""
 
 
-async def test_who_raises_the_error_of_a_delivery_is_not_kept_by_it() -> None:
+async def test_the_error_of_a_delivery_does_not_keep_the_frames_that_raise_it() -> None:
     """The error has a traceback, its frames the delivery, that one the batch, and the batch the
     error."""
     gone = []
@@ -149,7 +149,7 @@ async def test_who_raises_the_error_of_a_delivery_is_not_kept_by_it() -> None:
     assert [each() for each in gone] == [None, None]
 
 
-async def test_who_waits_for_a_delivery_that_nobody_sends_can_be_forgotten() -> None:
+async def test_a_waiter_for_a_delivery_that_is_never_sent_can_be_collected() -> None:
     gone = []
 
     def begin() -> None:

@@ -75,7 +75,7 @@ def test_c81_later_failures_wait_longer(world: World, caplog: pytest.LogCaptureF
     assert world.fire() == 1e6 + GATHERED_MS
 
 
-def test_c81_refusals_are_told_before_records_are_given_up(
+def test_c81_refusals_are_logged_before_records_are_given_up(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = StorageFailed("No space left on device")

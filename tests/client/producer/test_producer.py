@@ -397,7 +397,7 @@ async def test_c11_no_room_within_max_block_ms(broker: ScriptedBroker) -> None:
             await first
 
 
-async def test_c11_who_gives_up_waiting_lets_the_next_one_in(broker: ScriptedBroker) -> None:
+async def test_c11_a_send_that_stops_waiting_wakes_the_next_one(broker: ScriptedBroker) -> None:
     gate = asyncio.Event()
 
     async def later(request: Any, version: int) -> Any:
@@ -545,7 +545,7 @@ async def test_wrong_settings_are_refused_before_anything_else() -> None:
         Producer(linger="x")  # type: ignore[call-arg]
 
 
-async def test_topics_that_are_not_used_are_forgotten(broker: ScriptedBroker) -> None:
+async def test_unused_topics_are_dropped(broker: ScriptedBroker) -> None:
     async with producer(broker, metadata_max_idle_ms=5000) as sending:
         await sending.send_and_wait("t", b"x")
         cluster = sending._network.cluster

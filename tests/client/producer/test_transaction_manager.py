@@ -269,7 +269,7 @@ def test_c62_v1_announces_partitions_and_holds_their_batches_until_then() -> Non
     assert bench.ask() is None, "once per transaction"
 
 
-def test_c62_v2_asks_nobody() -> None:
+def test_c62_v2_sends_no_request() -> None:
     bench = Bench(2).initialize().begin()
     bench.active = [T0]
     assert bench.ask() is None and bench.tm.may_drain(batch(T0))
@@ -421,7 +421,7 @@ def test_c64_a_failed_batch_makes_the_commit_fail(level: int, while_committing: 
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("level", [0, 2])
-def test_c64_t65_a_transaction_of_nothing_is_ended_by_nobody(level: int, commit: bool) -> None:
+def test_c64_t65_an_empty_transaction_ends_without_a_request(level: int, commit: bool) -> None:
     bench = Bench(level).initialize().begin()
     operation = bench.commit() if commit else bench.abort()
     assert bench.ask() is None and operation.done
@@ -718,7 +718,7 @@ def test_c68_an_abort_that_may_not_be_is_fatal() -> None:
     assert bench.state is State.FATAL_ERROR
 
 
-def test_c68_a_code_nobody_knows_is_fatal() -> None:
+def test_c68_an_unknown_code_is_fatal() -> None:
     assert reaction_to(Kind.END, ErrorCode.of(31999)) is TxnReaction.FATAL
 
 

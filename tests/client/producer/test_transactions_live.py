@@ -224,7 +224,7 @@ async def test_kip447_consume_transform_produce_in_a_group(ours: str, unique_top
     assert sorted(await read(ours, out, 200)) == [b"%03d" % index for index in range(200)]
 
 
-async def test_kip447_who_lost_its_place_stays_who_it_was(ours: str, unique_topic: str) -> None:
+async def test_kip447_a_removed_member_keeps_its_identity(ours: str, unique_topic: str) -> None:
     """Without a name its offsets would be taken as those of someone outside the group (O-05)."""
     group = f"g-{unique_topic}"
     async with Admin(bootstrap_servers=ours) as admin:

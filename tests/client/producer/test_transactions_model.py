@@ -291,7 +291,7 @@ def test_c70_the_cluster_changes_over_in_the_middle_of_everything(seed: int) -> 
 
 
 @pytest.mark.parametrize("level", [0, 2])
-def test_t66_an_epoch_that_runs_out_fences_nobody(level: int) -> None:
+def test_t66_an_exhausted_epoch_fences_no_producer(level: int) -> None:
     world = TransactionWorld(level=level, seed=3)
     world.init()
     world.model.ids["id"].epoch = 32760

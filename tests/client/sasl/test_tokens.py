@@ -28,7 +28,7 @@ def test_a_jwt_says_how_long_it_holds() -> None:
 @pytest.mark.parametrize(
     "odd", ["opaque", "a.b.c", "a.!!.c", jwt([1]), jwt({"exp": "x"}), jwt({"exp": True})]
 )
-def test_of_other_tokens_nobody_knows(odd: str) -> None:
+def test_other_tokens_have_an_unknown_lifetime(odd: str) -> None:
     assert token_of(odd) == Token(odd)
 
 

@@ -130,7 +130,7 @@ def test_kip345_a_static_member_is_shown_with_its_instance_id(world: GroupWorld)
     assert describe(world, version=3).members[0].group_instance_id is None
 
 
-def test_g01_before_it_is_stable_a_group_shows_who_is_there_and_nothing_more(
+def test_g01_before_it_is_stable_a_group_shows_only_its_members(
     world: GroupWorld,
 ) -> None:
     member, _ = world.enter(protocols=subscribed("topic"))
@@ -332,7 +332,7 @@ def test_o14_o17_offsets_of_an_open_transaction_go_with_their_group(
         world.restart()
 
 
-def test_d5_a_deletion_is_told_when_it_is_durable(world: GroupWorld) -> None:
+def test_d5_a_deletion_is_answered_when_it_is_durable(world: GroupWorld) -> None:
     world.commit(5)
     world.log.hold = True
     deferred = send(world, DeleteGroupsRequest(groups_names=[GROUP]), 2)
@@ -524,7 +524,7 @@ def test_o17_what_is_committed_after_a_deletion_in_the_same_transaction_counts(
     assert world.committed() == 10
 
 
-def test_d11_many_deleted_offsets_are_written_in_several_batches_and_told_at_the_end(
+def test_d11_many_deleted_offsets_are_written_in_several_batches_and_answered_at_the_end(
     world: GroupWorld,
 ) -> None:
     count = BATCH_RECORDS_MAX + 5

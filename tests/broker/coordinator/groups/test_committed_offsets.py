@@ -359,7 +359,7 @@ def test_o12_what_is_no_consumer_group_is_never_expired_while_stable(world: Grou
     assert world.committed() == 1
 
 
-def test_o11_g25_a_group_that_somebody_is_about_to_join_is_not_forgotten(world: GroupWorld) -> None:
+def test_o11_g25_a_group_with_a_pending_member_id_is_not_removed(world: GroupWorld) -> None:
     (one,) = world.stable(1)
     world.leave(one)
     member = world.new_id(session_ms=1_800_000)
@@ -446,7 +446,7 @@ def test_o15_offsets_that_outlived_their_topic_go_at_the_next_start(
         world.restart()
 
 
-def test_o15_offsets_go_whose_topic_went_while_they_could_not_be_read(
+def test_o15_offsets_of_a_topic_deleted_while_they_were_unreadable_are_deleted(
     world: GroupWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.commit_later(part(1), part(2, "other"), group="both")

@@ -251,7 +251,9 @@ def test_g90_an_assignment_is_durable_before_anybody_has_it(world: GroupsWorld) 
     assert world.sync_later("a", member_id, 2).result() is E.NONE
 
 
-def test_g90_while_a_partition_loads_its_groups_are_told_so(world: GroupsWorld) -> None:
+def test_g90_while_a_partition_loads_its_groups_get_coordinator_load_in_progress(
+    world: GroupsWorld,
+) -> None:
     """14, and the others are served."""
     assert world.commit("a", 5) is E.NONE
     node = world.node

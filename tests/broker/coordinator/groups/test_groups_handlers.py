@@ -108,7 +108,7 @@ def test_g07_the_answer_waits_for_the_topic(world: GroupWorld) -> None:
 
 
 @pytest.mark.parametrize("key_type", [2, 3, -1])
-def test_g07_a_kind_of_key_that_nobody_coordinates_is_refused(
+def test_g07_an_unknown_type_of_coordinator_key_is_refused(
     world: GroupWorld, key_type: int
 ) -> None:
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["k"])

@@ -128,7 +128,7 @@ def test_g41_any_rebalance_timeout_is_taken(
     assert late.result().error_code == E.NONE
 
 
-def test_d11_groups_that_nobody_joins_are_limited(
+def test_d11_groups_without_a_member_are_limited(
     world: GroupWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shard, "UNRECORDED_GROUPS_MAX", 2)

@@ -282,7 +282,7 @@ async def test_t45_f08_the_last_stable_offset_stays_below_an_open_transaction(
     assert last_offset(await fetch(client)) == 3
 
 
-async def test_f03_a_marker_wakes_whoever_waits_for_what_it_makes_stable(
+async def test_f03_a_marker_wakes_fetches_that_wait_for_stable_records(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
     await write(client, 0)

@@ -162,7 +162,7 @@ def test_o06_metadata_that_is_too_long(world: GroupWorld) -> None:
     assert not world.log.records
 
 
-def test_o17_the_decision_is_told_when_its_marker_is_durable(world: GroupWorld) -> None:
+def test_o17_the_decision_is_visible_when_its_marker_is_durable(world: GroupWorld) -> None:
     world.commit(3)
     commit(world, 7)
     world.log.hold = True

@@ -117,7 +117,7 @@ def test_t02_a_record_that_cannot_be_read_stops_its_partition() -> None:
     assert world.init().error is E.COORDINATOR_NOT_AVAILABLE
 
 
-def test_t03_nothing_is_told_before_it_is_durable(world: TransactionWorld) -> None:
+def test_t03_nothing_is_answered_before_it_is_durable(world: TransactionWorld) -> None:
     world.log.hold = True
     first = world.init_later()
     assert not first.done
@@ -202,7 +202,7 @@ def test_t03_a_log_that_failed_answers_nothing_any_more(world: TransactionWorld)
         (E.RECORD_LIST_TOO_LARGE, E.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_t04_storage_errors_are_told_as_the_coordinators(
+def test_t04_storage_errors_become_errors_of_the_coordinator(
     world: TransactionWorld, storage: ErrorCode, told: ErrorCode
 ) -> None:
     assert TRANSACTION_APPEND_ERRORS[storage] is told
@@ -258,7 +258,7 @@ WEEK_MS = 604_800_000
 @pytest.mark.parametrize(
     "state", budget.of_which([S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT], [S.COMPLETE_COMMIT])
 )
-def test_t06_an_idle_id_is_forgotten_after_a_week(state: TransactionState) -> None:
+def test_t06_an_idle_id_expires_after_a_week(state: TransactionState) -> None:
     world = TransactionWorld()
     old = world.put(state=state)
     world.wait(WEEK_MS)
@@ -510,7 +510,7 @@ def test_t20_partitions_that_are_there_cost_no_record(world: TransactionWorld) -
     assert len(world.log.records) == count
 
 
-def test_t20_who_may_not_add(world: TransactionWorld) -> None:
+def test_t20_refused_additions(world: TransactionWorld) -> None:
     assert world.add((1, 0)) is E.INVALID_PRODUCER_ID_MAPPING
     who = world.begin()
     assert world.add((who[0] + 1, who[1])) is E.INVALID_PRODUCER_ID_MAPPING
@@ -531,7 +531,7 @@ def test_t20_kafka_18660_a_transaction_that_ends_counts_before_identity(
         assert answer.result() is E.CONCURRENT_TRANSACTIONS
 
 
-def test_t22_verification_says_who_is_in(world: TransactionWorld) -> None:
+def test_t22_verification_has_a_code_for_each_partition(world: TransactionWorld) -> None:
     who = world.begin()
     world.add(who, T0)
     count = len(world.log.records)
@@ -547,7 +547,7 @@ def test_t22_verification_says_who_is_in(world: TransactionWorld) -> None:
     assert len(world.log.records) == count + 2, "verification writes nothing"
 
 
-def test_t22_verification_is_told_only_what_is_durable(world: TransactionWorld) -> None:
+def test_t22_verification_uses_only_durable_state(world: TransactionWorld) -> None:
     who = world.begin()
     world.log.hold = True
     world.add_later(who, T0)
@@ -981,7 +981,7 @@ def test_t65_an_abort_of_nothing_is_legal_and_raises(world: TransactionWorld) ->
 
 @pytest.mark.parametrize("again", [True, False])
 @pytest.mark.parametrize("commit", [True, False])
-def test_t65_who_goes_on_before_the_markers_are_written_waits_and_is_not_fenced(
+def test_t65_a_producer_that_continues_before_the_markers_are_written_waits_and_is_not_fenced(
     world: TransactionWorld, commit: bool, again: bool
 ) -> None:
     """A producer that aborts its next transaction before anything of it was sent shows the new
@@ -1101,7 +1101,7 @@ def test_t68_waiting_has_a_limit(world: TransactionWorld) -> None:
     assert waiting[-1].result() == {T0: E.CONCURRENT_TRANSACTIONS}
 
 
-def test_t68_whoever_waits_learns_of_the_end_of_the_broker(world: TransactionWorld) -> None:
+def test_t68_parked_calls_are_answered_at_the_end_of_the_broker(world: TransactionWorld) -> None:
     who = world.begin()
     world.verify(who, T0, add=True)
     world.markers.hold = True
@@ -1156,7 +1156,7 @@ def test_describing_and_listing_wait_for_durability(world: TransactionWorld) -> 
     assert world.transactions.describe("x").result() == (E.TRANSACTIONAL_ID_NOT_FOUND, None)
 
 
-def test_events_say_who_did_what(world: TransactionWorld) -> None:
+def test_events_have_the_client_and_its_request(world: TransactionWorld) -> None:
     old = world.begin()
     new = world.begin()
     world.add(old)

@@ -50,7 +50,7 @@ def test_t50a_a_recovery_whose_answer_was_lost_is_answered_the_same(
     assert world.begin(producer_id=who[0], epoch=who[1]) == raised
 
 
-def test_t50a_an_identity_that_was_not_durable_was_never_told(world: TransactionWorld) -> None:
+def test_t50a_an_identity_that_was_not_durable_was_never_answered(world: TransactionWorld) -> None:
     world.log.hold = True
     lost = world.init_later()
     world.restart()

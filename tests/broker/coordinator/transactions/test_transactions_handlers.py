@@ -110,7 +110,7 @@ def test_t10_half_an_identity_is_an_invalid_request_whatever_else(
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_t15_below_version_4_the_fenced_are_told_of_their_epoch(
+def test_t15_below_version_4_a_fenced_producer_gets_invalid_producer_epoch(
     world: TransactionWorld, version: int
 ) -> None:
     world.begin()
@@ -187,7 +187,7 @@ def test_t20_partitions_are_added_in_every_version(world: TransactionWorld, vers
 
 
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)
-def test_t20_below_version_2_the_fenced_are_told_of_their_epoch(
+def test_t20_below_version_2_a_fenced_producer_gets_invalid_producer_epoch(
     world: TransactionWorld, version: int
 ) -> None:
     who = world.begin()
@@ -375,7 +375,7 @@ def test_t01_transactional_ids_are_coordinated_here(version: int) -> None:
     assert world.metadata.partition_count("__transaction_state") == 50
 
 
-def test_a12_who_may_not_describe_a_key_is_told_so(world: TransactionWorld) -> None:
+def test_a12_a_key_that_must_not_be_described_has_an_error(world: TransactionWorld) -> None:
     deny(world, Operation.DESCRIBE, transactional_id(ID))
     request = FindCoordinatorRequest(key_type=1, coordinator_keys=[ID, "b"])
     first, second = ask(world, request, 6).coordinators

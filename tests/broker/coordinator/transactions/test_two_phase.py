@@ -130,7 +130,7 @@ def test_t73_an_open_transaction_is_taken_over(world: TransactionWorld, version:
 
 
 @VERSIONS
-def test_t73_the_old_identity_is_fenced_and_nobody_adds(
+def test_t73_the_old_identity_is_fenced_and_no_partition_is_added(
     world: TransactionWorld, version: int
 ) -> None:
     old = prepared(world, version)
@@ -249,7 +249,7 @@ def test_t76_without_keeping_it_is_aborted(world: TransactionWorld, taken_over: 
 
 @RESULTS
 @VERSIONS
-def test_t77_whoever_knows_the_identity_ends_it(
+def test_t77_any_client_with_the_identity_ends_it(
     world: TransactionWorld, version: int, commit: bool
 ) -> None:
     who = prepared(world, version)

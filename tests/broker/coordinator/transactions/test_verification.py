@@ -79,7 +79,7 @@ async def test_t25_more_than_one_producer_id_is_49(
     assert verifier.questions == []
 
 
-async def test_p06_a_batch_without_the_transactional_bit_asks_nobody(
+async def test_p06_a_batch_without_the_transactional_bit_is_not_verified(
     client: RawClient, verifier: FakeVerifier
 ) -> None:
     request = transactional_produce(transactional_batch(0, transactional=False))
@@ -162,7 +162,7 @@ async def test_t62_after_the_marker_the_next_transaction_asks_again(
 
 
 @pytest.mark.parametrize("version", [11, 12])
-async def test_t61_an_older_epoch_than_the_partition_knows_asks_nobody(
+async def test_t61_an_epoch_older_than_the_partitions_is_not_verified(
     client: RawClient, verifier: FakeVerifier, version: int
 ) -> None:
     """The last marker of a producer id whose epochs ran out has 32,767, and the coordinator knows
@@ -203,7 +203,7 @@ async def test_t68_an_open_transaction_of_another_epoch_is_no_permission(
         (12, E.INVALID_PRODUCER_ID_MAPPING, E.INVALID_PRODUCER_ID_MAPPING),
     ],
 )
-async def test_t61_t62_what_the_producer_is_told(
+async def test_t61_t62_the_errors_for_the_producer(
     client: RawClient, verifier: FakeVerifier, version: int, said: ErrorCode, told: ErrorCode
 ) -> None:
     verifier.error = said

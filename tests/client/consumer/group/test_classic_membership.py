@@ -422,7 +422,7 @@ def test_k54_one_eager_assignor_makes_the_member_eager(
     assert member.cooperative is cooperative
 
 
-def test_k53_owned_partitions_and_their_generation_are_told_when_joining_again() -> None:
+def test_k53_owned_partitions_and_their_generation_are_sent_when_joining_again() -> None:
     subscription = SubscriptionState()
     subscription.subscribe_topics(["t"])
     member = ClassicMembership(
@@ -453,7 +453,7 @@ def test_illegal_steps_raise() -> None:
         member.join_request()
 
 
-def test_an_assignor_that_nobody_offered_is_refused() -> None:
+def test_an_assignor_that_no_member_offered_is_refused() -> None:
     member, _ = a_member()
     member.join_request()
     with pytest.raises(InvalidGroup, match="strange"):

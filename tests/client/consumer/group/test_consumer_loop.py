@@ -119,7 +119,7 @@ async def test_a_fenced_member_loses_its_partitions_and_joins_again(
     assert consumer.is_member
 
 
-async def test_kip447_a_fenced_member_stays_who_it_was_until_it_polls(
+async def test_kip447_a_fenced_member_keeps_its_identity_until_it_polls(
     topic: str, consumers: Any
 ) -> None:
     """Without a name its offsets would be taken as those of someone outside the group (O-05)."""
@@ -181,7 +181,7 @@ async def test_unsubscribing_leaves_and_subscribing_joins_again(
     await until(lambda: len(consumer.assignment()) == 4, consumer)
 
 
-async def test_one_that_could_tell_nobody_that_it_left_joins_again(
+async def test_a_member_that_could_not_send_its_leave_joins_again(
     topic: str, consumers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = await consumers(topic, group_id=topic, enable_auto_commit=False, **NEXT)

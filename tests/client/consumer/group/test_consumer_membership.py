@@ -393,7 +393,7 @@ def test_k34_one_that_could_not_say_it_is_out_all_the_same() -> None:
     assert (request.member_epoch, request.subscribed_topic_names) == (0, ["t"])
 
 
-def test_k34_nobody_is_told_by_one_that_is_not_in_the_group() -> None:
+def test_k34_a_consumer_outside_of_the_group_sends_no_leave() -> None:
     assert not Driven().member.prepare_leaving()
     driven = joined(0)
     driven.beat(answer(error_code=ErrorCode.UNKNOWN_MEMBER_ID))

@@ -140,7 +140,7 @@ async def test_k31_partitions_are_lost_when_the_member_was_dropped(
     assert diary.entries[2:] == [("assigned", {0, 1, 2})]
 
 
-async def test_k33_what_a_listener_raises_comes_out_after_all_were_told(
+async def test_k33_an_exception_of_a_listener_is_raised_after_all_calls(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
     class Grumpy(RebalanceListener):

@@ -350,7 +350,7 @@ def test_a_newer_commit_of_some_partitions_leaves_the_others_to_the_older_one() 
     run(story)
 
 
-def test_a_commit_whose_place_was_taken_fails_as_the_newer_one_does() -> None:
+def test_a_superseded_commit_fails_like_the_newer_one() -> None:
     async def story() -> None:
         world = World()
         first = world.commit_soon(p0=1)
@@ -386,7 +386,7 @@ def test_k31_a_commit_before_a_rebalance_is_older_than_what_is_read_after_it() -
     run(story)
 
 
-def test_a_commit_that_was_cancelled_before_it_began_holds_nobody_up() -> None:
+def test_a_commit_that_was_cancelled_before_it_began_does_not_delay_others() -> None:
     async def story() -> None:
         world = World()
         world.commit_soon(p0=1).cancel()

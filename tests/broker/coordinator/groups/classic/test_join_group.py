@@ -62,7 +62,7 @@ def test_g21_an_id_that_no_group_knows_is_unknown(world: GroupWorld) -> None:
     assert world.join("somebody").result().error_code == E.UNKNOWN_MEMBER_ID
 
 
-def test_g22_a_full_group_takes_nobody_else() -> None:
+def test_g22_a_full_group_accepts_no_more_members() -> None:
     world = GroupWorld(group_max_size=2)
     members = world.stable(2)
     answer = world.join().result()

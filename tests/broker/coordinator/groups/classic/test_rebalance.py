@@ -87,7 +87,7 @@ def test_g42_absent_static_members_stay(world: GroupWorld) -> None:
     assert [member.member_id for member in again.result().members] == [leader, follower]
 
 
-def test_g42_if_only_static_members_are_absent_and_nobody_came_they_are_waited_for(
+def test_g42_absent_static_members_are_waited_for_if_no_member_joined(
     world: GroupWorld,
 ) -> None:
     leader, follower = static_group(world)
@@ -207,7 +207,9 @@ def test_g45_a_removed_members_parked_join_is_answered(world: GroupWorld) -> Non
 
 
 @pytest.mark.parametrize("leader_syncs", [False, True])
-def test_g46_who_does_not_sync_in_time_is_removed(world: GroupWorld, leader_syncs: bool) -> None:
+def test_g46_a_member_that_does_not_sync_in_time_is_removed(
+    world: GroupWorld, leader_syncs: bool
+) -> None:
     one, _ = world.enter(session_ms=1_000_000)
     two, second = world.enter(session_ms=1_000_000)
     world.join(one, session_ms=1_000_000)

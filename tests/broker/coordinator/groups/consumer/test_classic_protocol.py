@@ -41,7 +41,7 @@ def test_g152_a_classic_member_joins_a_consumer_group(world: GroupWorld) -> None
     rest(old, new)
 
 
-def test_g91_who_could_not_join_is_waited_for_by_nobody(world: GroupWorld) -> None:
+def test_g91_a_member_that_could_not_join_is_not_waited_for(world: GroupWorld) -> None:
     (new,) = joined(world, "new")
     before = len(shard(world).timers)
     old = ClassicMember(world)
@@ -52,7 +52,7 @@ def test_g91_who_could_not_join_is_waited_for_by_nobody(world: GroupWorld) -> No
     assert new.beat().error_code == E.NONE
 
 
-def test_g152_who_may_not_join(world: GroupWorld) -> None:
+def test_g152_refused_joins(world: GroupWorld) -> None:
     joined(world, "new")
     old = ClassicMember(world)
     old.enter()
@@ -110,7 +110,7 @@ def test_g153_sync_refuses_what_is_not_its_own(world: GroupWorld) -> None:
     rest(old, new, third)
 
 
-def test_g153_whoever_does_not_sync_is_out(world: GroupWorld) -> None:
+def test_g153_a_member_that_does_not_sync_is_removed(world: GroupWorld) -> None:
     (new,) = joined(world, "new")
     old = ClassicMember(world, session_ms=100_000)
     old.enter()
@@ -137,7 +137,7 @@ def test_g154_a_heartbeat_says_when_to_join_again(world: GroupWorld) -> None:
     assert old.beat() is E.NONE
 
 
-def test_g154_whoever_does_not_join_again_is_out(world: GroupWorld) -> None:
+def test_g154_a_member_that_does_not_join_again_is_removed(world: GroupWorld) -> None:
     old = classic_group(world, session_ms=100_000)
     new = FakeMember(world, "new")
     new.beat()

@@ -125,7 +125,7 @@ def test_g122_a_third_joins_while_one_gives_back(world: GroupWorld) -> None:
     assert a.owned | b.owned | c.owned == ALL
 
 
-def test_g123_whoever_does_not_give_back_in_time_is_out(world: GroupWorld) -> None:
+def test_g123_a_member_that_does_not_give_back_in_time_is_removed(world: GroupWorld) -> None:
     a, b = FakeMember(world, "a", rebalance_ms=7_000), FakeMember(world, "b")
     a.beat()
     b.beat()

@@ -112,7 +112,7 @@ def test_g155_a_refused_append_leaves_the_consumer_group(world: GroupWorld) -> N
     rest(old, new)
 
 
-def test_g155_what_was_waited_for_before_is_forgotten(world: GroupWorld) -> None:
+def test_g155_earlier_deadlines_are_cancelled(world: GroupWorld) -> None:
     """There, back and there again, within the time in which it was to join again."""
     old = classic_group(world, session_ms=1_000_000)
     new = FakeMember(world, "new")
@@ -188,7 +188,7 @@ def test_g156_a_refused_append_leaves_the_empty_group_as_it_is(world: GroupWorld
     assert not shard(world).groups
 
 
-def test_g155_the_change_of_protocol_is_told(world: GroupWorld) -> None:
+def test_g155_the_change_of_protocol_is_in_the_history(world: GroupWorld) -> None:
     _, new = mixed(world)
     new.leave()
     events = world.group_history.about(GROUP).events

@@ -80,7 +80,7 @@ def test_g111_version_0_may_leave_the_id_to_the_broker(world: GroupWorld) -> Non
     assert answer.member_id is not None and len(answer.member_id) == 36
 
 
-def test_g112_a_full_group_takes_nobody_else(world: GroupWorld) -> None:
+def test_g112_a_full_group_accepts_no_more_members(world: GroupWorld) -> None:
     world = GroupWorld(group_consumer_max_size=2)
     a, b = joined(world, "a", "b")
     assert FakeMember(world, "c").beat().error_code == E.GROUP_MAX_SIZE_REACHED
@@ -89,7 +89,7 @@ def test_g112_a_full_group_takes_nobody_else(world: GroupWorld) -> None:
     assert FakeMember(world, "c").beat().error_code == E.NONE
 
 
-def test_g113_strangers_are_told_so(world: GroupWorld) -> None:
+def test_g113_unknown_members_are_refused(world: GroupWorld) -> None:
     for epoch in (1, -1):
         answer = send(world, member_id="a", member_epoch=epoch).result()
         assert answer.error_code == E.GROUP_ID_NOT_FOUND
@@ -124,7 +124,9 @@ def test_g114_the_epoch_before_is_taken_when_the_answer_was_lost(world: GroupWor
     assert assigned(again) == topic_id_partitions(*range(12))
 
 
-def test_g115_whoever_joins_again_owns_nothing_and_is_told_everything(world: GroupWorld) -> None:
+def test_g115_a_member_that_joins_again_owns_nothing_and_gets_its_assignment(
+    world: GroupWorld,
+) -> None:
     a, b = joined(world, "a", "b")
     epoch, owned = a.epoch, a.owned
     again = FakeMember(world, "a")
@@ -148,7 +150,7 @@ def test_g117_an_expression_that_is_none(world: GroupWorld) -> None:
     assert a.beat(subscribed_topic_regex="[").error_code == E.INVALID_REGULAR_EXPRESSION
 
 
-def test_g118_the_assignment_is_told_when_it_changes_or_everything_is_asked(
+def test_g118_the_assignment_is_answered_after_changes_and_to_full_requests(
     world: GroupWorld,
 ) -> None:
     (a,) = joined(world, "a")

@@ -61,7 +61,7 @@ def test_o22_a_transaction_knows_no_stale_epoch(world: GroupWorld) -> None:
     assert commit("", -1) is E.NONE
 
 
-def test_o23_offsets_of_topics_that_nobody_reads_expire() -> None:
+def test_o23_offsets_of_unsubscribed_topics_expire() -> None:
     world = GroupWorld(offsets_retention_minutes=2, offsets_retention_check_interval_ms=10_000)
     (a,) = joined(world, "a")
     world.commit_later(part(1), part(2, topic="other"), member_id="a", generation=2)
@@ -80,7 +80,7 @@ def latest(world: GroupWorld) -> dict[bytes, bytes | None]:
     return {key: value for key, value in world.log.records if key is not None}
 
 
-def test_o14_a_consumer_group_is_deleted_when_nobody_is_in_it(world: GroupWorld) -> None:
+def test_o14_a_consumer_group_is_deleted_when_it_has_no_members(world: GroupWorld) -> None:
     (a,) = joined(world, "a", topics=None, pattern="t.*")
     world.commit(5, member_id="a", generation=2)
     assert world.groups.delete_group(GROUP).result() is E.NON_EMPTY_GROUP

@@ -79,7 +79,7 @@ def test_g150_a_group_that_is_no_consumers_stays_what_it_is(world: GroupWorld) -
     assert world.heartbeat(opaque, world.group().generation) is E.NONE
 
 
-def test_g151_members_in_a_join_phase_are_told_to_join_again(world: GroupWorld) -> None:
+def test_g151_members_in_a_join_phase_have_to_join_again(world: GroupWorld) -> None:
     first = classic_group(world)
     second = ClassicMember(world)
     second.member_id = world.new_id(**second.how())
@@ -98,7 +98,7 @@ def test_g151_members_in_a_join_phase_are_told_to_join_again(world: GroupWorld) 
     rest(first, second, new)
 
 
-def test_g151_an_assignment_that_is_being_written_reaches_nobody(world: GroupWorld) -> None:
+def test_g151_an_assignment_that_is_being_written_reaches_no_member(world: GroupWorld) -> None:
     old = ClassicMember(world)
     old.enter()
     world.log.hold = True
@@ -152,7 +152,7 @@ def test_g151_partitions_on_their_way_are_assigned_though_no_member_is_added(
 
 
 @pytest.mark.parametrize("owned", [ALL, frozenset()])
-def test_g151_whoever_joins_raises_the_epoch_once(world: GroupWorld, owned: frozenset[int]) -> None:
+def test_g151_a_join_raises_the_epoch_once(world: GroupWorld, owned: frozenset[int]) -> None:
     """As Kafka: also where partitions belong to nobody, which is a reason for a new epoch by
     itself."""
     old = ClassicMember(world)
