@@ -41,17 +41,17 @@ PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
-#: In meta.properties, of the directory with the metadata log.
+#: A property in the meta.properties of the metadata log's directory.
 DIRECTORY_IDS = "odradek.directory.ids"
 
 
-# No file that we write comes near it; one that does is not ours and not worth the memory.
+# Far more than any file that the broker writes: a larger one is not read.
 _CHECKPOINT_BYTES_MAX = 64 * 1024 * 1024
 _BLANKS = str.maketrans("01", " \t")
 
 
 class CorruptCheckpoint(Exception):
-    """The file is not in the format that it should have."""
+    """The file does not have its format."""
 
 
 def read_small_file(files: Files, path: str) -> str | None:
@@ -102,7 +102,7 @@ def decode_offsets(text: str) -> dict[TopicPartition, int]:
 
 
 def decode_sound_offsets(text: str) -> dict[TopicPartition, int]:
-    """The entries of a checkpoint, damaged or not, that have a checksum, which is right."""
+    """The entries of a checkpoint, damaged or not, that have the right checksum."""
     offsets: dict[TopicPartition, int] = {}
     for line in text.splitlines():
         with suppress(CorruptCheckpoint):
@@ -133,7 +133,7 @@ def decode_epochs(text: str) -> list[tuple[int, int]]:
 
 
 def encode_sources(bases: Iterable[int]) -> bytes:
-    """Version, count, then a base offset a line."""
+    """A list of sources: version, count, then a base offset a line."""
     return _encode_lines(map(str, bases))
 
 
@@ -194,7 +194,7 @@ def encode_meta_properties(
 
 
 def decode_meta_properties(text: str) -> dict[str, str]:
-    """Names to values; comments and what has no `=` are left out."""
+    """The properties by name; comments and lines without `=` are left out."""
     properties = {}
     for line in text.splitlines():
         name, separator, value = line.partition("=")

@@ -49,11 +49,11 @@ class AppendRejected(StorageError):
 
 
 class NotOneBatch(AppendRejected):
-    """P-06: no whole batch, several, or one of a format that is not ours."""
+    """No whole batch, several, or one of another format (P-06)."""
 
 
 class OffsetOutOfRange(StorageError):
-    """F-07: the offset is below the log start or above the log end."""
+    """The offset is below the log start or above the log end (F-07)."""
 
     def __init__(self, offset: int, log_start_offset: int, log_end_offset: int) -> None:
         super().__init__(
@@ -64,8 +64,8 @@ class OffsetOutOfRange(StorageError):
 
 
 class PartitionOffline(StorageError):
-    """The disk failed under this partition; it takes part in nothing until the broker restarts, or,
-    if it only could not be opened, until that works."""
+    """The disk failed under this partition. The partition is not served until the broker restarts,
+    or, if its log could not be opened, until that works."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
@@ -93,7 +93,7 @@ class IndexesBeingRebuilt(StorageError):
 
 
 class DeleteRecordsRejected(StorageError):
-    """L-11: the topic's policy forbids it, or the offset does not exist."""
+    """The topic's policy forbids DeleteRecords, or the offset does not exist (L-11)."""
 
 
 class DataDirectoryError(Exception):
@@ -115,11 +115,10 @@ class DataDirectoryFailed(DataDirectoryError):
 
 
 def no_room(problem: OSError) -> bool:
-    """Does the disk take no more, or nothing any more, though what is there can be read?"""
+    """True if the disk is full or read-only, but can be read."""
     return problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def out_of_files(problem: OSError) -> bool:
-    """Did opening fail because too many files and connections are open? It passes, and says nothing
-    of the disk."""
+    """True if too many files and connections are open, which passes and is no fault of the disk."""
     return problem.errno in (errno.EMFILE, errno.ENFILE)

@@ -2,8 +2,8 @@
 
 A header block; then parts of equal size, each a sequence of blocks. A block is what one write made
 durable: the ends of some partition logs, as they lie in their segment files. Blocks begin at
-multiples of `ALIGN_BYTES`, and are counted through: in a part the numbers go on by one, so that a
-block of an earlier round does not pass for the next one.
+multiples of `ALIGN_BYTES`, and have ascending numbers: in a part each number is one more than the
+last, so that a block of an earlier round does not pass for the next one.
 
 `HEADER`, `BLOCK` and `ENTRY` declare the format; struct twins make and read it.
 """
@@ -19,12 +19,12 @@ import construct as c
 from odradek_broker.platform.seams import BLOCK_BYTES, Buffer, File
 from odradek_protocol.checksums import crc32c
 
-#: Its name in the directory.
+#: The name of the file in its directory.
 JOURNAL = "commit-journal"
 JOURNAL_MAGIC = b"ODRJ"
 JOURNAL_VERSION = 1
 _BLOCK_MAGIC = b"ODRB"
-#: Writes begin and end at multiples of it.
+#: The alignment of writes: they begin and end at multiples of it.
 ALIGN_BYTES = BLOCK_BYTES
 #: The largest part: a damaged header must not make a reader allocate more.
 PART_BYTES_MAX = 256 * 1024 * 1024
@@ -37,7 +37,7 @@ HEADER = c.Struct(
     "part_bytes" / c.Int32ub,
     "crc" / c.Int32ub,
 )
-"""`crc`: CRC-32C of what comes before it."""
+"""`crc`: CRC-32C of the fields before it."""
 
 BLOCK = c.Struct(
     "magic" / c.Const(_BLOCK_MAGIC),
@@ -47,7 +47,7 @@ BLOCK = c.Struct(
     "size_bytes" / c.Int32ub,
     "entries" / c.Int32ub,
 )
-"""`size_bytes`: of the block, without what fills it up. `crc`: CRC-32C of all of it behind this
+"""`size_bytes`: the size of the block without its padding. `crc`: CRC-32C of the block behind this
 field."""
 
 ENTRY = c.Struct(
@@ -86,8 +86,7 @@ class JournalHeader(NamedTuple):
 
 
 class JournalEntry(NamedTuple):
-    """Batches as they lie in a segment file; without any (None), the partition's earlier entries
-    are void."""
+    """Batches as they are in a segment file. None makes the partition's earlier entries void."""
 
     topic_id: bytes
     partition: int

@@ -1,8 +1,7 @@
 """The settings of one partition log, with Kafka's defaults.
 
-Where they come from (broker defaults, topic overrides) is not storage's business: it is handed a
-`LogConfig` and may be handed another one at any time.
-"""
+The caller resolves broker defaults and topic overrides; a log may get another `LogConfig` at any
+time."""
 
 from __future__ import annotations
 
@@ -69,7 +68,8 @@ class LogConfig:
 
     @property
     def longest_segment_ms(self) -> int:
-        """L-06: a compacted log begins a new segment in time for max.compaction.lag.ms."""
+        """The longest time before a roll (L-06): a compacted log rolls in time for
+        max.compaction.lag.ms."""
         if self.compacted and self.max_compaction_lag_ms > 0:
             return min(self.max_compaction_lag_ms, self.segment_ms)
         return self.segment_ms

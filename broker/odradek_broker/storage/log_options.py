@@ -1,5 +1,5 @@
-"""Arguments for opening a partition log: those that all logs of a broker share, and how it was
-left."""
+"""Arguments for opening a partition log: the options that all logs of a broker share, and the state
+in which the log was left."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ class UnopenedLog(Protocol):
     """A log that could not be opened."""
 
     def open_again(self, now_ms: int) -> bool:
-        """Try it; whether the log is served now."""
+        """Try to open the log again; True if it is served."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """The parts that all logs of a broker share."""
+    """The options that all logs of a broker share."""
 
     files: Files
     handles: HandleCache
     randomness: Randomness
     deleted: DeletedFiles
     max_producer_ids: int = 100_000
-    #: It may be changed while the broker runs.
+    #: A function, for the setting may be changed while the broker runs.
     producer_expiration_ms: Callable[[], int] = lambda: 86_400_000
     producer_tally: ProducerTally = field(default_factory=ProducerTally)
     disk: DiskWatch = field(default_factory=DiskWatch)
     journal_bytes_max: int = 0
-    #: That of its directory, if there is one.
+    #: The commit journal of the directory, if there is one.
     journal: CommitJournal | None = None
-    #: By name. Opening them is tried again.
+    #: The logs that could not be opened, by name. `open_again` is called for them.
     unopened: dict[str, UnopenedLog] = field(default_factory=dict)
 
 

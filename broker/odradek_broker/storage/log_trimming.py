@@ -162,10 +162,11 @@ class LogTrimming:
         if count == len(segments):
             log.roll_at(log.log_end_offset, now_ms)
             producers.sync()
-            # Its name tells the log end when the others are gone.
+            # The name of the new segment tells the log end when the others are gone.
             self._files.directory.sync()
         elif log.config.durability == "fsync" and producers.is_volatile(segments.bases[count]):
-            # Nothing else knows the producers of what would go (P-27). The flush is under way.
+            # Only that snapshot knows the producers of these segments (P-27). Its flush is under
+            # way.
             return 0
         oldest = segments.all[:count]
         try:
@@ -188,7 +189,7 @@ class LogTrimming:
         return self._files.swap is not None
 
     def begin_swap(self, group: GroupCleaned) -> bool:
-        """Commit to a cleaned segment, if what it was made from is still there (L-27). When
+        """Commit to a cleaned segment, if its sources are still there (L-27); True if so. When
         `sync_directory` has been called, `swap_in` follows. Raises PartitionOffline, StorageError.
         """
         bases, sources = self._opened_segments().bases, list(group.sources)
@@ -207,7 +208,7 @@ class LogTrimming:
         self._files.directory.sync()
 
     def directory_sync_failed(self, problem: Exception) -> StorageError:
-        """The partition is offline: nobody knows what a start would find."""
+        """Take the partition offline: nobody knows what a start would find."""
         self._log.go_offline(f"making a compaction durable failed: {problem}")
         return self._log.offline_error()
 
@@ -239,7 +240,7 @@ class LogTrimming:
         return self._step(lambda: swap.retire(at_most), "retiring what was compacted")
 
     def end_swap(self, now_ms: int) -> None:
-        """The swap is durable. `sync_directory` before anything is cleaned here again."""
+        """End a swap that is durable. Call `sync_directory` before this log is cleaned again."""
         swap, self._files.swap = self._files.swap, None
         assert swap is not None
         due_ms = now_ms + self._log.config.file_delete_delay_ms
@@ -256,7 +257,7 @@ class LogTrimming:
     # ---- truncation
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
-        """Drop the batch that holds `offset` and everything behind it; the new log end (L-36).
+        """Drop the batch that has `offset` and everything behind it; the new log end (L-36).
         Waits for the disk. Raises PartitionOffline; StorageError while a cleaned segment is swapped
         in, or the journal is written.
         """
@@ -273,14 +274,14 @@ class LogTrimming:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is being {busy}; try again"
             )
         if self._durability.journaled:
-            # What stays must not be in the journal alone, all of which will be void.
+            # The records that stay must be in the files: the journal's will be void.
             self._durability.flush()
         self._durability.truncations += 1
         self._files.directory.dirty = True
         producers = self._files.producers
         try:
             if journal is not None:
-                # Before anything is gone: it must not come back from there.
+                # Before the cut: a start must not restore the records from there.
                 journal.forget(self._durability)
             end, gone = segments.truncate_to(offset)
             producers.remove_snapshots(lambda at: at > end)

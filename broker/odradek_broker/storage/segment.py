@@ -14,11 +14,11 @@ from odradek_broker.storage.segment_state import SegmentState
 
 
 class TruncateFailed(Exception):
-    """A write failed and what it left behind could not be taken back (L-08)."""
+    """A write failed, and the file could not be truncated to its former size (L-08)."""
 
 
 def segment_name(base_offset: int) -> str:
-    """L-01: twenty digits."""
+    """The name of a segment's files: twenty digits (L-01)."""
     return f"{base_offset:020d}"
 
 
@@ -74,7 +74,8 @@ class Segment:
         self.sealed = False
         """True if another segment is active: the indexes of this one may be unloaded."""
         self.pin_dirty = False
-        """Keep the handle while bytes are unsynced, so that fsync reports their write errors."""
+        """The handle stays open while bytes are unsynced, so that fsync reports their write
+        errors."""
         self.sync_pins = 0
         """Flushes under way that use the handle."""
         self.closing = False

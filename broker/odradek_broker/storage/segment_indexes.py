@@ -1,10 +1,11 @@
 """The offset index and the time index of one segment: kept while it grows, read, checked, rebuilt
 (L-02, L-03, L-05, L-33).
 
-    <base>.log        | batch 100-104 | 105 | 106-119 | 120 | 121-140 | 141 | 142 | size_bytes
-                      0               ^               ^               ^
-    <base>.index                 (105 -> byte)   (120 -> byte)   (141 -> byte)
-    <base>.timeindex             (largest timestamp up to there -> last offset of its batch)
+    <base>.log        | 100-104 | 105 | 106-119 | 120 | 121-140 | 141 | 142 |
+                                      ^               ^                     ^ size_bytes
+    <base>.index                      (119, position) (140, position)
+    <base>.timeindex                  (largest timestamp up to 119, its last offset)
+                                                      (largest timestamp up to 140, ...)
 
 An entry is added after `index.interval.bytes` of batches. A lookup takes the last entry at or below
 what it looks for and walks the batch headers from there.
@@ -434,7 +435,7 @@ class SegmentIndexes:
         return self._walk_from(*self._offsets.floor_entry(offset))
 
     def _walk_from(self, last_offset: int, position: int) -> Iterator[BatchAt]:
-        """Walk from an entry of the index. SegmentCorrupt if the entry is not true: a walk that
+        """Walk from an entry of the index. SegmentCorrupt if the entry is wrong: a walk that
         began behind what is looked for would not find it."""
         if position and position >= self._segment.size_bytes:
             raise SegmentCorrupt(f"{self._offsets.path} goes on behind {self._segment.path}")
@@ -444,7 +445,7 @@ class SegmentIndexes:
             yield batch
 
     def position_of(self, offset: int) -> int:
-        """The position of the batch that holds `offset`, or else of the next one; the size if there
+        """The position of the batch that has `offset`, or else of the next one; the size if there
         is none. SegmentCorrupt, OSError."""
         if offset >= self._segment.next_offset and self.loaded:
             return self._segment.size_bytes
@@ -481,14 +482,14 @@ class SegmentIndexes:
                 if batch_end > target:
                     if batch.position == start and minimum_one:
                         return min(batch_end, limit)
-                    # Here the reader will go on.
+                    # The reader will go on here.
                     self.hint(batch.base_offset, batch.position)
                     break
                 end = batch_end
         except SegmentCorrupt:
             if end == start:
                 raise
-            # What is in front of the damage is read first.
+            # The batches before the damage are read first.
         return min(end, limit)
 
     # ---- timestamps
@@ -512,8 +513,7 @@ class SegmentIndexes:
     @property
     def largest_timestamp(self) -> tuple[int, int]:
         """(largest timestamp, last offset of the first batch that has it); (-1, base) if none.
-
-        Retention asks for it again and again, so it stays when the indexes leave the memory."""
+        Retention asks for it often, so it stays in memory when the indexes are unloaded."""
         if not (self.loaded or self._summarized or self._summarize()):
             self._need()
         return self._max_timestamp, self._max_timestamp_offset
@@ -559,8 +559,7 @@ class SegmentIndexes:
 
     def walk_to_time(self, timestamp: int) -> Iterator[BatchAt]:
         """Walk from a batch at or before the first that reaches `timestamp`, as near as the index
-        knows (L-15). SegmentCorrupt also where the walk would begin at an entry that is not
-        true."""
+        knows (L-15). SegmentCorrupt also where the entry that the walk begins at is wrong."""
         self._need()
         entry = self._times.floor_entry(timestamp)
         return walk_batches(self._segment, 0) if entry is None else self._walk_from_time(entry)

@@ -1,6 +1,5 @@
-"""A segment as a producer snapshot in its middle or at its end found it, written behind what the
-snapshot says of producers (P-26, L-30). The indexes of the segment are compared with that (L-05,
-L-33).
+"""The state of a segment in a producer snapshot in its middle or at its end, written behind the
+producers (P-26, L-30). The indexes of the segment are compared with it (L-05, L-33).
 
 A scan after a crash may begin at that snapshot instead of the segment's first batch, if the
 segment's indexes still say what they said then. They are written without fsync, so nothing but
@@ -51,7 +50,7 @@ class SegmentState(NamedTuple):
 
 
 def encode_segment_state(state: SegmentState) -> bytes:
-    """To be put at the end of a snapshot."""
+    """The bytes for the end of a snapshot."""
     return _STATE.pack(STATE_MAGIC, STATE_VERSION, *state)
 
 
