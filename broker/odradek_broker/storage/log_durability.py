@@ -60,7 +60,7 @@ class FlushedLog(Protocol):
         """The error for any use of a partition that is offline."""
         ...
 
-    def move_high_watermark(self, high_watermark: int) -> None:
+    def move_high_watermark(self, high_watermark: int, *, others_moved: bool = False) -> None:
         """Set the high watermark, and the last stable offset with it."""
         ...
 

@@ -10,8 +10,7 @@ from typing import Protocol, TypeVar
 from odradek_broker.storage.cleaner.job import GroupCleaned
 from odradek_broker.storage.cleaner.swap import SegmentSwap, remove_cleaned
 from odradek_broker.storage.errors import StorageError
-from odradek_broker.storage.log_config import LogConfig
-from odradek_broker.storage.log_durability import LogDurability
+from odradek_broker.storage.log_durability import FlushedLog, LogDurability
 from odradek_broker.storage.log_files import LogFiles
 from odradek_broker.storage.log_options import LogOptions
 from odradek_broker.storage.retention import (
@@ -28,33 +27,13 @@ from odradek_protocol.records.batch import BatchError
 _Result = TypeVar("_Result")
 
 
-class TrimmedLog(Protocol):
+class TrimmedLog(FlushedLog, Protocol):
     """The log that records are removed from."""
 
-    name: str
-    config: LogConfig
     log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
 
     def ensure_loaded(self, now_ms: int = 0) -> None:
         """Open the files if they are not. PartitionOffline, StorageError."""
-        ...
-
-    def go_offline(self, reason: str) -> None:
-        """Take the partition offline."""
-        ...
-
-    def offline_error(self) -> StorageError:
-        """The error for any use of a partition that is offline."""
-        ...
-
-    def failed(self, doing: str, problem: OSError) -> StorageError:
-        """The error for a failed operation, after which the partition may be offline."""
-        ...
-
-    def move_high_watermark(self, high_watermark: int, *, others_moved: bool = False) -> None:
-        """Set the high watermark, and the last stable offset with it."""
         ...
 
     def roll_at(self, base_offset: int, now_ms: int) -> None:

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from odradek_broker.platform.seams import File
-from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.handles import HandleCache, HandleOwner
 from odradek_broker.storage.index import InvalidIndex, OffsetIndex, TimeIndex
 from odradek_broker.storage.segment_scanner import (
     BatchAt,
+    ScannedSegment,
     SegmentCorrupt,
     read_batches,
     walk_batches,
@@ -35,32 +35,15 @@ _HINTS_MAX = 128
 _UNINDEXED_BYTES_MAX = 2 * 1024 * 1024
 
 
-class IndexedSegment(Protocol):
+class IndexedSegment(HandleOwner, ScannedSegment, Protocol):
     """The segment that the indexes belong to."""
 
-    path: str
-    base_offset: int
     next_offset: int
-    size_bytes: int
     sealed: bool
     closing: bool
     handles: HandleCache
-    used: bool
-
-    @property
-    def file(self) -> File: ...
-
-    @property
-    def pinned(self) -> bool: ...
-
-    @property
-    def index_bytes(self) -> int: ...
 
     def path_of(self, suffix: str) -> str: ...
-
-    def drop_handle(self) -> None: ...
-
-    def unload_indexes(self) -> None: ...
 
     def state_at_end(self, *, checked: bool) -> SegmentState | None:
         """The segment's state in the producer snapshot at its end, if there is one. OSError."""
