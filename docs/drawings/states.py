@@ -202,7 +202,7 @@ def _classic_requests() -> str:
 def _session_pauses() -> str:
     names = _camel(session.Pause)
     rows = [
-        "| state | what becomes of the connection |",
+        "| state | the connection |",
         "|---|---|",
         *(
             f"| {_camel(session.SessionState)[each]} | {each.value} |"

@@ -16,7 +16,7 @@ from raw_client import RawClient
 @pytest.fixture
 async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
     """Start brokers with settings; each is stopped at the end of the test. `keys`: settings whose
-    names cannot be those of parameters."""
+    names are no valid names of parameters."""
     running: list[RunningBroker] = []
 
     async def start(

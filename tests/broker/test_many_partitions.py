@@ -1,4 +1,4 @@
-"""Requests with many partitions: the others have their turns meanwhile (L-45)."""
+"""Requests with many partitions, during which others get their turns (L-45)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node over files in memory: metadata log and partition directories agree, whatever fails
+"""The node over files in memory: metadata log and partition directories agree after any failure
 (D4)."""
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def test_one_failed_removal_does_not_stop_maintenance(world: NodeWorld) -> None:
 
 
 def test_a_partition_that_cannot_be_made_is_made_later(world: NodeWorld) -> None:
-    """A full disk: the topic is recorded and has no leader for a while, the others are fine."""
+    """The disk is full: the topic is recorded and has no leader for a while; other topics are
+    served."""
     world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-1/", for_ever=True))
     created = world.create("t", 3)
     world.flush()
@@ -145,7 +146,7 @@ def test_a_partition_that_cannot_be_made_is_made_later(world: NodeWorld) -> None
 
 
 def test_a_partition_that_cannot_be_created_is_reported_once(world: NodeWorld) -> None:
-    """It is tried again every few seconds, for as long as the disk is full."""
+    """Opening is tried again every few seconds, while the disk is full."""
     full = world.files.fail(Failure("open", code=errno.ENOSPC, path_part="data/t-", for_ever=True))
     world.create("t", 2)
     world.flush()
@@ -197,7 +198,8 @@ def test_a_missing_partition_of_a_deleted_topic_is_dropped(world: NodeWorld) -> 
 
 @pytest.mark.parametrize("records", [0, 4])
 def test_a_directory_of_no_topic_does_not_stand_in_the_way(world: NodeWorld, records: int) -> None:
-    """A creation whose record a power cut took, while its directory stayed: the name is free."""
+    """A power cut has undone the record of a creation, while its directory stayed: the name is
+    free."""
     stray_directory(world, "t-0")
     if records:
         world.files.put("data/t-0/00000000000000000000.log", bytes(stored_batch(records)))
@@ -233,7 +235,7 @@ def test_a_stray_partition_of_a_known_topic_is_set_aside(world: NodeWorld) -> No
 
 
 def test_d4_a_partition_exists_once_that_is_durable(world: NodeWorld) -> None:
-    """Else a crash could take acknowledged records away together with their topic."""
+    """Otherwise a crash could remove acknowledged records together with their topic."""
     created = world.create("t")
     assert not created.done
     assert world.node.partition("t", 0) is None
@@ -257,7 +259,7 @@ def test_d4_an_internal_topic_may_be_used_once_it_is_durable(world: NodeWorld) -
 
 
 def test_d5_metadata_that_cannot_be_read_is_not_empty_metadata(world: NodeWorld) -> None:
-    """Every log would belong to no topic, and be set aside."""
+    """Without it every log would have no topic, and would be renamed."""
     world.create("t")
     world.flush()
     world.produce("t", 5)
@@ -303,7 +305,7 @@ def test_d5_groups_and_offsets_that_cannot_be_read_are_not_none(world: NodeWorld
 def test_d4_a_metadata_record_that_makes_no_sense_stops_the_start(
     world: NodeWorld, value: bytes, says: str
 ) -> None:
-    """Said in words, and not by a traceback: it may be a newer version's."""
+    """The error is a message and not a traceback: the directory may be that of a newer version."""
     world.create("t")
     world.flush()
     world.files.crash(keep_page_cache=True)
@@ -317,7 +319,7 @@ def test_d4_a_metadata_record_that_makes_no_sense_stops_the_start(
 
 
 def test_o18_a_damaged_batch_of_groups_stops_their_coordinator_alone(world: NodeWorld) -> None:
-    """A clean stop has left it, so that nobody looks at it before it is loaded."""
+    """A clean stop has written it, so that it need not be checked before it is loaded."""
     world.node.ensure_internal_topic(OFFSETS_TOPIC)
     world.flush()
     found = world.node.partition(OFFSETS_TOPIC, 0)
@@ -371,7 +373,7 @@ def test_d5_metadata_that_does_not_become_durable_stops_the_broker(world: NodeWo
 async def test_d4_metadata_and_directories_agree_after_a_crash_at_any_step(
     keep_page_cache: bool,
 ) -> None:
-    """Create, write, delete, recreate, write; die at every file operation in turn; look."""
+    """Create, write, delete, recreate, write; crash at every file operation in turn; check."""
     from odradek.simulation.disk import Crashed
 
     at = 0
@@ -425,7 +427,8 @@ _STEPS: list[tuple[str, Any]] = [
 
 
 def test_l40_trouble_of_the_disk_is_one_partitions(world: NodeWorld) -> None:
-    """A disk that cannot be read where one log lies: the others are served, and it comes back."""
+    """The disk of one log is not readable: other logs are served, and this one becomes readable
+    later."""
     world.create("t", 2)
     world.flush()
     world.produce("t", 3, 0)

@@ -1,4 +1,4 @@
-"""Ctrl+C in a program on asyncio: it ends at once, and prints no more than asyncio does."""
+"""Ctrl+C in a program on asyncio: the program ends at once, without more output than asyncio's."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ PROGRAMS = {
 
 
 def interrupted(body: str, folder: Path, broker: LiveBroker, topic: str) -> list[str]:
-    """The lines on stderr of a program that gets Ctrl+C as soon as it works."""
+    """The lines on stderr of a program that gets Ctrl+C when it has started its work."""
     program = folder / "program.py"
     program.write_text(
         "import asyncio, logging, sys\n"
@@ -129,7 +129,7 @@ async def test_c80_cancelled_calls_have_no_frames_of_the_client() -> None:
 def test_c80_an_interrupted_pass_leaves_no_waiter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ctrl+C twice within a moment: the second is raised at any line."""
+    """Ctrl+C twice within a moment: the second may be raised at any line."""
     told: list[str] = []
 
     async def main() -> None:
@@ -162,7 +162,8 @@ def test_c80_an_interrupted_pass_leaves_no_waiter(
 
 
 async def test_c80_a_request_that_the_end_of_the_loop_cancels_is_sent_again() -> None:
-    """`asyncio.run` cancels the client's tasks too, and then waits for what closes the client."""
+    """`asyncio.run` also cancels the client's tasks, and then waits for the coroutine that closes
+    the client."""
     async with (
         ScriptedBroker(topics={"t": 1}) as broker,
         Producer(

@@ -1,4 +1,4 @@
-"""The public package: what it offers, and that offering it costs next to nothing."""
+"""The public package: its names, and the cost of its import."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ later requests. A request behind a Produce sees its records: the request waits u
 finished, also if that has no response (acks=0). While too much is unanswered, the session reads
 nothing more (N-14).
 
-`SessionState` is what becomes of the connection; `SESSION_STATE_STEPS` has the legal steps. In each
-state but OPEN nothing is read. A connection that is open may be paused for several reasons at a
-time; `PAUSES` says of each reason whether complete requests are still handled.
+`SessionState` is the state of the connection; `SESSION_STATE_STEPS` has the legal steps. In each
+state but OPEN nothing is read. An open connection may be paused for several reasons at a time;
+`PAUSES` has the reasons, and whether complete requests are still handled meanwhile.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SEND_BYTES = 64 * 1024
 
 
 class SessionState(Enum):
-    """What becomes of a connection."""
+    """The state of a connection: whether it is served, and its way to the end."""
 
     OPEN = "requests are read and handled"
     REFUSED = "aborted after a delay; nothing is read"

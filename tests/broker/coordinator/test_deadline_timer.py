@@ -8,7 +8,7 @@ from odradek_broker.coordinator.shards import DeadlineTimer
 
 
 class World:
-    """A clock, and the timers that were set; a cancelled one is gone."""
+    """A clock, and the timers that were set, without the cancelled ones."""
 
     def __init__(self) -> None:
         self.now_ms = 100

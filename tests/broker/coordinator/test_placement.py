@@ -1,4 +1,4 @@
-"""Which partition of an internal topic has a group or a transactional id (G-06, T-01)."""
+"""The partition of an internal topic for a group or a transactional id (G-06, T-01)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from odradek_protocol.primitives import DecodeError
 
 
 class CounterCore:
-    """Durable state: a dictionary. Parked: whatever waits for "go"."""
+    """A core whose durable state is a dictionary. Parked: requests that wait for "go"."""
 
     def __init__(self) -> None:
         self.timers: Timers[str] = Timers()
@@ -218,7 +218,7 @@ def test_a_record_that_cannot_be_read_stops_the_load() -> None:
 
 
 def test_a_disk_that_fails_in_the_middle_stops_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks next must not meet half a state that passes for the whole."""
+    """A later request must not find a part of the state."""
     world = World()
 
     def half() -> Iterator[tuple[int, bytes | None, bytes | None]]:

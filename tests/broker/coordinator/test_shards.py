@@ -1,4 +1,5 @@
-"""What all coordinators share: a core for each partition, and what follows every decision."""
+"""The common part of coordinators: a core for each partition, and the actions after every
+decision."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ TOPIC = "__words"
 
 
 class Words:
-    """A core that keeps words. Each one that it takes has a deadline, and asks for an effect."""
+    """A core that stores words. Each word has a deadline, and requests an effect."""
 
     def __init__(self, index: int) -> None:
         self.index = index

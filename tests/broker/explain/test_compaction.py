@@ -1,4 +1,4 @@
-"""What is told of the compaction of a partition (`odradek explain partition`, L-25, L-28)."""
+"""The description of the compaction of a partition (`odradek explain partition`, L-25, L-28)."""
 
 from __future__ import annotations
 

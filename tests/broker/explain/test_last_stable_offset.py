@@ -1,4 +1,4 @@
-"""The transaction that holds a partition back, as `odradek explain partition` tells of it
+"""The transaction that blocks the last stable offset of a partition, in `odradek explain partition`
 (T-45)."""
 
 from __future__ import annotations

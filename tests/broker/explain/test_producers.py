@@ -1,4 +1,5 @@
-"""What partitions tell of producer ids, over the wire (`odradek explain producer`, rules P)."""
+"""The history and the states of producer ids, as requests of a client (`odradek explain producer`,
+rules P)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ async def new_id(client: RawClient) -> int:
 
 
 async def produce(client: RawClient, who: int, epoch: int, sequence: int, records: int = 1) -> int:
-    """Produce to t-0; the error."""
+    """Produce to t-0; returns the error."""
     batch = batch_of(
         *[b"x"] * records, producer_id=who, producer_epoch=epoch, base_sequence=sequence
     )

@@ -52,7 +52,7 @@ E = ErrorCode
 
 
 def call(node: FakeNode, request: Message, version: int | None = None) -> Any:
-    """The answer, after a round trip of request and answer through the wire of that version."""
+    """The answer, with request and answer encoded and decoded in that version."""
     if version is None:
         version = API_OF_REQUEST[type(request)].versions.last
     answer = send(node, request, version)
@@ -590,7 +590,7 @@ def groups(*names: str) -> DescribeConfigsRequest:
 
 
 def count_described(monkeypatch: pytest.MonkeyPatch, slice_size: int) -> list[str]:
-    """The names that are described from now on, in the order in which they are."""
+    """The names that are described from here on, in their order."""
     names: list[str] = []
     describe = describe_configs._describe
 
@@ -625,7 +625,7 @@ def test_others_get_their_turn_between_slices_of_described_resources(
 def test_d11_an_answer_that_becomes_too_large_is_given_up_early(
     monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    """As soon as the slices together are larger than may be sent, and not before."""
+    """When the slices together exceed the limit, and not before."""
     one = describe_configs.handle(FakeNode(), context(version), groups("g00000"))  # type: ignore[arg-type]
     assert isinstance(one, DescribeConfigsResponse)
     one_bytes = len(codec.encode_bytes(one, version))
@@ -656,7 +656,7 @@ def test_n10_describing_stops_when_the_connection_is_closed(
 
 
 def test_a_stored_value_that_would_be_refused_today_is_shown_and_in_nobodys_way() -> None:
-    """It can be replaced, taken away, and what else the topic has can be changed."""
+    """The setting can be replaced and removed, and other settings of the topic can be changed."""
     key = "follower.replication.throttled.replicas"
 
     def topic_with_it() -> FakeNode:

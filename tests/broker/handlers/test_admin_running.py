@@ -1,4 +1,4 @@
-"""Administration of a running broker: what changes on disk, at once, and over a restart."""
+"""Administration of a running broker: the changes on disk, at once, and after a restart."""
 
 from __future__ import annotations
 

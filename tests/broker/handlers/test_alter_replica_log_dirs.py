@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: where partitions may lie, which is where they are (A-18)."""
+"""AlterReplicaLogDirs: partitions can only stay in their directory (A-18)."""
 
 from __future__ import annotations
 

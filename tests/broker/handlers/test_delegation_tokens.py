@@ -1,4 +1,4 @@
-"""Delegation tokens: there are none, and whoever asks is told as much as Kafka tells."""
+"""Delegation tokens are not supported; the answers are those of Kafka without them."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def log(broker: RunningBroker) -> Any:
 
 
 def starts_on_disk(broker: RunningBroker) -> list[str]:
-    """What a start after a crash would read."""
+    """The log start offsets that a start after a crash would read."""
     path = Path(broker.node.logs.directories[0].path_of("log-start-offset-checkpoint"))
     return small_file(path.read_bytes()).splitlines()
 

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: the data directory and what each partition takes there (A-18)."""
+"""DescribeLogDirs: the data directory and the size of each partition (A-18)."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_requests_stop_when_no_waiter_is_left(
 
 
 def test_l42_every_directory_has_an_entry_and_a_failed_one_its_error() -> None:
-    """What Kafka 4.3.0 answered with two directories, the second of which was taken away."""
+    """The answer of Kafka 4.3.0 with two directories, the second of which was removed."""
     world = NodeWorld(log_dirs="data,more")
     world.create("t", 3)
     world.flush()

@@ -1,4 +1,4 @@
-"""What clients hear of partitions and coordinators whose data directory has failed (L-42)."""
+"""The answers about partitions and coordinators whose data directory has failed (L-42)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BELOW = {"offsets_topic_num_partitions": "2", "transaction_state_log_num_partiti
 
 @pytest.fixture
 async def broker(start_broker: StartBroker, tmp_path: Path) -> RunningBroker:
-    """With two directories, and the odd partitions of t in the second one, which fails."""
+    """A broker with two directories, and the odd partitions of t in the second one, which fails."""
     dirs = f"{tmp_path / 'a'},{tmp_path / 'b'}"
     broker = await start_broker(log_dirs=dirs, **BELOW)
     client = await broker.client()
@@ -43,7 +43,7 @@ async def _find(client: RawClient, key_type: int) -> dict[str, int]:
 
 
 async def _fail(broker: RunningBroker, tmp_path: Path) -> None:
-    """Its disk goes away."""
+    """Let the disk of the directory fail."""
     (tmp_path / "b").rename(tmp_path / "away")
     directory = broker.node.logs.directories[1]
     directory.disk.doubt(OSError(5, "Input/output error"))
@@ -52,7 +52,7 @@ async def _fail(broker: RunningBroker, tmp_path: Path) -> None:
 
 
 def _keys(broker: RunningBroker, shards: Any, *, failed: bool) -> set[str]:
-    """The keys whose shard is recorded in the failed directory, or in the other one."""
+    """The keys whose shard is in the failed directory, or in the other one."""
     directory = broker.node.logs.directories[1 if failed else 0]
     lost = {index for topic, index in directory.logs if topic == shards._topic}
     assert lost, "both directories have some"
@@ -62,7 +62,7 @@ def _keys(broker: RunningBroker, shards: Any, *, failed: bool) -> set[str]:
 async def test_l42_partitions_answer_with_a_storage_error(
     broker: RunningBroker, tmp_path: Path
 ) -> None:
-    """As Kafka 4.3.0, whose second directory was taken away."""
+    """As in Kafka 4.3.0, whose second directory was removed."""
     await _fail(broker, tmp_path)
     client = await broker.client()
     for index, expected in ((0, E.NONE), (1, E.KAFKA_STORAGE_ERROR)):

@@ -33,7 +33,7 @@ def fetch(
     partition_max_bytes: int = 1 << 20,
     **fields: Any,
 ) -> FetchRequest:
-    """(topic, partition, offset) each."""
+    """A fetch of (topic, partition, offset) each."""
     topics: dict[str, FetchTopic] = {}
     for name, partition, offset in wanted:
         topic = topics.setdefault(name, FetchTopic(topic=name))
@@ -60,13 +60,13 @@ def partitions(response: Any) -> dict[tuple[str, int], Any]:
 
 
 def offsets(data: Any) -> list[int]:
-    """Base offsets of the batches."""
+    """The base offsets of the batches."""
     return [header.base_offset for _, header in iter_batches(data)]
 
 
 @pytest.fixture
 async def topic(client: RawClient) -> str:
-    """Two partitions; five batches of 1,000 bytes in the first, two in the second."""
+    """A topic with two partitions: five batches of 1,000 bytes in the first, two in the second."""
     await client.create_topic("t", partitions=2)
     for _ in range(5):
         await client.call(produce_request("t", batch_of(b"x" * 932)), 9)
@@ -106,8 +106,8 @@ async def test_f01_nothing_to_read_waits_for_the_deadline(client: RawClient, top
 async def test_f01_a_fetch_of_what_is_there_is_never_parked(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
-    """Consumers with short queues ask for one batch at a time: what a fetch may wait for others
-    must not be added to each. Nor may the kernel hold small answers back."""
+    """Consumers with short queues request one batch at a time: the wait for other fetches must not
+    be added to each. Nor may the kernel delay small answers."""
     for offset in range(5):
         request = fetch((topic, 0, offset), max_wait_ms=2**31 - 1, partition_max_bytes=1200)
         answer = partitions(await client.call(request, 11))[topic, 0]
@@ -353,7 +353,7 @@ async def test_f23_forgotten_topics_leave_the_session_and_an_empty_one_closes(
 
 
 async def test_f02_min_bytes_is_no_more_than_max_bytes(client: RawClient, topic: str) -> None:
-    """Else nobody could ever have enough, and the fetch would wait for nothing."""
+    """Otherwise min.bytes could never be reached, and the fetch would wait in vain."""
     request = fetch((topic, 0, 0), max_wait_ms=60_000, min_bytes=1 << 24, max_bytes=1_500)
     answer = partitions(await client.call(request, 11))[topic, 0]
     assert offsets(answer.records) == [0]
@@ -501,7 +501,7 @@ def test_f26_d11_sessions_have_a_limit_of_partitions_together() -> None:
 
 
 def after(epoch: int, offset: int, **fields: Any) -> FetchRequest:
-    """Fetch by somebody whose last record is of `epoch`; willing to wait for ever."""
+    """Fetch as a client whose last record is of `epoch`, and without a time limit."""
     request = fetch(("t", 0, offset), max_wait_ms=600_000, **fields)
     request.topics[0].partitions[0].last_fetched_epoch = epoch
     return request
@@ -510,7 +510,7 @@ def after(epoch: int, offset: int, **fields: Any) -> FetchRequest:
 async def test_f12_a_diverging_log_is_answered_at_once_with_the_diverging_epoch(
     client: RawClient, topic: str
 ) -> None:
-    """Without any waiting, though nothing can be read."""
+    """At once, although nothing can be read."""
     answer = partitions(await client.call(after(0, 9), 12))[topic, 0]
     assert (answer.error_code, bytes(answer.records)) == (ErrorCode.NONE, b"")
     assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 5)
@@ -557,7 +557,7 @@ async def test_errors_name_no_offsets_and_no_transactions(
     error: ErrorCode,
     aborted: list[Any] | None,
 ) -> None:
-    """As Kafka: an empty list of aborted transactions is for what is not there at all."""
+    """As in Kafka: an empty list of aborted transactions is for a partition that does not exist."""
     answer = partitions(await client.call(fetch(wanted, **fields), 11))[wanted[:2]]
     assert answer.error_code == error
     assert answer.aborted_transactions == aborted

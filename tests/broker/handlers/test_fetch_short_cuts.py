@@ -1,7 +1,6 @@
-"""What Fetch leaves out where nothing can have changed is not seen: beside it runs a broker that
-looks at everything, every time, and both give the same answers, byte by byte, keep the same
-sessions and count the same (D6, F-01 to F-28).
-"""
+"""The short cuts of Fetch do not change answers: a second broker without them reads all partitions
+each time, and both give the same answers, byte by byte, and have the same sessions and counters
+(D6, F-01 to F-28)."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ CLIENT = quota_entity([("client-id", "client-1")])
 
 
 class Pair:
-    """Both brokers, and what a client knows of its sessions, which is what the one without short
-    cuts said."""
+    """Both brokers, and the sessions of a client, by the answers of the broker without short
+    cuts."""
 
     def __init__(self, **settings: str) -> None:
         self.both = [FetchWorld(short_cuts=short, **settings) for short in (True, False)]
@@ -49,7 +48,7 @@ class Pair:
         world.settle_metadata()
 
     def do(self, what: Callable[[FetchWorld], Any]) -> Any:
-        """To both; what the second gave."""
+        """Do it on both; returns the second result."""
         for world in self.both:
             given = what(world)
         return given
@@ -60,7 +59,7 @@ class Pair:
         self.both[0].check_up_to_date()
 
     def sessions(self) -> list[tuple[int, int, bool]]:
-        """(id, epoch, whether it goes by topic ids) of each."""
+        """(id, epoch, true with topic ids) of each session."""
         found = self.both[1].node.fetch_sessions._sessions.values()
         return [(each.id, each.epoch, each.uses_topic_ids) for each in found]
 
@@ -81,7 +80,7 @@ class Pair:
 
 
 class Consumer:
-    """A client like those that people use: it asks for what follows on what it was given."""
+    """A client like usual ones: it requests the offsets that follow its last answers."""
 
     def __init__(self, pair: Pair, rng: random.Random, connection: int) -> None:
         self.pair, self.rng, self.connection = pair, rng, connection
@@ -99,7 +98,7 @@ class Consumer:
         self.asks_for = dict.fromkeys(self.offsets)
 
     def step(self) -> None:
-        """Take the answer, if it is there, and ask for more."""
+        """Take the answer, if it has arrived, and send the next request."""
         if self.waits_for is not None:
             answer = self.pair.both[1].answers.get(self.waits_for)
             if answer is None:
@@ -152,7 +151,7 @@ class Consumer:
 
 
 def a_request(pair: Pair, rng: random.Random) -> tuple[FetchRequest, int]:
-    """Most are what consumers at the end of a log send; some are anything."""
+    """A request: mostly one of a consumer at the end of a log, sometimes any other."""
     version = rng.choice(VERSIONS) if rng.random() < 0.5 else rng.choice((11, 12, 13, 16))
     usual = rng.random() < 0.7
     request = FetchRequest(
@@ -216,7 +215,7 @@ def a_topic(pair: Pair, rng: random.Random, version: int, *, usual: bool) -> Fet
 
 
 def move(pair: Pair, rng: random.Random, open_sequences: dict[Any, int]) -> None:
-    """Something is written to a partition of both."""
+    """Write something to a partition of both."""
     name, index = rng.choice(TOPICS), rng.randrange(PARTITIONS)
     chance = rng.random()
     producer = rng.randrange(1, 4)
@@ -240,7 +239,7 @@ def move(pair: Pair, rng: random.Random, open_sequences: dict[Any, int]) -> None
 
 
 def step(pair: Pair, rng: random.Random, open_sequences: dict[Any, int]) -> None:
-    """One thing that happens, to both."""
+    """Do one random action on both."""
     name, index = rng.choice(TOPICS), rng.randrange(PARTITIONS)
     chance = rng.random()
     if chance < 0.6:
@@ -328,8 +327,8 @@ def test_f24_short_histories_look_the_same(seed: int, slots: str) -> None:
 
 
 def looked_at(world: FetchWorld, request: FetchRequest, partitions: list[Any]) -> tuple[int, int]:
-    """The number of a request, and of the partitions that were looked up for it until it was
-    answered."""
+    """The number of a request, and the number of partitions that were looked up until its
+    answer."""
     counted: list[int] = []
     found = world.node.partition
 
@@ -384,8 +383,8 @@ def test_f24_a_fetch_of_a_session_looks_at_no_more_than_has_changed() -> None:
 
 
 def test_f20_a_session_has_one_fetch_that_waits() -> None:
-    """The client has gone on, so the one before is answered, and first: its session is as it
-    was."""
+    """The client has continued, so the request before is answered, and first: its session is
+    unchanged."""
     world = FetchWorld(short_cuts=True)
     world.create("t", 1)
     world.settle_metadata()
@@ -410,7 +409,7 @@ def test_f20_a_session_has_one_fetch_that_waits() -> None:
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_f12_an_older_version_in_a_session_has_no_epochs(waits: bool) -> None:
-    """Its answers cannot say where logs part; the client would lose its connection over it."""
+    """Its answers have no diverging epochs; the client would lose its connection because of one."""
     pair = Pair()
     pair.do(lambda world: world.append("a", 0, 3))
     pair.do(FetchWorld.settle_metadata)

@@ -1,4 +1,5 @@
-"""ElectLeaders and the reassignments of partitions, on the one node that leads everything."""
+"""ElectLeaders and the reassignments of partitions, on the only node, which leads all
+partitions."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def elected(world: NodeWorld, *indexes: int, version: int = 2) -> Any:
 
 
 def moved(world: NodeWorld, *replicas: list[int] | None, index: int = 0) -> list[int]:
-    """The errors of moves of one partition that a request names so often."""
+    """The errors of moves of one partition that a request names several times."""
     partitions = [ReassignablePartition(partition_index=index, replicas=ids) for ids in replicas]
     topics = [ReassignableTopic(name="a", partitions=partitions)]
     answer = ask(world.node, AlterPartitionReassignmentsRequest(topics=topics), 1)
@@ -67,7 +68,7 @@ def test_n38_no_election_is_needed_of_leaders_in_their_place(
 
 
 def test_n38_n39_a_refusal_says_what_is_missing(world: NodeWorld) -> None:
-    """Each sentence is short whatever the topic's name, for a request has room for many of them."""
+    """Each message is short for any name of the topic, because a request may have many."""
     elections = [TopicPartitions(topic=name, partitions=[7]) for name in ("a", "x" * 30_000)]
     moves = [
         ReassignableTopic(

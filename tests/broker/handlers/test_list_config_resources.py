@@ -1,4 +1,4 @@
-"""ListConfigResources: what is listed, and in which versions."""
+"""ListConfigResources: the listed resources, by version."""
 
 from __future__ import annotations
 

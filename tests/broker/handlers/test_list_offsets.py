@@ -24,7 +24,7 @@ BASE_MS = 1_700_000_000_000
 
 
 def ask(*timestamps: int, partition: int | None = None, epoch: int = -1) -> ListOffsetsRequest:
-    """One partition for each timestamp, or one partition several times."""
+    """A request of one partition for each timestamp, or of one partition several times."""
     return ListOffsetsRequest(
         topics=[
             ListOffsetsTopic(
@@ -48,7 +48,7 @@ async def one(client: RawClient, timestamp: int, version: int, **fields: Any) ->
 
 
 def deletion(topic: str, offset: int) -> DeleteRecordsRequest:
-    """Of all records of partition 0 below the offset."""
+    """The deletion of all records of partition 0 below the offset."""
     asked = DeleteRecordsPartition(partition_index=0, offset=offset)
     return DeleteRecordsRequest(
         topics=[DeleteRecordsTopic(name=topic, partitions=[asked])], timeout_ms=10_000

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where epochs end (rules F-11, F-13, A-10)."""
+"""OffsetForLeaderEpoch: the ends of epochs (rules F-11, F-13, A-10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce: what is appended, what is refused, when it is answered (rules P-06..P-23)."""
+"""Produce: appended and refused batches, and the time of the answer (rules P-06..P-23)."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_p06_exactly_one_batch_of_magic_2(client: RawClient, topic: str) -
 async def test_p11_a_duplicate_beside_another_batch_is_refused_with_it(
     client: RawClient, broker: RunningBroker, topic: str
 ) -> None:
-    """Several batches cannot come in one append, so none of them can hide behind a duplicate."""
+    """Several batches cannot be one append, so none can be hidden behind a duplicate."""
     first = batch_of(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
     second = batch_of(b"b", producer_id=7, producer_epoch=0, base_sequence=1)
     assert only(await client.call(produce_request(topic, bytearray(first)), 9)).error_code == 0
@@ -112,8 +112,8 @@ async def test_p11_a_duplicate_beside_another_batch_is_refused_with_it(
 async def test_p19_the_same_batch_from_many_connections_at_once_is_written_once(
     broker: RunningBroker, client: RawClient, topic: str, transactional: bool
 ) -> None:
-    """Check and append are one step: nobody gets in between, nor while a transaction is
-    verified."""
+    """Check and append are one step: no other append comes in between, not even while a transaction
+    is verified."""
     identity: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     request = produce_request(topic, None)
     if transactional:
@@ -247,7 +247,7 @@ async def test_d5_fsync_nothing_is_answered_before_it_is_durable(
 async def test_a_produce_that_waits_learns_that_its_topic_was_deleted(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would hold up everything behind it until its time is up (N-03)."""
+    """The request would delay everything behind it until its timeout (N-03)."""
     broker = await start_broker()
     client = await broker.client()
     await client.create_topic("t")
@@ -265,8 +265,7 @@ async def test_a_produce_that_waits_learns_that_its_topic_was_deleted(
 async def test_d11_p24_the_broker_forgets_producers_beyond_its_limit(
     start_broker: StartBroker,
 ) -> None:
-    """Those that wrote longest ago; whoever comes again is taken as one that is not known
-    (P-14)."""
+    """The producers with the oldest writes; a dropped one counts as unknown (P-14)."""
     broker = await start_broker(max_producer_ids="1000", log_durability="page-cache")
     client = await broker.client()
     await client.create_topic("t")

@@ -24,8 +24,8 @@ Seen = list[tuple[int, bytes | None]]
 
 
 class Written(NamedTuple):
-    """`committed`: (offset, value) of what readers of committed records may see. `open_at`: the
-    first offset that they may not reach."""
+    """The expected log. `committed`: the (offset, value) that readers of committed records may see.
+    `open_at`: the first offset that they must not reach."""
 
     committed: Seen
     open_at: int
@@ -33,9 +33,8 @@ class Written(NamedTuple):
 
 
 def write(log: Any) -> Written:
-    """Plain records, a transaction that is committed and one that is aborted, two that overlap,
-    each within the other's sight, and one that stays open with something committed behind its
-    beginning."""
+    """Plain records, a transaction that is committed and one that is aborted, two that overlap, and
+    one that stays open with a committed one behind its beginning."""
     sequences: dict[int, int] = {}
     pending: dict[int, Seen] = {}
     committed: Seen = []
@@ -90,7 +89,7 @@ def write(log: Any) -> Written:
 
 
 async def read_from(client: RawClient, offset: int, max_bytes: int) -> tuple[Seen, int]:
-    """What a consumer returns that begins there, and where it comes to a halt."""
+    """The records of a consumer that begins there, and the offset at which it stops."""
     seen: Seen = []
     while True:
         response = await client.call(fetch_request(offset, max_bytes=max_bytes), 11)
@@ -149,8 +148,8 @@ async def test_f09_read_committed_from_every_offset_after_a_restart(
 async def test_f07_read_behind_deleted_records_and_at_the_end(
     client: RawClient, broker: RunningBroker
 ) -> None:
-    """The start may lie in the middle of a batch: it comes whole, and the reader drops what is
-    before."""
+    """The start may be in the middle of a batch: the whole batch is sent, and the reader drops the
+    records before it."""
     await client.create_topic("t", partitions=2)
     written = write(broker.node.partition("t", 0).log)
     for start in (1, 5, written.open_at - 1):

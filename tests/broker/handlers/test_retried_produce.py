@@ -1,5 +1,5 @@
-"""Batches that come a second time: of the last five, older than these, across a restart, and when
-the producer was forgotten (P-04, P-09, P-14, P-24 to P-28)."""
+"""Batches that come a second time: of the last five, older than these, after a restart, and after
+the producer has expired (P-04, P-09, P-14, P-24 to P-28)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def values(broker: RunningBroker) -> list[bytes | None]:
 
 
 def forget(broker: RunningBroker) -> None:
-    """As if `producer.id.expiration.ms` had passed since its last record."""
+    """Let `producer.id.expiration.ms` pass since its last record."""
     producers = log_of(broker).producers
     idle_ms = broker.node.config.producer_id_expiration_ms
     expired = producers.remove_expired(producers.entry(PRODUCER).last_timestamp + idle_ms)
@@ -62,7 +62,7 @@ def forget(broker: RunningBroker) -> None:
 
 @pytest.fixture
 async def seven(client: RawClient) -> None:
-    """Sequences 0 to 6, each a batch."""
+    """Append sequences 0 to 6, each as a batch."""
     await client.create_topic("t")
     for sequence in range(7):
         assert await send(client, sequence) == (E.NONE, sequence)
@@ -116,8 +116,8 @@ async def test_p28_a_retry_across_a_restart_is_stored_once(
 async def test_p24_an_expired_producer_continues_and_its_retry_is_written_twice(
     client: RawClient, broker: RunningBroker, how: str
 ) -> None:
-    """The window of duplicates that Kafka has as well: who is unknown may begin with any
-    sequence."""
+    """The gap in the detection of duplicates that Kafka has as well: an unknown producer may begin
+    with any sequence."""
     log = log_of(broker)
     if how == "expired":
         forget(broker)

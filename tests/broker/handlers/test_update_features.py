@@ -1,4 +1,4 @@
-"""UpdateFeatures: which levels can be had, and what they change."""
+"""UpdateFeatures: the possible levels, and their effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ACLs in the cluster metadata: created, found, deleted, and there after a restart (A-68, A-70 to
+"""ACLs in the cluster metadata: created, found, deleted, and kept after a restart (A-68, A-70 to
 A-73)."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ANY = 1
 
 
 class SecuredNode(FakeNode):
-    """A node whose authorizer is none that knows that there is none."""
+    """A node with an authorizer that allows everything, and that is not the one without ACLs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Quotas in the cluster metadata: what is taken, what is described, and that a restart keeps
-them."""
+"""Quotas in the cluster metadata: valid ones, their description, and their state after a
+restart."""
 
 from __future__ import annotations
 

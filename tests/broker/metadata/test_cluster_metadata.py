@@ -62,7 +62,7 @@ RECORDS = [
 
 
 def state(metadata: ClusterMetadata) -> Any:
-    """Everything that replay makes."""
+    """The whole state that replay builds."""
     return (
         metadata.topics,
         metadata._names_by_id,
@@ -73,7 +73,7 @@ def state(metadata: ClusterMetadata) -> Any:
 
 
 def replayed(node: FakeNode) -> ClusterMetadata:
-    """A restart: the same records, another object."""
+    """The state after a restart: the same records, replayed into another object."""
     metadata = ClusterMetadata(node.config, CountingRandomness())
     for value in node.recorded:
         metadata.replay_bytes(value)
@@ -409,7 +409,7 @@ def test_topics_by_name_and_by_id_cost_no_search_through_all_the_others() -> Non
 
 
 def test_a_refusal_of_too_many_partitions_keeps_nothing_of_the_request() -> None:
-    """An exception that is raised again and again gathers the frames of all its raisers."""
+    """An exception that is raised repeatedly would collect the frames of all raises."""
     node = FakeNode()
     node.create("t")
     more = [NewPartitions("t", 16_001)]
@@ -630,7 +630,7 @@ def test_settings_of_groups_and_client_metrics_are_kept_and_replayed() -> None:
 
 
 def test_settings_that_fit_together_may_change_together_in_either_direction() -> None:
-    """One record after the other, of which the first alone would not fit."""
+    """One record after the other: the first alone would not fit."""
     least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
     node = FakeNode()
     for low, high in (("5", "10"), ("50", "100"), ("1", "2")):

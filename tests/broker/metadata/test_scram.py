@@ -1,5 +1,5 @@
-"""SCRAM credentials in the cluster metadata: what is taken, what is told, and that a restart keeps
-them."""
+"""SCRAM credentials in the cluster metadata: valid ones, their description, and their state after a
+restart."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Snapshots of the metadata log: what is in them, when they are taken, how a start uses them
-(KIP-630)."""
+"""Snapshots of the metadata log: their content, their times, and their use at a start (KIP-630)."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ def make_topics(world: NodeWorld, *names: str) -> None:
 
 
 def take_snapshot(world: NodeWorld) -> None:
-    """Housekeeping, twice: the second one trims the log."""
+    """Run maintenance twice: the second run trims the log."""
     for _ in range(2):
         assert world.maintain_later() == []
         world.soon.run()
@@ -163,7 +162,7 @@ def _credential_change(rng: random.Random, metadata: ClusterMetadata) -> Metadat
 
 
 def _histories(rng: random.Random, metadata: ClusterMetadata) -> Iterator[list[MetadataRecord]]:
-    """Changes of metadata, at random; each may count on those before it."""
+    """Random changes of metadata; each may depend on those before it."""
     for _ in range(300):
         name = f"t{rng.randrange(6)}"
         if rng.random() < 0.1:
@@ -261,7 +260,7 @@ def test_d4_what_comes_later_is_not_in_an_image() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_d4_an_image_that_changes_while_it_is_read(seed: int) -> None:
-    """Each snapshot replays to the metadata as it was when it began, however slowly it is read."""
+    """Each snapshot replays to the metadata at its beginning, however slowly it is read."""
     rng = random.Random(seed)
     metadata = ClusterMetadata(default_config(), RealRandomness())
     image = MetadataImage()
@@ -298,7 +297,7 @@ def test_d4_an_image_that_changes_while_it_is_read(seed: int) -> None:
 
 
 def test_l39_a_snapshot_begins_without_a_copy() -> None:
-    """A copy of many records would hold everybody up."""
+    """A copy of many records would delay all requests."""
     metadata = ClusterMetadata(default_config(), RealRandomness())
     image = MetadataImage()
     for record in metadata.topic_records("a", {index: [1] for index in range(20_000)}, {}):
@@ -450,7 +449,7 @@ def test_a_snapshot_that_cannot_be_read_stays_for_the_next_start() -> None:
 
 
 def test_l39_without_the_snapshot_that_its_log_needs_it_does_not_start() -> None:
-    """Every log would belong to no topic, and be set aside."""
+    """Without it every log would have no topic, and would be renamed."""
     world = _world_with_history()
     (only,) = checkpoints(world)
     world.files.put(f"{DIRECTORY}/{only}", b"")
@@ -461,7 +460,7 @@ def test_l39_without_the_snapshot_that_its_log_needs_it_does_not_start() -> None
 
 
 def test_a_log_that_ends_before_its_snapshot_begins_there() -> None:
-    """With page-cache durability a power cut takes what was not synced; the snapshot was."""
+    """With page-cache durability a power cut loses unsynced data; the snapshot was synced."""
     world = NodeWorld(**EAGER, log_durability="page-cache")
     make_topics(world, "a", "b")
     world.logs.get(METADATA_TOPIC, 0).durability.flush()  # type: ignore[union-attr]
@@ -518,7 +517,7 @@ def test_a_snapshot_that_cannot_be_written_is_written_later(kind: str) -> None:
 
 
 def test_l39_no_snapshot_forgets_a_removal_that_is_not_finished() -> None:
-    """Its record tells a start whose files to delete; else they would be set aside for ever."""
+    """The record tells a start which files to delete; otherwise they would only be renamed."""
     world = NodeWorld(**EAGER)
     make_topics(world, "a", "b")
     world.produce("b", 3)
@@ -537,7 +536,7 @@ def test_l39_no_snapshot_forgets_a_removal_that_is_not_finished() -> None:
 
 
 def _changes(world: NodeWorld, done: set[str], gone: set[str]) -> None:
-    """A history with two snapshots; `done` and `gone` are told what was acknowledged."""
+    """A history with two snapshots; `done` and `gone` are called with acknowledged changes."""
     for step in range(2):
         names = {f"{step}-{number}" for number in range(3)}
         make_topics(world, *sorted(names))
@@ -614,7 +613,7 @@ def test_a_full_disk_while_a_snapshot_is_due_refuses_changes_and_loses_none(code
 def test_l33_a_start_makes_indexes_of_closed_metadata_segments_anew(
     monkeypatch: pytest.MonkeyPatch, suffix: str, content: bytes | None, *, clean: bool
 ) -> None:
-    """A start cannot ask again, so it waits for no worker. Records before the snapshot are not
+    """A start cannot try again, so it waits for no worker. Records before the snapshot are not
     read."""
     world = NodeWorld(metadata_log_max_record_bytes_between_snapshots="1")
     make_topics(world, "first", "second")

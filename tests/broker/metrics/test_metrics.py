@@ -1,4 +1,4 @@
-"""Counting, and what Prometheus is told."""
+"""Counters, and the metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Clock:
 
 
 def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Every sample by name and labels; fails if Prometheus' own parser does not take the text."""
+    """Every sample by name and labels; fails if Prometheus' own parser refuses the text."""
     found = {}
     for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:

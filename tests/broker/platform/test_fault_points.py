@@ -1,4 +1,4 @@
-"""Fault points: a closed set, armed from the environment of `odradek serve` and nowhere else."""
+"""Fault points: a closed set, armed only by the environment of `odradek serve`."""
 
 from __future__ import annotations
 

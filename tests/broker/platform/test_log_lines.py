@@ -1,4 +1,4 @@
-"""Log lines: for people, for machines, into a file that does not grow without end."""
+"""Log lines: for people, for machines, and in a file of limited size."""
 
 from __future__ import annotations
 

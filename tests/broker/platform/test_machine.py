@@ -94,7 +94,8 @@ def test_wide_memoryviews_count_bytes(files: RealFiles) -> None:
 
 
 def _short_writes(monkeypatch: pytest.MonkeyPatch, limits: list[int]) -> list[int]:
-    """Let each gathered write take only that many bytes; positions of the calls."""
+    """Let each gathered write write only this number of bytes; returns the positions of the
+    calls."""
     positions: list[int] = []
 
     def write_at(fd: int, buffers: Sequence[Buffer], position: int) -> int:

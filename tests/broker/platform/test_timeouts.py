@@ -1,4 +1,4 @@
-"""Time-outs of requests: who waited too long is told, whatever else was waited for (P-23)."""
+"""Time-outs of requests, independent of each other (P-23)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_p23_one_that_fails_does_not_keep_others_waiting() -> None:
 
 
 def test_d11_durations_without_a_waiting_request_are_dropped() -> None:
-    """A client may choose another one for each request, of up to 24 days."""
+    """A client may choose a new duration for each request, of up to 24 days."""
     world = World()
     for wait_ms in range(1_000_000, 1_001_000):
         world.timeouts.end(world.begin(wait_ms), wait_ms)
@@ -115,7 +115,7 @@ def test_d11_durations_without_a_waiting_request_are_dropped() -> None:
     )
 )
 def test_p23_all_waiters_time_out_or_end(steps: list[tuple[int, int, int]]) -> None:
-    """Held against a list of all deadlines."""
+    """Compared with a list of all deadlines."""
     world = World()
     open_: list[tuple[Waiting, int, int]] = []
     for kind, wait_ms, number in steps:

@@ -1,4 +1,4 @@
-"""Which quota holds for a client, and whose usage counts."""
+"""The quota that applies to a client, and the usage that counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of connections, decided without one."""
+"""Limits of connections, decided without connections."""
 
 from __future__ import annotations
 

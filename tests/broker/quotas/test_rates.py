@@ -72,7 +72,7 @@ def test_one_window_has_no_whole_ones() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 10_000)), min_size=1, max_size=60))
 def test_q06_a_client_that_waits_stays_at_its_quota(steps: list[tuple[int, int]]) -> None:
-    """Over any time, but for what it may use at once and its last request."""
+    """Over any time, except for the initial burst and the last request."""
     rate, now_ms, used, limit = SampledRate(WINDOWS), 0, 0, 1000
     for pause_ms, amount in steps:
         now_ms += pause_ms

@@ -1,4 +1,4 @@
-"""Connections that have to wait, on virtual time: what their answers say, and when they go on."""
+"""Throttled connections on virtual time: their answers, and the end of their wait."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CLIENT = quota_entity([("client-id", "c")])
 
 
 class Peer(asyncio.Protocol):
-    """A client that sends what it likes, and notes when answers come (seconds of the loop)."""
+    """A client that sends any requests, and notes the times of answers (seconds of the loop)."""
 
     def __init__(self) -> None:
         self.transport: Any = None
@@ -52,7 +52,7 @@ class Peer(asyncio.Protocol):
         self.transport.write(self.frame(request, version, client_id))
 
     def frame(self, request: Message, version: int, client_id: str = "c") -> bytes:
-        """What `send` sends, and its answer is expected."""
+        """The frame that `send` sends, with an expected answer."""
         api = API_OF_REQUEST[type(request)]
         self.sent.append((api, version))
         parts = frames.encode_request(request, version, len(self.sent), client_id)
@@ -169,7 +169,7 @@ def test_n11_produce_without_an_answer_waits_too() -> None:
 
 
 def test_q07_requests_that_are_here_already_wait_for_the_first_too_many() -> None:
-    """The broker works ahead, but not of a quota."""
+    """The broker works ahead, but not beyond a quota."""
 
     async def story(broker: Broker, peer: Peer) -> None:
         size = body_bytes(produce(), 9)
@@ -203,8 +203,7 @@ def test_n11_other_clients_do_not_wait() -> None:
 
 
 def test_n11_a_throttled_connection_is_not_read() -> None:
-    """What it sends stays where it is, and takes no memory of the broker's but one receive
-    buffer."""
+    """Its data stays in the network, and uses no memory of the broker but one receive buffer."""
 
     async def story(broker: Broker, peer: Peer) -> None:
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, 1)

@@ -1,4 +1,5 @@
-"""Regular expressions over topic names (rule G-117): Python's `re` judges what both understand."""
+"""Regular expressions over topic names (rule G-117), compared with Python's `re` where both support
+the syntax."""
 
 from __future__ import annotations
 

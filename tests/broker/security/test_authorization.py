@@ -1,7 +1,7 @@
-"""Who may do what, request by request (A-09 to A-18, A-20). Those of transactions and Produce (A-01
-to A-08) are with the tests of their handlers, those of group administration (A-16) too.
+"""The rights of each request (A-09 to A-18, A-20). The rights of transactions and Produce (A-01 to
+A-08), and of group administration (A-16), are with the tests of their handlers.
 
-A real broker with a list of rules for an authorizer; what no rule allows is denied.
+A real broker with a list of rules as its authorizer; everything without a rule is denied.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ UNKNOWN = E.UNKNOWN_TOPIC_OR_PARTITION
 
 @pytest.fixture
 async def rules(broker: RunningBroker, client: RawClient) -> RuleList:
-    """Nothing is allowed any more. There are the topics `seen` and `hidden`, with a record each."""
+    """A list of rules, empty at first. The topics `seen` and `hidden` have a record each."""
     for name in ("seen", "hidden"):
         await client.create_topic(name)
         await client.call(produce_request(name, batch_of(b"value")), 9)
@@ -119,7 +119,7 @@ def fetch(*names: str, **fields: Any) -> FetchRequest:
 
 
 def fetched(response: Any) -> dict[str, tuple[int, bool]]:
-    """topic: (error, did records come)"""
+    """topic: (error, true if records came)"""
     return {
         topic.topic: (topic.partitions[0].error_code, bool(topic.partitions[0].records))
         for topic in response.responses
@@ -399,7 +399,7 @@ async def test_a14_offset_commit_by_id(
 
 @pytest.fixture
 async def positions(client: RawClient, broker: RunningBroker, rules: RuleList) -> RuleList:
-    """`g` has a position in both topics."""
+    """A group `g` with committed offsets in both topics."""
     broker.node.authorizer = ALLOW_EVERYTHING
     assert committed(await client.call(commit("seen", "hidden"), 8)) == [E.NONE] * 2
     broker.node.authorizer = rules

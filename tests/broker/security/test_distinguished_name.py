@@ -1,4 +1,4 @@
-"""Names in certificates, as Java writes them: `X500Principal.getName()` of Java 17 gave these."""
+"""Names in certificates, in Java's form, from `X500Principal.getName()` of Java 17."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER: whose they are, and which are not taken."""
+"""Tokens of OAUTHBEARER: their users, and refused tokens."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_a46_another_authorization_id_is_refused() -> None:
 
 
 class Source:
-    """Stands for an address: what it answers, and readings that are under way."""
+    """A source of keys: its answer, and unfinished reads."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.data: bytes | JwksError = JWKS

@@ -1,4 +1,4 @@
-"""Who may do what by ACLs (rules A-60 to A-66, A-69), and what the audit log tells of it."""
+"""Rights by ACLs (rules A-60 to A-66, A-69), and the lines of the audit log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLASS = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 class World:
-    """An authorizer whose clock and ACLs a test has in its hands."""
+    """An authorizer whose clock and ACLs the test controls."""
 
     def __init__(self, *super_users: str, **more: Any) -> None:
         self.acls = AclIndex()
@@ -259,7 +259,7 @@ def test_a64_super_users_and_open_resources() -> None:
 
 
 def _plainly(acls: list[Acl], user: str, operation: Operation, resource: Resource) -> bool:
-    """The decision, by looking at every ACL."""
+    """The decision by a loop over all ACLs."""
     fitting = [
         each
         for each in acls

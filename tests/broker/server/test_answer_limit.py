@@ -41,12 +41,12 @@ _GROUP = 32
 
 
 async def coordinator(client: RawClient, key_type: int = 0) -> None:
-    """Groups (0) or transactional ids (1) have their coordinator."""
+    """Find the coordinator of groups (0) or transactional ids (1), which creates the topic."""
     await client.call(FindCoordinatorRequest(key="g", key_type=key_type), 3)
 
 
 async def member_with(client: RawClient, group: str, assignment_bytes: int) -> None:
-    """A stable classic group, whose one member has an assignment of so many bytes."""
+    """A stable classic group with one member, whose assignment has this number of bytes."""
     await coordinator(client)
     join = JoinGroupRequest(
         group_id=group,
@@ -196,7 +196,7 @@ async def test_a18_a_resource_that_is_repeated_is_answered_with_all_keys(client:
 async def test_d11_what_is_too_large_all_the_same_is_refused_by_name(
     start_broker: StartBroker,
 ) -> None:
-    """One line in the log, a code for each name, and the connection goes on."""
+    """One line in the log, a code for each name, and the connection stays open."""
     broker = await start_broker(fetch_max_bytes="100000")
     client = await broker.client()
     for group in ("a", "b"):
@@ -217,7 +217,8 @@ async def test_d11_what_is_too_large_all_the_same_is_refused_by_name(
 async def test_d11_settings_of_groups_that_are_not_there_are_refused_by_name(
     start_broker: StartBroker,
 ) -> None:
-    """They need not exist; the answer is given up in the middle, and the connection goes on."""
+    """The names need not exist; the answer is given up in the middle, and the connection stays
+    open."""
     broker = await start_broker(fetch_max_bytes="100000")
     client = await broker.client()
 

@@ -1,5 +1,4 @@
-"""Authentication at the listeners: what is taken when, what a failure looks like, and how long a
-session lasts."""
+"""Authentication at the listeners: accepted requests, failures, and the lifetime of sessions."""
 
 from __future__ import annotations
 
@@ -459,7 +458,7 @@ _BEFORE = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}
 
 
 def _requests() -> list[tuple[ApiKey, bytes]]:
-    """A frame of each API that is served, in its newest version."""
+    """A frame of each served API, in its newest version."""
     newest: dict[ApiKey, bytes] = {}
     for api, line in golden.bodies():
         version = line["version"]
@@ -483,8 +482,7 @@ def ends_of_logs(broker: RunningBroker) -> dict[tuple[str, int], int]:
 async def test_a20_n25_no_api_is_served_before_authentication(
     start_broker: StartBroker, credentials: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has no answer and does nothing: neither topics nor groups nor users nor anything else is
-    there."""
+    """The request has no answer and no effect: neither topics nor groups nor users are created."""
     monkeypatch.setattr(sasl_listeners, "_FREE_FAILURES", 1_000)
     broker = await start_broker(
         keys=LISTENER

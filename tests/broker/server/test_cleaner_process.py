@@ -1,5 +1,5 @@
-"""The process in which logs are compacted: it is started when needed, dies with others, and loses
-nothing."""
+"""The process for compaction: started when needed, ended with its parent, and without a loss if it
+is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A broker under test: faults in the place of handlers, over the wire; and one that is not."""
+"""A broker under test, with faults instead of handlers, over the network; and a broker that is
+not."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def end_of(broker: RunningBroker, topic: str, index: int = 0) -> int:
 async def test_the_hot_path_of_a_broker_that_is_not_under_test_has_nothing_of_it(
     start_broker: StartBroker,
 ) -> None:
-    """The very table of handlers, and files that are no more than files."""
+    """The plain table of handlers, and the plain files."""
     broker = await start_broker()
     client = await ready(broker)
     assert (await client.call(produce_request("t", batch_of(b"1")), 9)).responses

@@ -1,4 +1,4 @@
-"""The HTTP endpoint: what it answers, and what it does with what is no request."""
+"""The HTTP endpoint: its answers, also to invalid requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Endpoint:
         self.address = address
 
     async def send(self, request: bytes, *, end: bool = False) -> bytes:
-        """Everything that comes back for these bytes."""
+        """The whole answer to these bytes."""
         reader, writer = await asyncio.open_connection(*self.address)
         writer.write(request)
         if end:

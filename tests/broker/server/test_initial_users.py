@@ -1,4 +1,4 @@
-"""The first users of SCRAM: made once, with a password from elsewhere."""
+"""The first users of SCRAM: created once, with a password from a reference."""
 
 from __future__ import annotations
 

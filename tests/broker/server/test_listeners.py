@@ -28,7 +28,7 @@ async def client_of(broker: RunningBroker, listener: str) -> RawClient:
 
 
 async def told(client: RawClient) -> set[tuple[str, int]]:
-    """The addresses in all answers that have some."""
+    """The addresses in all answers with addresses."""
     metadata = await client.call(MetadataRequest(topics=[]), 9)
     cluster = await client.call(DescribeClusterRequest(), 1)
     found = await client.call(FindCoordinatorRequest(key="g", key_type=0), 3)

@@ -1,4 +1,4 @@
-"""Log lines about bad peers come once in a while, however many of them there are."""
+"""Log lines about misbehaving peers are limited, however many peers there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker as a program: what it does by itself, again and again."""
+"""The broker as a program: its periodic tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waiting import until
 
 
 class Failing:
-    """Fails, as nobody expected, until it has been called three times."""
+    """A step that fails unexpectedly until it has been called three times."""
 
     def __init__(self, then: Callable[[], object]) -> None:
         self.calls = 0
@@ -31,7 +31,7 @@ class Failing:
 async def test_what_the_broker_does_by_itself_goes_on_after_any_error(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each failure is a line in the log, and the next step comes in its time."""
+    """Each failure is a line in the log, and the next step runs at its time."""
     for name in ("_IDLE_CHECK_S", "_MAINTENANCE_S", "_RECOVERY_POINTS_S"):
         monkeypatch.setattr(server, name, 0.001)
     broker = await start_broker()

@@ -60,7 +60,7 @@ def ends_of(topic: str) -> ListOffsetsRequest:
 async def test_n03_answers_come_in_request_order_while_work_goes_ahead(
     client: RawClient, broker: RunningBroker
 ) -> None:
-    """The parked fetch is answered first, by the produce that came behind it."""
+    """The parked fetch is answered first, because of the produce behind it."""
     await client.create_topic("t")
     client.send(long_poll("t", 0), 11)
     client.send(produce_request("t", batch_of(b"a")), 9)
@@ -337,7 +337,7 @@ async def test_n15_a_clean_stop_leaves_its_mark_and_everything_acknowledged(
 
 
 async def test_n15_a_stop_answers_parked_joins(start_broker: StartBroker) -> None:
-    """Else they would hold it up until the patience with slow peers ends, and learn nothing."""
+    """Otherwise they would delay it until the timeout of slow peers, without a result."""
     broker = await start_broker(group_initial_rebalance_delay_ms="600000")
     client = await broker.client()
     await client.call(FindCoordinatorRequest(key="g"), 2)
@@ -368,8 +368,8 @@ async def test_n06_what_was_asked_before_the_bad_request_is_answered(client: Raw
 async def test_n03_order_holds_when_a_request_answers_one_before_it_at_once(
     start_broker: StartBroker,
 ) -> None:
-    """With a page cache the produce wakes the fetch before it has its own answer; what came behind
-    the produce must not slip between the two."""
+    """With page-cache durability the produce wakes the fetch before it has its own answer; the
+    requests behind the produce must not be answered between the two."""
     broker = await start_broker(log_durability="page-cache")
     client = await broker.client()
     await client.create_topic("t")
@@ -386,7 +386,7 @@ async def test_n03_order_holds_when_a_request_answers_one_before_it_at_once(
 async def test_n04_an_idle_peer_that_takes_no_answers_is_cut_off(
     start_broker: StartBroker,
 ) -> None:
-    """A polite close waits for the peer to take what is buffered, which it never does."""
+    """A clean close would wait until the peer reads the buffered answers, which it never does."""
     broker = await start_broker(connections_max_idle_ms="200")
     client = await broker.client()
     await client.create_topic("t")
@@ -399,7 +399,7 @@ async def test_n04_an_idle_peer_that_takes_no_answers_is_cut_off(
 async def test_d11_unread_answers_make_later_ones_small(
     start_broker: StartBroker,
 ) -> None:
-    """Every consumer may ask for 50 MB and then not read them."""
+    """Every consumer may request 50 MB without reading them."""
     limit_bytes = 10_000_000
     broker = await start_broker(queued_max_request_bytes=str(limit_bytes))
     client = await broker.client()

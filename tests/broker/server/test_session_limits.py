@@ -1,4 +1,4 @@
-"""What all connections hold together of requests that are not whole (N-14)."""
+"""The memory of unfinished requests of all connections (N-14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS at the broker: who comes through, who is refused and why, and certificates that change."""
+"""TLS at the broker: accepted and refused clients, the reasons, and changed certificates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BROKER = 4
 
 
 def tls_settings(certificate: Certificate = BROKER, **more: str) -> dict[str, str]:
-    """Of a broker with one listener of TLS."""
+    """The settings of a broker with one listener with TLS."""
     return {
         "listeners": "SSL://127.0.0.1:0",
         "ssl_keystore_type": "PEM",
@@ -53,7 +53,7 @@ def tls_settings(certificate: Certificate = BROKER, **more: str) -> dict[str, st
 
 
 def context(own: Certificate | None = None, trusted: Authority = CA, **more: Any) -> ssl.SSLContext:
-    """Of a client."""
+    """The context of a client."""
     keystore = StoreSettings(name="ssl.keystore")
     if own is not None:
         keystore = StoreSettings(
@@ -77,7 +77,7 @@ async def serves(client: RawClient) -> bool:
 
 
 async def serial_number(broker: RunningBroker) -> int:
-    """Of the certificate that the broker shows."""
+    """The serial number of the broker's certificate."""
     client = await connect(broker)
     shown = client.writer.get_extra_info("peercert")["serialNumber"]
     client.close()
@@ -231,7 +231,8 @@ async def test_n18_mutual_tls_may_be_reached_by_others(start_broker: StartBroker
 
 
 async def refusal(broker: RunningBroker, tls: ssl.SSLContext | None, data: bytes = b"") -> str:
-    """What the broker's log says of a connection that fails; without `tls` it sends `data`."""
+    """The broker's log line about a failed connection; without `tls` the connection sends
+    `data`."""
     host, port = broker.server.addresses["SSL"]
     with capture_logs() as lines:
         if tls is None:
@@ -538,7 +539,7 @@ async def test_n04_a_silent_tls_connection_is_closed(
 
 
 async def fetch_page(address: tuple[str, int], path: str, headers: str = "") -> bytes:
-    """Everything that the HTTP endpoint answers over TLS."""
+    """The whole answer of the HTTP endpoint over TLS."""
     reader, writer = await asyncio.open_connection(
         *address, ssl=context(), server_hostname="localhost"
     )

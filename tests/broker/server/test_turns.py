@@ -1,4 +1,4 @@
-"""The turns of connections: nobody's requests hold up everybody else (rule N-56)."""
+"""The turns of connections: no connection delays all others (rule N-56)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from odradek_protocol.schemas.produce import (
 
 
 class Wire(asyncio.Transport):
-    """The bytes that a session has sent, and whether it is read from."""
+    """The bytes that a session has sent; `reading`: true if the session reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,8 +74,7 @@ class Wire(asyncio.Transport):
 
 
 class Connection:
-    """A session of its own; `arrive` gives it bytes as long as it is read from, all in one turn of
-    the loop."""
+    """A session of its own; `arrive` gives it bytes while it reads, all in one turn of the loop."""
 
     def __init__(self) -> None:
         world = NodeWorld(log_durability="page-cache")
@@ -128,7 +127,7 @@ def moves(times: int) -> tuple[Message, int]:
 def test_n56_others_get_their_turn_between_large_requests(
     request_of: Callable[[int], tuple[Message, int]],
 ) -> None:
-    """A partition is named 5,000 times in an election, 20,000 times in a move, whose answer is
+    """A partition is named 5,000 times in an election, and 20,000 times in a move, whose answer is
     smaller."""
     times = 5_000 if request_of is elections else 20_000
 

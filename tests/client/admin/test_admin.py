@@ -1,4 +1,4 @@
-"""The admin against a scripted broker: where requests go, what is tried again, what is raised."""
+"""The admin against a scripted broker: the nodes of requests, retries, and errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def admin(broker: ScriptedBroker, **settings: Any) -> Admin:
 
 
 def created(broker: ScriptedBroker, **codes: ErrorCode) -> Any:
-    """An answer to CreateTopics that does it, but for those with a code."""
+    """An answer to CreateTopics that creates the topics, except those with a code."""
 
     def answer(request: Any, version: int) -> CreateTopicsResponse:
         results = []
@@ -351,7 +351,7 @@ async def test_list_offsets_follows_a_leader_and_tells_what_is_missing() -> None
 
 
 def unknown_at_first(times: int) -> Any:
-    """An answer to Metadata that knows no topic, so many times; then the ordinary one."""
+    """An answer to Metadata without topics, this number of times; then the ordinary one."""
     left = [times]
 
     def answer(request: Any, version: int) -> Any:
@@ -370,7 +370,7 @@ def unknown_at_first(times: int) -> Any:
 
 
 async def test_a_topic_that_was_created_is_waited_for() -> None:
-    """As long as the call may take, since the controller has said that it is there."""
+    """As long as the call may take, since the controller has created the topic."""
     async with ScriptedBroker() as broker:
         broker.always(ApiKey.CREATE_TOPICS, created(broker))
         broker.always(ApiKey.LIST_OFFSETS, offsets())
@@ -421,7 +421,7 @@ async def test_what_was_not_created_is_missing_at_once() -> None:
 async def test_what_was_created_long_ago_and_is_gone_is_missing_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Somebody else may have deleted it: nodes hear of a new topic within seconds, or never."""
+    """The topic may have been deleted: nodes get a new topic within seconds, or never."""
     async with ScriptedBroker() as broker:
         broker.always(ApiKey.CREATE_TOPICS, created(broker))
         async with admin(broker) as running:

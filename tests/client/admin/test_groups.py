@@ -1,5 +1,5 @@
-"""The group calls of Admin: against our broker, and against brokers that are old, busy or
-elsewhere."""
+"""The group calls of Admin: against this broker, and against brokers that are old, busy or not the
+coordinator."""
 
 from __future__ import annotations
 
@@ -430,7 +430,7 @@ async def test_o04_a_commit_from_outside_names_no_member() -> None:
 
 @pytest.mark.parametrize("call", ["list_groups", "list_transactions"])
 async def test_a_broker_that_has_left_the_cluster_is_not_asked_for_ever(call: str) -> None:
-    """It dies, and some time later the others take it out of the metadata."""
+    """The coordinator dies, and some time later the other brokers remove it from the metadata."""
     async with ScriptedBroker(1) as one:
         two = ScriptedBroker(2)
         await two.start()

@@ -1,4 +1,5 @@
-"""Deleting records, bytes on disk and offsets by time, against a broker; wrong types are named."""
+"""Deletion of records, bytes on disk and offsets by time, against a broker; and errors for wrong
+types."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Past a batch that cannot be read: what says so, and how to go on (K-16).
+"""An unreadable batch: its error, and the ways to continue (K-16).
 
-The broker believes headers, as others may have; the log has records 0 and 1, a batch that announces
-five and has three (offsets 2 to 6), and records 7 and 8.
+The broker does not check records; the log has records 0 and 1, a batch with a count of five and
+three records (offsets 2 to 6), and records 7 and 8.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a listener may do while its consumer is closed or unsubscribes (K-33, K-34)."""
+"""The calls that a listener may make while its consumer closes or unsubscribes (K-33, K-34)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ each_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 class Committing(RebalanceListener):
-    """Commits what was done with the partitions that go, as applications do."""
+    """A listener that commits the revoked partitions, as applications do."""
 
     def __init__(self, offsets: dict[Any, int] | None = None, *, soon: bool = False) -> None:
         self.offsets, self.soon = offsets, soon
@@ -103,8 +103,8 @@ async def test_k34_a_listener_commits_while_the_consumer_unsubscribes(
 async def test_k34_what_is_lost_is_not_committed_at_the_end(
     topic: str, consumers: Any, protocol: str
 ) -> None:
-    """A member that was put out hears of the loss; its commit is refused, as one for others to
-    make."""
+    """A removed member is told of its lost partitions; its commit is refused, because only the new
+    owners may commit."""
     listener = Committing({(topic, 0): 3})
     consumer = await consumers(
         group_id=topic, **BY_HAND, **PROTOCOLS[protocol], max_poll_interval_ms=200

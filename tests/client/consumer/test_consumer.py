@@ -1,4 +1,4 @@
-"""The consumer against a running broker (ours, as a subprocess)."""
+"""The consumer against a running broker (a subprocess)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The fetcher without a loop: what is asked, what is buffered, what a poll returns (K-01 to
-K-20)."""
+"""The fetcher without a loop: requests, the buffer, and the results of polls (K-01 to K-20)."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ def a_cluster(leaders: Sequence[int], topic_id: bytes = TOPIC_ID) -> ClusterView
 
 
 class Scene:
-    """A fetcher over partitions of one topic, positions at 0, and somebody who answers."""
+    """A fetcher over partitions of one topic, with positions at 0, and its answers."""
 
     def __init__(self, leaders: Sequence[int] = (1,), **settings: Any) -> None:
         self.cluster = a_cluster(leaders)
@@ -93,7 +92,7 @@ class Scene:
         return plan
 
     def answer(self, plan: FetchPlan, /, session_id: int = 0, **data: Any) -> None:
-        """With p0=..., p1=...: bytes of records, an error code, or a whole PartitionData."""
+        """Answer with p0=..., p1=...: bytes of records, an error code, or a whole PartitionData."""
         partitions = []
         for name, given in data.items():
             number = int(name[1:])
@@ -116,7 +115,7 @@ class Scene:
         )
 
     def offsets(self, limit: int = 10_000) -> list[tuple[int, int]]:
-        """(partition, offset) of what a poll returns."""
+        """The (partition, offset) of the records of a poll."""
         collected = self.fetcher.collect(limit)
         return [
             (record.partition, record.offset)
@@ -138,7 +137,7 @@ def records(first: int, count: int, **options: Any) -> bytes:
 
 
 def asked(plan: FetchPlan) -> list[tuple[int, int]]:
-    """(partition, offset) as the request has them."""
+    """The (partition, offset) in a request."""
     return [
         (each.partition, each.fetch_offset)
         for topic in plan.request.topics
@@ -424,8 +423,7 @@ def test_k16_unknown_formats_are_never_skipped(damage: Callable[[bytearray], Non
 
 @pytest.mark.parametrize("last", [-5, 2**31 - 1])
 def test_k16_a_header_without_sense_names_no_place_behind(last: int) -> None:
-    """A wrong checksum may mean a wrong last offset: only one before the position is seen to be
-    wrong."""
+    """A wrong checksum may mean a wrong last offset: only one before the position is noticed."""
     scene = Scene()
     batch = bytearray(records(0, 3))
     batch[23:27] = last.to_bytes(4, "big", signed=True)
@@ -453,7 +451,7 @@ def test_r14_a_partial_batch_at_the_end_is_ignored() -> None:
 
 @pytest.mark.parametrize("size", [12, 16, 17, 60])
 def test_r14_zeros_at_the_end_do_not_hold_a_partition_up(size: int) -> None:
-    """Too few for a batch, whatever length they claim: they are asked for again."""
+    """Too few bytes for a batch, whatever its length: they are requested again."""
     scene = Scene()
     scene.answer(scene.fetch(), p0=records(0, 2) + bytes(size))
     assert scene.offsets() == [(0, 0), (0, 1)]
@@ -481,7 +479,8 @@ def marker(offset: int, producer_id: int, kind: ControlType) -> bytes:
 
 
 def log_with_transactions() -> bytes:
-    """Producer 7 aborts 0-1, then commits 6; 8 commits 2; 5 is no transaction's."""
+    """A log in which producer 7 aborts 0-1 and then commits 6, 8 commits 2, and 5 is not in a
+    transaction."""
     return b"".join(
         [
             transactional(0, 2, 7),

@@ -1,5 +1,4 @@
-"""Rows for Arrow out of the fetcher: the same records, positions and errors as objects (K-01 to
-K-20)."""
+"""Arrow rows from the fetcher: the same records, positions and errors as objects (K-01 to K-20)."""
 
 from __future__ import annotations
 

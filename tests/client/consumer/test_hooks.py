@@ -1,5 +1,5 @@
-"""What applications plug into a consumer raises: the poll says so, and the next ones go on
-(K-33)."""
+"""Code of the application that raises in a poll: the poll raises the exception, and the next polls
+continue (K-33)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ FROM_THE_START = {"auto_offset_reset": "earliest", "retry_backoff_ms": 10}
 
 
 class HookError(Exception):
-    """What hooks raise here."""
+    """The exception of these hooks."""
 
 
 class Fuse:
-    """Raises once, at the first call of what it is named after."""
+    """Raises once, in the first call of the named method."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class Fuse:
 
 
 class FusedAssignor(Assignor):
-    """As "range", with a fuse."""
+    """The assignor "range", with a fuse."""
 
     name = "fused"
 
@@ -69,7 +69,7 @@ class FusedAssignor(Assignor):
 
 
 class FusedListener(RebalanceListener):
-    """Remembers what is held according to it, and has a fuse."""
+    """Keeps the owned partitions by its calls, and has a fuse."""
 
     def __init__(self, fuse: Fuse) -> None:
         self._fuse = fuse
@@ -91,7 +91,7 @@ class FusedListener(RebalanceListener):
 async def poll_until(
     condition: Callable[[], bool], seen: list[int], *polled: Consumer
 ) -> list[HookError]:
-    """What was raised meanwhile. The values that were read go to `seen`."""
+    """The exceptions that were raised meanwhile. The values that were read are added to `seen`."""
     raised: list[HookError] = []
     async with asyncio.timeout(DEADLINE_S):
         while not condition():

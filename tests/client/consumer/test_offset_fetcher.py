@@ -1,4 +1,4 @@
-"""Where a consumer begins, when partitions move while it asks (K-25, O-16)."""
+"""The initial position of a consumer whose partitions move meanwhile (K-25, O-16)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ P = TopicPartition("t", 0)
 
 
 class SlowGroup:
-    """Answers what is committed only when the test says so."""
+    """A group whose committed offsets are answered only when the test allows."""
 
     def __init__(self) -> None:
         self.offsets = self
@@ -72,7 +72,7 @@ async def ask(loop: PollLoop) -> asyncio.Task[None]:
 
 
 def back_and_forth(subscription: SubscriptionState) -> None:
-    """Two rebalances: the partition goes to others, and comes back."""
+    """Two rebalances: the partition is assigned to others, and again to this member."""
     subscription.assign_by_group([])
     subscription.assign_by_group([P])
 
@@ -135,7 +135,7 @@ async def test_o16_a_log_start_of_before_two_rebalances_is_not_where_to_begin(
 
 
 class LateGroup:
-    """Gives its partitions after a while."""
+    """A group that assigns its partitions after a while."""
 
     led_topics: frozenset[str] = frozenset()
     offsets = None
@@ -154,7 +154,7 @@ class LateGroup:
 
 
 async def empty_poll_s(after_s: float, timeout_ms: float, joining_ms: float) -> float:
-    """How long a poll takes that finds nothing, in a group that takes so long to assign."""
+    """The duration of a poll without records, in a group that takes this time to assign."""
     loop, subscription = a_loop(LateGroup(after_s))
     subscription.seek(P, 0)
     nothing = SimpleNamespace(count=0, advanced=False)

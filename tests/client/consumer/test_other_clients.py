@@ -1,4 +1,4 @@
-"""The consumer against somebody else's broker: the mock cluster inside librdkafka."""
+"""The consumer against another broker: the mock cluster of librdkafka."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OLDEST = {
 
 @pytest.fixture
 def mock() -> Iterator[tuple[ForeignProducer, str]]:
-    """(a producer that holds the mock cluster alive, where it listens)."""
+    """(a producer that keeps the mock cluster alive, the cluster's address)."""
     producer = ForeignProducer({"test.mock.num.brokers": 2, "log_level": 0, "linger.ms": 1})
     brokers = producer.list_topics(timeout=DEADLINE_S).brokers.values()
     yield producer, ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
@@ -47,7 +47,7 @@ def mock() -> Iterator[tuple[ForeignProducer, str]]:
 
 @pytest.fixture
 def limit_versions(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[ApiKey, int]], None]:
-    """Has the client offer no newer versions than these."""
+    """Let the client offer no newer versions than these."""
 
     def limit(newest: dict[ApiKey, int]) -> None:
         for key, version in newest.items():
@@ -60,8 +60,8 @@ def limit_versions(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[ApiKey, in
 
 @pytest.fixture
 def leaders_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mock refuses the SyncGroup of members that come after their leader, with bytes that are
-    no answer: leaders wait a moment."""
+    """Let leaders wait a moment: the mock refuses the SyncGroup of members after their leader with
+    invalid bytes."""
     know_topics = ClassicGroupLoop._know_topics
 
     async def slowly(self: ClassicGroupLoop) -> None:
@@ -91,7 +91,7 @@ async def consumers(
 
 
 def produce(producer: ForeignProducer, topic: str, count: int) -> None:
-    """Over the four partitions that the mock makes."""
+    """Produce to the four partitions that the mock creates."""
     for n in range(count):
         producer.produce(topic, str(n).encode(), partition=n % 4, headers={"n": str(n).encode()})
     assert producer.flush(DEADLINE_S) == 0
@@ -156,7 +156,7 @@ async def test_brokers_that_speak_only_the_oldest_versions(
 
 @pytest.mark.parametrize("count", [1, 3])
 async def test_a_group_of_the_next_protocol(mock: Any, consumers: Any, count: int) -> None:
-    """KIP-848 as librdkafka's mock speaks it."""
+    """KIP-848 in the form of librdkafka's mock."""
     produce(mock[0], "n", 400)
     group = [await consumers("n", group_id="next", group_protocol="consumer") for _ in range(count)]
     records = await read(400, *group)

@@ -1,4 +1,4 @@
-"""`poll_arrow` against a running broker: rows, limits, commits, the blocking twin."""
+"""`poll_arrow` against a running broker: rows, limits, commits, the blocking counterpart."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def settings(broker: LiveBroker, **more: Any) -> dict[str, Any]:
 
 
 async def read(consumer: Consumer, count: int, **options: Any) -> list[pa.RecordBatch]:
-    """Batches of exactly `count` rows together."""
+    """The batches with exactly `count` rows together."""
     found: list[pa.RecordBatch] = []
     async with asyncio.timeout(DEADLINE_S):
         while sum(each.num_rows for each in found) < count:

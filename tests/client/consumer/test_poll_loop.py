@@ -1,4 +1,4 @@
-"""The consumer's pipeline as a broker sees it: which fetches come when, and what polls return."""
+"""The consumer's pipeline in the broker's view: the order of fetches, and the results of polls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def broker() -> AsyncIterator[LogBroker]:
 
 
 def a_consumer(broker: LogBroker, *partitions: int, **settings: Any) -> Consumer:
-    """From the beginning of these partitions."""
+    """A consumer that reads these partitions from the beginning."""
     settings.setdefault("auto_offset_reset", "earliest")
     settings.setdefault("metadata_max_age_ms", 50)
     settings.setdefault("retry_backoff_ms", 10)
@@ -46,7 +46,7 @@ def places(records: list[ConsumerRecord]) -> list[tuple[int, int]]:
 
 
 async def poll(consumer: Consumer, **options: Any) -> list[ConsumerRecord]:
-    """Until there is something."""
+    """Poll until there are records."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             found = await consumer.poll(500, **options)
@@ -164,7 +164,7 @@ async def test_k19_lag_is_to_the_end_that_may_be_read(broker: LogBroker) -> None
 
 
 async def elect(broker: LogBroker, consumer: Consumer, epoch: int) -> None:
-    """A new leader, which the client learns of."""
+    """Elect a new leader, which the client learns."""
     broker.leader_epochs["t", 0] = epoch
     await consumer._network.refresh_metadata()
 

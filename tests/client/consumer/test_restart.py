@@ -1,4 +1,4 @@
-"""Groups of our consumer over a broker that is killed and comes back."""
+"""Groups of this consumer with a broker that is killed and restarted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("protocol", budget.of_which(PROTOCOLS, ["cooperative"]))
 async def test_k35_members_go_on_after_the_broker_was_killed(protocol: str) -> None:
-    """Nothing that was produced is missed, and what was committed is not read by somebody new."""
+    """No record is missed, and a new consumer does not read committed records again."""
     settings = {
         "group.initial.rebalance.delay.ms": 0,
         "group.consumer.min.heartbeat.interval.ms": 50,

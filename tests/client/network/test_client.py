@@ -1,4 +1,4 @@
-"""Connections and metadata against scripted brokers: rules N-01 to N-16 from the client's side."""
+"""Connections and metadata against scripted brokers: rules N-01 to N-16 for the client."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def answer_probe(request: Any, version: int) -> DescribeClusterResponse:
 
 
 class Connected:
-    """A network over some scripted brokers, for the time of a block."""
+    """A network client with some scripted brokers, within a block."""
 
     def __init__(self, *brokers: ScriptedBroker, **settings: Any) -> None:
         self.brokers = brokers
@@ -393,7 +393,7 @@ async def test_least_loaded_is_the_one_with_the_fewest_unanswered() -> None:
 async def test_an_attempt_to_connect_ends_with_its_connection(
     monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """It could outlive the client, and with it a socket that it had just opened."""
+    """The attempt could outlive the client, and with it a socket that it had just opened."""
     broker = ScriptedBroker()
     async with Connected(broker) as network:
         begun = asyncio.Event()

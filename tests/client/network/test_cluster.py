@@ -1,4 +1,4 @@
-"""The view of the cluster: leaders are looked up, old answers do not undo new ones."""
+"""The view of the cluster: leaders are looked up, and old answers do not overwrite new ones."""
 
 from __future__ import annotations
 

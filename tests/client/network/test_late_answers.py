@@ -1,5 +1,5 @@
-"""A broker that hangs is left for another one as soon as the cluster has given it up; one that is
-merely slow is waited for. "Late" is a few milliseconds here."""
+"""The client leaves a hung broker as soon as the cluster has elected another leader, and waits for
+a slow one. "Late" is a few milliseconds here."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ async def cluster() -> AsyncIterator[list[ScriptedBroker]]:
 
 
 def hang(broker: ScriptedBroker) -> None:
-    """It takes connections and bytes, as a process that was stopped does, and says nothing."""
+    """Let a broker accept connections and bytes without an answer, like a stopped process."""
     for key in APIS:
         broker.always(key, lambda request, version: SILENCE)
 
 
 def give_up(hung: ScriptedBroker, others: list[ScriptedBroker]) -> None:
-    """The others have elected another leader, and do not count it among the brokers any more."""
+    """Let the other brokers elect another leader, and remove this broker from the metadata."""
     for other in others:
         other.peers = others
         other.leaders = {
@@ -105,7 +105,7 @@ async def test_records_for_a_hung_leader_go_to_the_next_one_once_it_is_elected(
 async def test_metadata_does_not_wait_behind_requests_that_wait_for_the_hung_broker(
     cluster: list[ScriptedBroker],
 ) -> None:
-    """Brokers answer in order, and with acks=all the others wait for the one that hangs."""
+    """Brokers answer in order, and with acks=all the others wait for the hung one."""
     hung, *others = cluster
     shrunk = asyncio.Event()
 
@@ -196,7 +196,7 @@ async def test_metadata_comes_from_another_broker_when_the_one_asked_hangs(
 async def test_brokers_that_fail_at_the_same_time_leave_no_failure_unseen(
     cluster: list[ScriptedBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python complains about tasks whose exception nobody has looked at."""
+    """Python complains about tasks whose exception was never read."""
     network = await a_network(*cluster)
     asked: list[int] = []
     fail_now = asyncio.Event()
@@ -269,7 +269,7 @@ async def test_n11_a_broker_that_throttles_is_not_late(cluster: list[ScriptedBro
 async def test_a_lone_broker_that_hangs_is_waited_for_with_one_question(
     cluster: list[ScriptedBroker],
 ) -> None:
-    """There is nobody else to ask, and asking the same again and again would be in vain."""
+    """There is no other broker, and repeated requests would be in vain."""
     lone = cluster[0]
     lone.peers = [lone]
     async with a_producer([lone]) as producer:

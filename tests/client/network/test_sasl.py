@@ -1,4 +1,4 @@
-"""Clients over SASL: what comes through, what is refused at once, sessions that are renewed."""
+"""Clients with SASL: successful and refused authentications, and renewed sessions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def settings(broker: ScriptedBroker, mechanism: str = "PLAIN", **more: Any) -> d
 
 
 async def failure(given: dict[str, Any]) -> str:
-    """What a client says that is refused; it must not wait for its time to be over."""
+    """The error of a refused client, which must not wait for its timeout."""
     producer = Producer(**given, max_block_ms=2**31 - 1)
     try:
         with pytest.raises(AuthenticationFailed) as caught:
@@ -245,7 +245,7 @@ async def test_c74_a_token_that_was_refused_is_not_used_again(broker: ScriptedBr
 
 
 async def test_c75_a_broker_that_does_not_answer_is_tried_again(broker: ScriptedBroker) -> None:
-    """It may be letting us wait for what we did before; that is said."""
+    """The broker may throttle the client for earlier requests; the error says so."""
     SaslScript(broker)
     broker.on(ApiKey.SASL_AUTHENTICATE, SILENCE)
     async with Producer(**settings(broker, socket_connection_setup_timeout_ms=200)) as producer:
@@ -260,7 +260,7 @@ async def test_c75_a_broker_that_does_not_answer_is_tried_again(broker: Scripted
 
 
 async def test_c75_one_refusal_is_enough(broker: ScriptedBroker) -> None:
-    """A broker that cannot be reached does not hold up what another one has said."""
+    """An unreachable broker does not delay the error of another one."""
     SaslScript(broker).password = "another"
     given = settings(broker) | {"bootstrap_servers": f"{broker.address},127.0.0.1:1"}
     assert "Invalid username" in await failure(given)

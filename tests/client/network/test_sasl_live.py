@@ -1,4 +1,4 @@
-"""Clients over SASL at our broker: every mechanism, in and out, and what is refused."""
+"""Clients with SASL at this broker: every mechanism, writing and reading, and refusals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def start_broker() -> AsyncIterator[StartBroker]:
 
 
 async def in_and_out(settings: dict[str, Any], topic: str) -> None:
-    """Through a transaction, and a group."""
+    """Write in a transaction, and read in a group."""
     async with Admin(**settings) as admin:
         await admin.create_topics([NewTopic(topic, 1)])
     values = [bytes([number]) * 50_000 for number in range(20)]
@@ -60,7 +60,7 @@ async def in_and_out(settings: dict[str, Any], topic: str) -> None:
 
 
 async def failure(settings: dict[str, Any]) -> str:
-    """What a client says that is refused; it must not wait for its time to be over."""
+    """The error of a refused client, which must not wait for its timeout."""
     producer = Producer(**settings, max_block_ms=2**31 - 1)
     try:
         with pytest.raises(AuthenticationFailed) as caught:
@@ -157,7 +157,7 @@ async def test_c73_a_session_is_renewed(start_broker: StartBroker) -> None:
 async def test_c73_a_broker_that_does_not_renew_gets_another_connection(
     start_broker: StartBroker,
 ) -> None:
-    """Brokers do not in a session's first second."""
+    """Brokers refuse a re-authentication in a session's first second."""
     broker = await start_broker(connections__max__reauth__ms="1000")
     async with Admin(**as_admin(broker.bootstrap)) as admin:
         await admin.create_topics([NewTopic("t", 1)])

@@ -1,5 +1,5 @@
-"""Clients whose password is changed while they work: whatever waits is told at once, and nothing
-waits for its time to be over."""
+"""Clients whose password is changed while they work: all waiting calls fail at once, without
+waiting for their timeout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MECHANISM = "SCRAM-SHA-256"
 
 
 class Alice:
-    """A user of a broker that asks again every second or two."""
+    """A user of a broker that requires a re-authentication every second or two."""
 
     def __init__(self, broker: Broker, admin: Admin) -> None:
         self.settings: dict[str, Any] = as_user(broker.bootstrap, MECHANISM, "alice", "first")

@@ -1,4 +1,4 @@
-"""How long quotas had a client wait, as its metrics tell it (N-11)."""
+"""The throttle times of a client in its metrics (N-11)."""
 
 from __future__ import annotations
 

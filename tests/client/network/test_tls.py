@@ -1,4 +1,4 @@
-"""Clients over TLS: what comes through, and errors that name the cause at once."""
+"""Clients with TLS: successful connections, and errors that name the cause at once."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_n19_a_keystore_of_pkcs12(folder: Path, start_broker: StartBroker)
 
 
 async def failure(settings: dict[str, Any]) -> str:
-    """What a client says that cannot connect; it must not wait for its time to be over."""
+    """The error of a client that cannot connect, which must not wait for its timeout."""
     producer = Producer(**settings, max_block_ms=2**31 - 1)
     try:
         with pytest.raises(TlsFailed) as caught:
@@ -167,7 +167,7 @@ async def test_n22_tls_is_known_by_its_alert_too(folder: Path) -> None:
 
 
 async def test_a_port_that_says_nothing_is_tried_again(folder: Path) -> None:
-    """It may be a broker that is starting: no cause is certain."""
+    """The broker may be starting, so no cause is certain."""
     calls = 0
 
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""A client says in its log that no broker answers, long before it gives up (C-79)."""
+"""A client logs that no broker answers, long before its timeout (C-79)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def soon(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of somebody who takes connections and says nothing."""
+    """The address of a server that accepts connections and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 @pytest.fixture
 def nobody() -> str:
-    """An address at which nobody listens."""
+    """An address without a server."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
 

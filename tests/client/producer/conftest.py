@@ -1,4 +1,4 @@
-"""A broker that is not ours: the one inside librdkafka."""
+"""A foreign broker: the mock cluster of librdkafka."""
 
 from __future__ import annotations
 

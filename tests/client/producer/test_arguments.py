@@ -1,5 +1,5 @@
-"""What `send` takes and refuses, with and without an open batch, and what hooks of users may do to
-it."""
+"""The arguments that `send` accepts and refuses, with and without an open batch, and hooks of
+users."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_time_without_a_zone_is_local_time() -> None:
 
 
 class Capricious:
-    """A serializer or partitioner that raises when the test says so."""
+    """A serializer or partitioner that raises on request of the test."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer

@@ -1,5 +1,5 @@
 """`produce_arrow`: the rows of a RecordBatch through the whole producer, against a scripted broker
-and ours."""
+and a real one."""
 
 from __future__ import annotations
 

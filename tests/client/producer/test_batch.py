@@ -1,4 +1,4 @@
-"""A batch's fate, and what the holders of its deliveries see."""
+"""The result of a batch, for the holders of its deliveries."""
 
 from __future__ import annotations
 
@@ -123,12 +123,12 @@ async def test_c25_deliveries_follow_their_record_into_the_parts() -> None:
 
 
 class Held:
-    """Something of the program's."""
+    """An object of the program."""
 
 
 async def test_the_error_of_a_delivery_does_not_keep_the_frames_that_raise_it() -> None:
-    """The error has a traceback, its frames the delivery, that one the batch, and the batch the
-    error."""
+    """The error refers to a traceback, its frames to the delivery, this to the batch, and the batch
+    to the error."""
     gone = []
 
     def look(delivery: Delivery, how: str) -> None:

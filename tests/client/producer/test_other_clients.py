@@ -1,4 +1,4 @@
-"""A broker that is not ours: the one inside librdkafka, with its faults injected by itself."""
+"""A foreign broker: the mock cluster of librdkafka, with injected faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C-18: murmur2 as Java computes it, and the sticky choice."""
+"""Partitions of records (C-18): murmur2 as in Java, and the sticky choice."""
 
 from __future__ import annotations
 

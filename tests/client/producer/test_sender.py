@@ -1,8 +1,8 @@
-"""The sender's decisions: the error table, and whole lives against a broker's model, without a
+"""The sender's decisions: the error table, and random runs against a model of the broker, without a
 loop.
 
-In `World` a producer's cores run against `PartitionLog`s with virtual time. One seed decides what
-is lost, refused, late or cut; what must hold whatever happens is checked at the end.
+In `World` a producer's cores run against `PartitionLog`s with virtual time. One seed determines
+losses, refusals, delays and cuts; the invariants are checked at the end.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def test_c53_metadata_errors_refresh(code: ErrorCode) -> None:
 
 
 def behind_a_refused_batch(world: World) -> tuple[Delivery, Delivery, Any]:
-    """Two batches on the wire; the first is refused for good, so the second one is stamped again
-    there. The refused one, the second one, and the buffer that the transport has of it."""
+    """Two batches in flight; the first is finally refused, so the second one is stamped again in
+    place. The refused one, the second one, and the buffer that the transport has of it."""
     known(world)
     refused = world.send()
     world.run()
@@ -131,7 +131,7 @@ def behind_a_refused_batch(world: World) -> tuple[Delivery, Delivery, Any]:
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_c44_the_bytes_of_a_batch_on_the_wire_stay_as_they_were_sent(codec: str) -> None:
-    """The transport may hold them still; the checksum would not fit what it sends."""
+    """The transport may still have the bytes, whose checksum would not match."""
     world = World(compression_type=codec)
     _, behind, on_wire = behind_a_refused_batch(world)
     assert bytes(on_wire) == world.on_wire[1][0][1][0]
@@ -150,7 +150,8 @@ def test_c44_the_bytes_of_a_batch_on_the_wire_stay_as_they_were_sent(codec: str)
 
 
 def test_c44_an_answer_to_the_bytes_of_before_is_the_batchs_answer() -> None:
-    """A broker that takes any sequence has written it: it is not written again, and all goes on."""
+    """A broker that accepts any sequence has written the batch: it is not written again, and
+    sending continues."""
     world = World()
     _, behind, _ = behind_a_refused_batch(world)
     produce, data = world.on_wire[1].popleft()
@@ -358,7 +359,7 @@ def test_c25_a_single_record_that_is_too_large_fails() -> None:
 
 
 def test_c40_what_waits_behind_a_refused_batch_names_its_refusal() -> None:
-    """The broker is reachable, and keeps up."""
+    """The broker is reachable, and answers in time."""
     world = World(delivery_timeout_ms=40_000)
     refused = world.send()
     world.run()
@@ -463,7 +464,7 @@ TROUBLE = [
 
 
 def is_new(world: World, node: int) -> bool:
-    """A broker refuses a batch the first time or never: its content does not change."""
+    """A broker refuses a batch in its first try or never, since its content does not change."""
     return all(batch.attempts == 0 for batch in world.on_wire[node][0][0].batches)
 
 
@@ -474,7 +475,7 @@ def may_split(world: World, node: int) -> bool:
 
 
 def live(seed: int, *, refusals: bool, expiry: bool) -> World:
-    """A life full of trouble, ended in peace."""
+    """A run with many faults, and a quiet end."""
     world = World(
         seed=seed,
         partitions=3,

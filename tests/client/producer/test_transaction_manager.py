@@ -1,5 +1,5 @@
-"""A transactional producer's decisions, rule by rule (C-33, C-42 to C-70, T-60 to T-68), without a
-loop."""
+"""The decisions of a transactional producer, rule by rule (C-33, C-42 to C-70, T-60 to T-68),
+without a loop."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ OFFSETS = {T0: OffsetAndMetadata(5), T1: OffsetAndMetadata(7, "note", 2)}
 
 
 class Bench:
-    """A manager, and somebody who answers its questions. `level`: of the feature
+    """A manager, with a coordinator that answers its requests. `level`: that of the feature
     transaction.version."""
 
     def __init__(self, level: int = 0, *, init_version: int = 5, two_phase: bool = False) -> None:
@@ -100,7 +100,7 @@ class Bench:
         return self.tm.answered(ask, response, version or self.init_version, self.now_ms)
 
     def refuse(self, ask: TxnRequestHandler, code: ErrorCode) -> bool:
-        """The answer of a coordinator that only says a code."""
+        """Answer with only an error code."""
         return self.answer(ask, refusal(ask, code))
 
     def initialize(self, identity: ProducerIdentity = ME) -> Bench:
@@ -115,7 +115,7 @@ class Bench:
         return self
 
     def write(self, tp: TopicPartition = T0, count: int = 1) -> ProducerBatch:
-        """A batch into the open transaction, as the sender drains it."""
+        """Add a batch to the open transaction, like the sender."""
         made = batch(tp, count)
         if not self.tm.is_v2 and not self.tm.may_drain(made):
             self.active = [tp]
@@ -139,7 +139,7 @@ class Bench:
         return self.tm.lifecycle.operation("abort_transaction", self.tm.abort)
 
     def end(self, operation: Operation) -> None:
-        """The coordinator carries out the commit or abort."""
+        """Let the coordinator carry out the commit or abort."""
         ask = self.expect(EndTxnHandler)
         epoch = self.tm.identity.epoch
         self.answer(ask, EndTxnResponse(producer_id=7, producer_epoch=epoch + 1), 5)
@@ -171,7 +171,7 @@ def test_c32_c60_a_new_producer_asks_the_transaction_coordinator_for_its_identit
 
 
 def at(state: State, level: int) -> Bench:
-    """A manager in a state, the way it gets there."""
+    """A manager in a state, after the calls that lead to it."""
     bench = Bench(level)
     if state is State.UNINITIALIZED:
         return bench
@@ -206,7 +206,7 @@ CALLS: dict[str, tuple[State, Callable[[TransactionManager], Any]]] = {
 
 @looped("state, call, level", itertools.product(State, CALLS, [0, 2]))
 def test_c61_every_call_in_every_state(state: State, call: str, level: int) -> None:
-    """The table, walked: a call that it does not have raises and changes nothing."""
+    """Every call in every state: a call that the table does not have raises and changes nothing."""
     bench = at(state, level)
     assert bench.state is state
     target, carry_out = CALLS[call]
@@ -439,7 +439,8 @@ def test_c64_v2_tells_of_whatever_was_sent_although_it_failed() -> None:
 
 
 def test_a_question_without_an_answer_is_answered_before_the_abort() -> None:
-    """AddPartitionsToTxn was sent, its answer lost: only asking again tells what is to be ended."""
+    """AddPartitionsToTxn was sent and its answer lost: only its repetition shows what has to be
+    ended."""
     bench = Bench().initialize().begin()
     bench.active = [T0]
     ask = bench.expect(AddPartitionsToTxnHandler)
@@ -645,7 +646,7 @@ OF_INIT = {_E.CLUSTER_AUTHORIZATION_FAILED, _E.TRANSACTIONAL_ID_AUTHORIZATION_FA
 
 
 def asked(kind: Kind) -> tuple[Bench, TxnRequestHandler, Operation | None]:
-    """A question of a kind that is on its way, and who waits for it."""
+    """A request of a kind in flight, and its waiting call."""
     bench = Bench()
     if kind is Kind.INIT:
         operation = bench.tm.lifecycle.operation("init_transactions", bench.tm.init)

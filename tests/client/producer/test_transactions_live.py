@@ -1,4 +1,4 @@
-"""Transactions against real brokers: ours (v2), and the one inside librdkafka (v1)."""
+"""Transactions against real brokers: Odradek (v2), and the mock cluster of librdkafka (v1)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def producer(bootstrap: str, transactional_id: str = "", **settings: Any) -> Pro
 
 
 async def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
-    """What a consumer of committed records gets, up to `count` and whatever comes right behind."""
+    """The records of a consumer of committed records, up to `count` and those directly after
+    them."""
     found: list[bytes] = []
     async with Consumer(
         topic,
@@ -62,7 +63,7 @@ async def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 
 async def test_v1_against_librdkafkas_mock(mock: str) -> None:
-    """It answers, it does not enforce: what counts is that every request of ours is understood."""
+    """The mock answers without checks: the test is that it accepts every request."""
     async with producer(mock) as made:
         await made.init_transactions()
         manager = made._transactions
@@ -109,7 +110,7 @@ async def test_c65_v2_commits_and_aborts(ours: str, unique_topic: str) -> None:
 async def test_t60_v1_against_our_broker(
     ours: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that does not look at features: everything as in v1, on the same broker."""
+    """A client that ignores features: everything is as in v1, on the same broker."""
     monkeypatch.setattr("odradek_client.network.client.NetworkClient.feature_level", lambda *_: 0)
     async with producer(ours) as made:
         await made.init_transactions()
@@ -225,7 +226,8 @@ async def test_kip447_consume_transform_produce_in_a_group(ours: str, unique_top
 
 
 async def test_kip447_a_removed_member_keeps_its_identity(ours: str, unique_topic: str) -> None:
-    """Without a name its offsets would be taken as those of someone outside the group (O-05)."""
+    """Without an identity its offsets would count as those of a client outside of the group
+    (O-05)."""
     group = f"g-{unique_topic}"
     async with Admin(bootstrap_servers=ours) as admin:
         await admin.create_topics([NewTopic(unique_topic, 1)])
@@ -362,7 +364,7 @@ async def test_kip939_a_broker_may_have_it_switched_off(tmp_path: Path, unique_t
 
 
 async def test_c69_a_consumer_may_see_a_part_of_a_transaction(ours: str, unique_topic: str) -> None:
-    """All of it is committed at once; what a consumer reads of it is its own choice."""
+    """All records are committed at once; a consumer may read any part of them."""
     async with Admin(bootstrap_servers=ours) as admin:
         await admin.create_topics([NewTopic(unique_topic, 2)])
     async with producer(ours) as made:
@@ -415,7 +417,7 @@ async def test_t50_commits_survive_a_broker_that_is_killed(
 
 
 async def test_t77_an_admin_ends_what_was_prepared(ours: str, unique_topic: str) -> None:
-    """Without a producer, again if the answer was lost, and never otherwise than before."""
+    """Without a producer, again if the answer was lost, and always in the same way."""
     two_phase: dict[str, Any] = {"transaction_two_phase_commit_enable": True}
     prepared = []
     for name in ("committed", "aborted"):

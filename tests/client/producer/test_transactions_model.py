@@ -1,9 +1,9 @@
-"""Whole lives of a transactional producer against a broker's model, with virtual time and without a
-loop.
+"""Random runs of a transactional producer against a model of the broker, with virtual time and
+without a loop.
 
-One seed decides what is lost, refused, late or cut, when markers are written, and when the cluster
-changes over to transactions v2. At the end every committed transaction must be seen whole, in order
-and once, and nothing of any other (C-05, T-68).
+One seed determines losses, refusals, delays and cuts, the times of markers, and the change of the
+cluster to transactions v2. At the end every committed transaction must be visible completely, in
+order and once, and no other (C-05, T-68).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HELD = [_E.COORDINATOR_LOAD_IN_PROGRESS, _E.NOT_COORDINATOR, _E.COORDINATOR_NOT_
 
 @dataclass
 class Transaction:
-    """One attempt: what went in, and what became of it as far as the application knows."""
+    """One attempt: its records, and its outcome as far as the application knows."""
 
     records: list[Sending] = field(default_factory=list)
     offset: int = -1
@@ -61,7 +61,7 @@ class TransactionWorld(World):
         self.tm = self.producer()
 
     def producer(self) -> TransactionManager:
-        """A new instance of the producer; what the old one held is gone."""
+        """Create a new instance of the producer; the state of the old one is lost."""
         backoff = Backoff(100, 1000, self.random)
         manager = TransactionManager(
             "id",
@@ -75,8 +75,8 @@ class TransactionWorld(World):
         return manager
 
     def set_aside(self) -> tuple[Any, ...]:
-        """The producer stops in the middle of things, its connections break; a new one takes
-        over."""
+        """Stop the producer in the middle of its work, and break its connections; a new one
+        replaces it."""
         old = (self.tm, self.sender, self.accumulator)
         for node in (1, 2):
             self.lose(node, written=False)
@@ -87,7 +87,7 @@ class TransactionWorld(World):
         return old
 
     def take_back(self, other: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Go on as another instance; the present one."""
+        """Continue with another instance; returns the present one."""
         present = (self.tm, self.sender, self.accumulator)
         self.tm, self.sender, self.accumulator = other
         self.transactions = self.tm
@@ -158,7 +158,7 @@ class TransactionWorld(World):
         self.sender.request_answered(ask, refusal(ask, code), version, self.now_ms)
 
     def until(self, operation: Operation, trouble: float = 0.0) -> None:
-        """Until an operation ends, with so much trouble on the way, until it is enough."""
+        """Run until an operation ends, with this many faults on the way."""
         for count in range(4000):
             if operation.done:
                 return
@@ -166,7 +166,7 @@ class TransactionWorld(World):
         raise AssertionError(f"{operation.name} never ends; {self.tm.state}")
 
     def happen(self, trouble: float) -> None:
-        """One thing."""
+        """Let one random event happen."""
         rng = self.random
         self.now_ms += rng.choice([0.0, 1.0, 7.0, 60.0, 300.0])
         self.step()
@@ -201,8 +201,7 @@ class TransactionWorld(World):
         self.tm.lifecycle.seen(operation)
 
     def transact(self, trouble: float) -> Transaction:
-        """One transaction as an application does it: commits, or aborts by choice or because it
-        must."""
+        """A transaction of an application, which commits, or aborts by choice or after an error."""
         rng = self.random
         held = Transaction()
         self.history.append(held)
@@ -238,7 +237,7 @@ class TransactionWorld(World):
 
 
 def check(world: TransactionWorld) -> None:
-    """What must hold at the end of any life."""
+    """Check the invariants at the end of a run."""
     world.model.finish()
     assert world.accumulator.available_bytes == world.accumulator.buffer_memory
     for index in range(world.partitions):

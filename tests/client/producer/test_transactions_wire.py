@@ -111,7 +111,7 @@ async def test_t60_the_versions_say_which_protocol(broker: TransactionBroker) ->
 
 @pytest.mark.parametrize("version", range(5))
 async def test_every_version_of_the_requests(version: int) -> None:
-    """Old brokers have old versions of everything at once."""
+    """Old brokers have old versions of all requests at the same time."""
     limits: dict[ApiKey, Any] = {
         key: (0, min(version, APIS[key].versions.last))
         for key in (
@@ -570,7 +570,7 @@ def test_blocking(v2_address: str) -> None:
 
 @pytest.fixture
 def v2_address() -> Any:
-    """The same broker on a loop of its own thread."""
+    """The same broker on the loop of another thread."""
     import threading
 
     loop = asyncio.new_event_loop()

@@ -1,4 +1,4 @@
-"""The client's side of the mechanisms: tokens in, tokens out."""
+"""The client's side of the mechanisms, by their tokens."""
 
 from __future__ import annotations
 

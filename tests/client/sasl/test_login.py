@@ -1,4 +1,4 @@
-"""Where tokens come from: functions, endpoints, files; and what is said when none come."""
+"""The sources of tokens: functions, endpoints, files; and the errors without a token."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Clock:
 
 
 class Endpoint:
-    """Answers over HTTP what it is told to, in order, and keeps what it was asked."""
+    """An HTTP server with prepared answers, which keeps its requests."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}/token?tenant=a"

@@ -1,4 +1,4 @@
-"""What settings of SASL come to, and what is said of wrong ones."""
+"""The settings of SASL, their results, and the errors of wrong ones."""
 
 from __future__ import annotations
 

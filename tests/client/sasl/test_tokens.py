@@ -1,4 +1,4 @@
-"""How long tokens hold, and when they are replaced."""
+"""The lifetime of tokens, and the time of their replacement."""
 
 from __future__ import annotations
 

@@ -374,8 +374,7 @@ def test_g91_a_deletion_that_cannot_be_written_changes_nothing(world: GroupWorld
 def test_o14_g25_ids_that_were_handed_out_go_with_their_group(
     world: GroupWorld, committed: bool
 ) -> None:
-    """Deleted is deleted, also where all that there is of a group is ids: who has one asks
-    again."""
+    """A deletion also removes a group with only pending ids: their owners request new ones."""
     if committed:
         world.commit(5)
     member = world.new_id()
@@ -561,7 +560,7 @@ def test_g91_when_the_disk_refuses_the_answer_says_so(world: GroupWorld) -> None
     ],
 )
 def test_g05_settings_of_groups_are_read_only_as_in_kafka(key: str) -> None:
-    """So nobody can believe to have changed one that the coordinator does not follow."""
+    """So that no client believes to have changed a setting that the coordinator does not use."""
     assert not SETTING_OF_KEY[key].dynamic
     config, _ = parse_config({})
     metadata = ClusterMetadata(config, CountingRandomness())

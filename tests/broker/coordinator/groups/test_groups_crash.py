@@ -35,7 +35,7 @@ ASSIGNED = bytes(2) + bytes(8)
 
 
 class GroupsWorld(NodeWorld):
-    """With a topic to commit for, and the coordinator's requests."""
+    """A node with a topic to commit for, and the coordinator's requests."""
 
     def __init__(self, durability: str = "fsync") -> None:
         super().__init__(
@@ -95,7 +95,7 @@ def world() -> GroupsWorld:
 
 
 class Witness:
-    """What was sent and what was acknowledged, per group."""
+    """The sent and the acknowledged commits of each group."""
 
     def __init__(self) -> None:
         self.sent: dict[str, int] = dict.fromkeys(GROUPS, -1)
@@ -114,7 +114,7 @@ class Witness:
         world.commit_later(group, offset).then(answered)
 
     def join(self, world: GroupsWorld, group: str) -> None:
-        """One more member, which is never heard of again."""
+        """Add a member, which sends no further request."""
 
         def joined(answer: JoinGroupResponse) -> None:
             if answer.error_code == E.NONE:
@@ -254,7 +254,7 @@ def test_g90_an_assignment_is_durable_before_anybody_has_it(world: GroupsWorld) 
 def test_g90_while_a_partition_loads_its_groups_get_coordinator_load_in_progress(
     world: GroupsWorld,
 ) -> None:
-    """14, and the others are served."""
+    """Its groups get COORDINATOR_LOAD_IN_PROGRESS, and the others are served."""
     assert world.commit("a", 5) is E.NONE
     node = world.node
     groups = GroupCoordinator(

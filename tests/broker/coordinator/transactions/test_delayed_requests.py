@@ -1,8 +1,9 @@
-"""Requests that the network held back until their transaction was over, and requests of the fenced.
+"""Requests that the network delayed until the end of their transaction, and requests of fenced
+producers.
 
-Version 2 refuses them all. Version 1 cannot tell the transactions of one producer apart: what it
-lets through is shown here, because Kafka lets it through as well and users have to know (T-30,
-T-62, T-63).
+Version 2 refuses them all. Version 1 cannot distinguish the transactions of one producer: the
+requests that it accepts are shown here, because Kafka accepts them as well and users have to know
+(T-30, T-62, T-63).
 """
 
 from __future__ import annotations
@@ -103,14 +104,14 @@ class Transactions:
         return ErrorCode(answer.error_code), following
 
     async def ended(self, who: Identity, commit: bool) -> Identity:
-        """End it, and wait for its markers; who goes on."""
+        """End the transaction, and wait for its markers; returns the next identity."""
         error, following = await self.end(who, commit)
         assert error is E.NONE
         await self.complete()
         return following
 
     async def complete(self) -> None:
-        """Wait for the markers, and until the disk knows of the end."""
+        """Wait for the markers, and until the end is durable."""
         await until(lambda: self.state() in (S.COMPLETE_COMMIT, S.COMPLETE_ABORT))
         await self._client.call(DescribeTransactionsRequest(transactional_ids=[ID]), 0)
 
@@ -125,7 +126,7 @@ class Transactions:
         return log.last_stable_offset, log.log_end_offset
 
     async def aborted(self) -> list[int]:
-        """First offsets of the transactions that readers of committed records leave out."""
+        """The first offsets of the transactions that readers of committed records leave out."""
         found: set[int] = set()
         for offset in range(self.last_stable_offset[1]):  # an answer ends with its segment
             response = await self._client.call(fetch_request(offset), 11)
@@ -169,8 +170,8 @@ async def test_t63_v2_a_delayed_end_does_not_end_the_next_transaction(
 async def test_t30_v1_a_delayed_end_ends_the_next_transaction(
     v1: Transactions, commit: bool
 ) -> None:
-    """The exposure of version 1: one epoch for all transactions. What the producer writes behind it
-    is refused, but the transaction was torn."""
+    """The exposure of version 1: one epoch for all transactions. Later batches of the producer are
+    refused, but the transaction was torn."""
     who = await v1.init()
     await v1.begin(who, 0, b"of the first")
     assert await v1.ended(who, commit) == who
@@ -216,7 +217,7 @@ async def test_t62_v1_records_delayed_past_the_abort_get_into_the_next_transacti
     v1: Transactions,
 ) -> None:
     """The other exposure of version 1: once the partition is in the next transaction, the leader
-    cannot tell a record of the one before."""
+    cannot recognize a record of the one before."""
     who = await v1.init()
     await v1.begin(who, 0, b"in time")
     await v1.ended(who, False)

@@ -1,11 +1,11 @@
-"""Epochs run out at 32766 (T-13), and nobody is fenced by himself: a new producer id takes over.
+"""Epochs run out at 32766 (T-13), and no producer fences itself: a new producer id follows.
 
 The whole way, 33,000 identities of one transactional id, is slow (about a minute each):
 
     pytest -m slow tests/broker/coordinator/transactions/test_epoch_exhaustion.py
 
-By default the last steps before the end are walked, from a state that lies on disk as those before
-would have left it.
+By default only the last steps before the end are made, from a state on disk that equals the result
+of the others.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Identity = tuple[int, int]
 
 @asynccontextmanager
 async def new_instances(address: str) -> AsyncIterator[Callable[[], Awaitable[Identity]]]:
-    """aiokafka's request and connection: each call is what a new producer of the id asks."""
+    """The request and connection of aiokafka: each call is that of a new producer of the id."""
     client = aiokafka.client.AIOKafkaClient(bootstrap_servers=address)
     await client.bootstrap()
     try:
@@ -77,8 +77,8 @@ async def new_instances(address: str) -> AsyncIterator[Callable[[], Awaitable[Id
 
 
 class Recoveries:
-    """kafka-python's request and connection: a producer that shows what it has, and gets the next
-    epoch (KIP-360)."""
+    """The request and connection of kafka-python: a producer that sends its identity, and gets the
+    next epoch (KIP-360)."""
 
     def __init__(self, address: str) -> None:
         self._client = KafkaNetClient(bootstrap_servers=address)
@@ -103,7 +103,7 @@ class Recoveries:
 
 
 def assert_each_is_new(found: list[Identity]) -> None:
-    """Epochs rise by one to the last; behind it there is another producer id, from 0 on."""
+    """Epochs rise by one to the last; then there is another producer id, from 0 on."""
     for before, after in itertools.pairwise(found):
         if before[1] < LAST_EPOCH:
             assert after == (before[0], before[1] + 1)
@@ -113,7 +113,7 @@ def assert_each_is_new(found: list[Identity]) -> None:
 
 
 def commit_and_read(address: str, expected: list[bytes]) -> None:
-    """The one that comes last works: librdkafka commits, and reads what is committed."""
+    """The last producer works: librdkafka commits, and reads the committed records."""
     client = CLIENTS[0]
     with transactional(client, address, ID) as producer:
         producer.begin()
@@ -126,7 +126,7 @@ def commit_and_read(address: str, expected: list[bytes]) -> None:
 
 
 async def near_the_end(start_broker: StartBroker, **fields: Any) -> RunningBroker:
-    """A broker that finds on its disk an id with STEPS - 1 epochs left."""
+    """A broker whose disk has an id with STEPS - 1 epochs left."""
     broker = await start_broker()
     address = f"{broker.host}:{broker.port}"
     await asyncio.to_thread(create_topic, address, "t")
@@ -201,7 +201,8 @@ async def test_t13_producers_of_other_libraries_come_over_the_end(
 
 
 async def run_transactions(address: str, count: int, epoch: int | None = None) -> set[Identity]:
-    """`count` transactions of one producer of ours, every third aborted; the identities it had."""
+    """Run `count` transactions of one producer of this client, every third aborted; returns its
+    identities."""
     identities = set()
     async with Producer(bootstrap_servers=address, transactional_id=ID) as producer:
         await producer.init_transactions()
@@ -217,7 +218,7 @@ async def run_transactions(address: str, count: int, epoch: int | None = None) -
 
 
 async def producer_identity(producer: Any) -> Identity:
-    """Whom its batches are from."""
+    """The identity of its batches."""
     await producer.flush()
     held = producer._transactions.identity
     return held.producer_id, held.epoch

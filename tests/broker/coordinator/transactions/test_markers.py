@@ -41,7 +41,7 @@ ONE_SEGMENT = str(2**62)
 
 @pytest.fixture
 async def verifier(broker: RunningBroker, client: RawClient) -> FakeVerifier:
-    """Everything may be written to `t`, with two partitions."""
+    """A verifier that allows all writes to `t`, with two partitions."""
     await client.create_topic("t", partitions=2, segment_ms=ONE_SEGMENT)
     fake = FakeVerifier()
     fake.install(broker.node)
@@ -62,7 +62,7 @@ async def fetch(client: RawClient, offset: int = 0, **options: Any) -> Any:
 
 
 def last_offset(data: Any) -> int:
-    """Of what was fetched; -1 for nothing."""
+    """The last offset of a fetch; -1 without records."""
     return max((header.last_offset for _, header in iter_batches(data.records)), default=-1)
 
 
@@ -133,7 +133,7 @@ async def test_t40_the_coordinator_of_this_broker_takes_the_same_way(
 async def test_t40_a_marker_fits_where_its_data_did(
     client: RawClient, broker: RunningBroker, verifier: FakeVerifier
 ) -> None:
-    """T-43: 10 and 18 are impossible."""
+    """10 and 18 are impossible (T-43)."""
     await client.create_topic("tiny", max_message_bytes="70", segment_bytes="70")
     response = await client.call(marker_request(topic="tiny"))
     assert marker_codes(response) == [E.NONE]

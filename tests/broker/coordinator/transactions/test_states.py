@@ -1,7 +1,7 @@
 """Every state x every request x (same, older, newer epoch; another producer id), as one table.
 
-Stored is producer id 7 at epoch 5 with one partition where the state has any. What is expected is
-written out here, row by row, and shares nothing with the tables that the coordinator uses.
+The stored state is producer id 7 at epoch 5, with one partition if the state has any. The expected
+results are written out row by row, independently of the coordinator's tables.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ def test_every_state_answers_every_request(request_: str, state: str, identity: 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("state", [name for name in STATES if not name.startswith("Prepare")])
 def test_t65_after_version_1_an_older_epoch_is_no_retry(state: str, commit: bool) -> None:
-    """Version 1 does not raise the epoch at the end: whoever has the one before was fenced."""
+    """Version 1 does not raise the epoch at the end: a producer with the epoch before was
+    fenced."""
     world = in_state(state, 1)
     before = world.held()
     assert world.end((7, 4), commit, version=2).error is FENCED
@@ -223,7 +224,7 @@ def test_an_unknown_id_is_not_mapped(request_: str) -> None:
     ("state", "identity"), list(product(("Empty", "CompleteCommit", "CompleteAbort"), IDENTITIES))
 )
 def test_t12_the_last_epoch_is_a_retry(state: str, identity: str) -> None:
-    """With the last epoch stored, the answer that was lost is given again."""
+    """With the last epoch stored, the lost answer is given again."""
     world = TransactionWorld()
     world.put(state=STATES[state], last_epoch=4)
     answer = world.init(*IDENTITIES[identity])

@@ -57,7 +57,7 @@ def commit(
 
 
 def end(world: GroupWorld, *, committed: bool, producer_id: int = PRODUCER) -> Deferred[ErrorCode]:
-    """What the leader of the partition does for the transaction coordinator."""
+    """End the transaction, as the leader of the partition does for the transaction coordinator."""
     written = world.log.append_marker(producer_id, committed)
     world.groups.marker_written(0, producer_id, committed, written)
     return written
@@ -125,7 +125,7 @@ def test_o17_one_producers_marker_decides_its_own_offsets_only(world: GroupWorld
 def test_o17_o11_a_group_of_an_aborted_commit_goes_at_the_next_look(
     world: GroupWorld, restarts: bool
 ) -> None:
-    """Until then it is there, empty, and can be deleted, as in Kafka."""
+    """Until then the group exists, is empty, and can be deleted, as in Kafka."""
     commit(world, 7)
     assert [listing.group_id for listing in world.groups.groups()] == [GROUP]
     end(world, committed=False)
@@ -207,7 +207,7 @@ def test_o03_a_refused_append_changes_nothing(world: GroupWorld) -> None:
 def test_o17_o18_like_a_list_of_writes_that_is_read_to_its_end(
     steps: list[tuple[str, int, int]],
 ) -> None:
-    """The model: all writes in order; those of undecided or aborted transactions do not count."""
+    """The model: all writes in order; those of open or aborted transactions do not count."""
     world = GroupWorld()
     writes: list[list[Any]] = []
     for kind, producer, offset in steps:
@@ -290,7 +290,7 @@ async def verifier(broker: RunningBroker, client: RawClient) -> FakeVerifier:
 
 
 async def prepared(broker: RunningBroker) -> None:
-    """The topic of offsets is there."""
+    """A node with the topic of offsets."""
     made: list[None] = []
     broker.node.ensure_internal_topic(OFFSETS_TOPIC).then(made.append)
     await until(lambda: made)

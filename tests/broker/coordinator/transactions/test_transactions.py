@@ -439,7 +439,7 @@ def test_t13_the_owner_of_an_exhausted_epoch_may_ask_twice() -> None:
 
 @pytest.mark.full
 def test_t13_no_one_is_ever_fenced_by_himself() -> None:
-    """33,000 instances, one after the other, are 33,000 identities."""
+    """33,000 instances, one after the other, get 33,000 identities."""
     world = TransactionWorld()
     seen = {world.begin() for _ in range(33_000)}
     assert len(seen) == 33_000
@@ -758,7 +758,7 @@ def test_t55_a_transaction_that_takes_too_long_is_aborted(world: TransactionWorl
 def test_t55_a_wall_clock_that_is_set_ends_no_transaction_and_keeps_none_open(
     world: TransactionWorld, jump_ms: int
 ) -> None:
-    """An hour back, a day forward."""
+    """The clock is set an hour back, and a day forward."""
     who = world.begin(timeout_ms=60_000)
     world.add(who)
     world.clock.jump(jump_ms)
@@ -784,7 +784,7 @@ def test_t55_the_time_before_a_restart_counts(world: TransactionWorld) -> None:
 def test_t55_a_commit_and_a_timeout_at_one_moment_have_one_outcome(
     world: TransactionWorld, commit_first: bool
 ) -> None:
-    """The one that is decided first, although neither is on disk when the other comes."""
+    """The request that is decided first, although neither is on disk when the other arrives."""
     who = world.begin(timeout_ms=1_000)
     world.add(who)
     world.wait(9_000)
@@ -1022,7 +1022,7 @@ def test_t65_a_step_is_on_its_way_until_complete_is_durable(
 
 
 def test_t65_markers_that_stopped_leave_the_step_on_its_way(world: TransactionWorld) -> None:
-    """T-43: a coordinator that was overtaken never says more than to wait."""
+    """A coordinator that was replaced only ever answers that clients must wait (T-43)."""
     who = world.begin()
     world.verify(who, T0, add=True)
     world.markers.codes = {T0: E.TRANSACTION_COORDINATOR_FENCED}
@@ -1034,7 +1034,7 @@ def test_t65_markers_that_stopped_leave_the_step_on_its_way(world: TransactionWo
 
 
 def test_t66_a_client_never_holds_the_last_epoch() -> None:
-    """As many transactions of version 2 on one id as take it past its last epoch."""
+    """A number of transactions of version 2 on one id that exhausts its epochs."""
     world = TransactionWorld()
     world.put(epoch=32_700)
     who = (7, 32_700)

@@ -1,7 +1,7 @@
 """The crash table T-50: what is not durable is lost, everything else is loaded again.
 
-The points that lie in other parts of the broker (partition logs, producer state, offsets) are
-tested there: T-50d, T-50j and T-50k.
+The points in other parts of the broker (partition logs, producer state, offsets) are tested there:
+T-50d, T-50j and T-50k.
 """
 
 from __future__ import annotations

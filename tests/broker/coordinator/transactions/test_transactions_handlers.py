@@ -1,4 +1,4 @@
-"""The handlers of the transaction APIs: every version, over the wire and back."""
+"""The handlers of the transaction APIs: every version, with encoding and decoding."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def world() -> TransactionWorld:
 
 
 def ask(world: TransactionWorld, request: Message, version: int) -> Any:
-    """Over the wire and back; time passes for what is answered later."""
+    """The decoded answer to an encoded request; time passes for a later answer."""
     answer = send(world, request, version)
     if isinstance(answer, Deferred) and not answer.done:
         world.wait(5_000)
@@ -55,12 +55,12 @@ def ask(world: TransactionWorld, request: Message, version: int) -> Any:
 
 
 def allow(world: TransactionWorld, operation: Operation, resource: Resource) -> None:
-    """And nothing else."""
+    """Allow only this."""
     world.authorizer = RuleList(Rule(operation, resource.type, resource.name))
 
 
 def deny(world: TransactionWorld, operation: Operation, resource: Resource) -> None:
-    """And allow everything else."""
+    """Deny this, and allow everything else."""
     everything = [Rule(each, kind) for each in Operation for kind in ResourceType]
     world.authorizer = RuleList(Rule(operation, *resource, deny=True), *everything)
 

@@ -36,7 +36,7 @@ Identity = tuple[int, int]
 
 @dataclass
 class Instance:
-    """One instance of the application. It knows what it was told, and forgets what was lost."""
+    """One instance of the application. It knows the answers that it got, and not the lost ones."""
 
     version: int
     identity: Identity | None = None
@@ -63,7 +63,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(at=WHO)
     def initialize_producer(self, at: int) -> None:
-        """A new instance takes the place of an old one."""
+        """A new instance replaces an old one."""
         version = self.instances[at].version
         self.instances[at] = Instance(version)
         answer = self.world.init_later()
@@ -71,7 +71,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(at=WHO)
     def recover(self, at: int) -> None:
-        """KIP-360: the instance asks for a new epoch under its own identity."""
+        """The instance requests a new epoch with its own identity (KIP-360)."""
         instance = self.instances[at]
         if instance.identity is not None:
             self._identity_given(at, self.world.init_later(*instance.identity))
@@ -95,7 +95,7 @@ class TransactionMachine(RuleBasedStateMachine):
         assert owner is instance, f"{identity} was given to another instance"
 
     def _not_fenced(self, instance: Instance) -> None:
-        """Nobody may do anything after a successor was told its identity (T-56)."""
+        """Check that no instance acts after its successor got an identity (T-56)."""
         assert instance is self.last_told, "a fenced instance was let in"
 
     @rule(at=WHO, parts=st.sets(st.sampled_from(PARTS), min_size=1))
@@ -115,7 +115,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(at=WHO, commit=st.booleans(), lost=st.sampled_from([False, False, True]))
     def end(self, at: int, commit: bool, lost: bool) -> None:
-        """Once asked for, the same end is asked for again until it is heard of."""
+        """Request an end; the same end is requested again until it is answered."""
         instance = self.instances[at]
         if instance.identity is None:
             return
@@ -150,7 +150,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(at=WHO, commit=st.booleans(), parts=st.sets(st.sampled_from(PARTS)))
     def whole_transaction(self, at: int, commit: bool, parts: set[TopicPartition]) -> None:
-        """What usually happens: nothing is in the way."""
+        """A usual transaction, without a disturbance."""
         self.nothing_in_the_way()
         if self.instances[at].identity is None:
             self.initialize_producer(at)
@@ -160,7 +160,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(first=WHO, second=WHO)
     def take_over(self, first: int, second: int) -> None:
-        """One instance follows the other, while nothing is in the way."""
+        """An instance follows another, without a disturbance."""
         self.nothing_in_the_way()
         for at in (first, second):
             self.initialize_producer(at)
@@ -217,7 +217,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @invariant()
     def markers_of_one_epoch_agree(self) -> None:
-        """One producer id and epoch ends once in a partition, however often it is written."""
+        """A producer id and epoch ends once in a partition, however often its marker is written."""
         for written in self.world.markers.written.values():
             epochs = [(mark.producer_id, mark.epoch) for mark in written]
             assert epochs == sorted(epochs), "markers never go back"

@@ -85,7 +85,7 @@ def test_t71_a_prepared_transaction_has_no_timeout(world: TransactionWorld) -> N
 def test_t71_an_id_without_an_open_transaction_expires_as_any_other(
     world: TransactionWorld, restarts: bool
 ) -> None:
-    """As Kafka's do: two-phase commit keeps what is prepared, not the id."""
+    """As in Kafka: two-phase commit keeps the prepared transaction, not the id."""
     who = prepared(world)
     world.wait(YEAR_MS)
     assert world.state() is S.ONGOING, "prepared is for ever"

@@ -1,4 +1,4 @@
-"""Produce in transactions: who is let in, and in which order (rules T-25, T-61, T-62, T-68,
+"""Produce in transactions: the accepted batches, and their order (rules T-25, T-61, T-62, T-68,
 P-06..P-16)."""
 
 from __future__ import annotations
@@ -324,8 +324,8 @@ async def test_n03_p15_whatever_the_coordinator_says_the_order_holds(
     seed: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A producer with five requests in flight that sends again, in order, what was refused; markers
-    end its transaction at any time."""
+    """A producer with five requests in flight repeats the refused ones, in order; markers end its
+    transaction at any time."""
     monkeypatch.setattr(verification, "RETRY_TOTAL_MS", 2)
     dice = random.Random(seed)
     verifier.holding = True

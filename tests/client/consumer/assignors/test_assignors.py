@@ -1,4 +1,4 @@
-"""range and roundrobin: by their rules, and beside what other clients compute (K-50 to K-55)."""
+"""range and roundrobin: by their rules, and compared with other clients (K-50 to K-55)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ subscriptions = st.dictionaries(
 
 
 class TheirCluster:
-    """What aiokafka's assignors ask of metadata."""
+    """The metadata that aiokafka's assignors use."""
 
     def __init__(self, partition_counts: Mapping[str, int]) -> None:
         self._counts = partition_counts
@@ -43,7 +43,7 @@ class TheirCluster:
 
 
 def theirs(assignor: Any, partition_counts: Mapping[str, int], members: Any) -> Any:
-    """aiokafka's answer, as ours looks."""
+    """aiokafka's assignment, in the form of this client."""
     metadata = {member: assignor.metadata(topics) for member, topics in members.items()}
     answer = assignor.assign(TheirCluster(partition_counts), metadata)
     return {

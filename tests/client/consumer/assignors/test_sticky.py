@@ -1,4 +1,4 @@
-"""sticky and cooperative-sticky: balance, stickiness, and what they exchange with other clients."""
+"""sticky and cooperative-sticky: balance, stickiness, and user data of other clients."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def tell(
     had: Sequence[TopicPartition] | None = None,
     generation: int = 1,
 ) -> GroupMember:
-    """A member as its leader sees it."""
+    """A member in the leader's view."""
     own = assignor()
     if had is not None:
         own.on_assignment(list(had), None, generation)
@@ -108,7 +108,7 @@ def check_once(
 
 
 def moved(before: MemberAssignment, after: MemberAssignment) -> set[TopicPartition]:
-    """Partitions that somebody had and somebody else has."""
+    """The partitions that have moved from one member to another."""
     owner = {each: member for member, partitions in before.items() for each in partitions}
     return {
         each
@@ -143,7 +143,7 @@ def test_k52_equal_subscriptions_differ_by_one_at_most(
 
 
 def best_balance(partition_counts: Mapping[str, int], members: Mapping[str, Sequence[str]]) -> int:
-    """The least sum of squared loads of all assignments there are."""
+    """The least sum of squared loads of all possible assignments."""
     everything = partitions_of(
         partition_counts, {topic for topics in members.values() for topic in topics}
     )
@@ -245,7 +245,7 @@ def test_k52_duplicates_of_one_generation_are_dropped() -> None:
 
 
 def test_k52_many_members_and_partitions() -> None:
-    """Enough to notice an algorithm that does not scale: it would not end."""
+    """Enough to notice an algorithm that does not scale."""
     partition_counts = {f"t{n:03}": 5 for n in range(200)}
     topics = list(partition_counts)
     members = {f"m{n:03}": topics[n:] + topics[: n // 2] for n in range(100)}

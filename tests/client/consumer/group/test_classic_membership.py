@@ -1,4 +1,4 @@
-"""Membership without a loop: stages, requests, and what each answer means (K-30 to K-41, G-52)."""
+"""Membership without a loop: states, requests, and the meaning of answers (K-30 to K-41, G-52)."""
 
 from __future__ import annotations
 
@@ -377,7 +377,7 @@ def test_k41_the_leader_watches_partition_counts() -> None:
 
 
 def test_k41_a_leader_that_skips_the_assignment_watches_them_too() -> None:
-    """Nobody else would: a static leader that came back is the group's leader (KIP-814)."""
+    """No other member would: a static leader that has returned is the group's leader (KIP-814)."""
     member, _ = a_member()
     member.join_request()
     mine = encode_subscription(ConsumerSubscription(topics=["t"]))

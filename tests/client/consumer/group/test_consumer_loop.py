@@ -87,7 +87,8 @@ async def test_k35_a_member_that_does_not_poll_leaves_and_comes_back(
 
 
 async def until_idle_in_the_group(consumer: Any) -> None:
-    """Until it is stable and no heartbeat is on its way, whose answer would bring the epoch."""
+    """Wait until the member is stable and has no heartbeat in flight, whose answer would change the
+    epoch."""
     group, network = consumer._group, consumer._network
     node_id = await network.find_coordinator(group.membership.group_id)
 
@@ -122,7 +123,8 @@ async def test_a_fenced_member_loses_its_partitions_and_joins_again(
 async def test_kip447_a_fenced_member_keeps_its_identity_until_it_polls(
     topic: str, consumers: Any
 ) -> None:
-    """Without a name its offsets would be taken as those of someone outside the group (O-05)."""
+    """Without an identity its offsets would count as those of a client outside of the group
+    (O-05)."""
     consumer = await consumers(topic, group_id=topic, **NEXT)
     assert consumer.group_metadata() == ConsumerGroupMetadata(topic)
     await until(lambda: len(consumer.assignment()) == 3, consumer)
@@ -158,7 +160,7 @@ async def test_a_pattern_is_matched_by_the_broker_or_here(
 async def test_a_pattern_that_nothing_fits_yet_is_watched_by_the_broker(
     broker: SubprocessBroker, consumers: Any
 ) -> None:
-    """Without a look at metadata of its own, which it takes every five minutes only."""
+    """Without another request for metadata, which is made only every five minutes."""
     name = make_unique_topic()
     consumer = await consumers(group_id=name, **NEXT)
     consumer.subscribe(pattern=f"{name}.*")

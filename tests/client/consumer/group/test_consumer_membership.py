@@ -1,4 +1,4 @@
-"""Membership of KIP-848 without a loop: states, what is said when, and what each answer means."""
+"""Membership of KIP-848 without a loop: states, heartbeats, and the meaning of answers."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Driven:
 
 
 def joined(*numbers: int, **settings: Any) -> Driven:
-    """A stable member that holds these partitions of t."""
+    """A stable member with these partitions of t."""
     driven = Driven(**settings)
     driven.member.join()
     driven.beat(answer(1, {T: list(numbers)} if numbers else {}))
@@ -109,8 +109,8 @@ def said(request: ConsumerGroupHeartbeatRequest) -> dict[bytes, list[int]] | Non
 
 
 def test_a_target_is_not_taken_over_while_a_report_of_less_has_no_answer() -> None:
-    """The coordinator gives to others, at once, what the report does not have: the answer to it
-    brings another target, and in between two members would hold the same."""
+    """The coordinator assigns unreported partitions to other members at once: with the next target
+    two members would have the same ones."""
     driven = Driven()
     driven.member.join()
     driven.beat(answer(1, {T: [0, 1]}))
@@ -128,7 +128,7 @@ def test_a_target_is_not_taken_over_while_a_report_of_less_has_no_answer() -> No
 
 
 def test_a_report_of_everything_has_what_is_being_taken_over() -> None:
-    """Listeners may know of it already; the coordinator would give it to others."""
+    """Listeners may know of the partitions already; the coordinator would assign them to others."""
     driven = Driven()
     driven.member.join()
     driven.beat(answer(1, {T: [0, 1]}))
@@ -475,8 +475,7 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_random_walk_keeps_to_the_table_and_tells_what_it_holds(seed: int) -> None:
-    """Whatever comes in whatever order: no illegal step, and an acknowledged set is the held
-    one."""
+    """Events in any order: no illegal step, and an acknowledged set equals the owned one."""
     rng = random.Random(seed)
     driven = joined(0)
     member = driven.member

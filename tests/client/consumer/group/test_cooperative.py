@@ -1,4 +1,4 @@
-"""Cooperative rebalancing against a running broker: who is told what, and what goes on
+"""Cooperative rebalancing against a running broker: the calls of listeners, and reading
 meanwhile."""
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ async def test_k31_k32_only_what_moves_is_revoked_and_assigned(
 
 
 def owned_after(entries: list[tuple[str, set[int]]]) -> set[int]:
-    """What a listener knows it owns; nothing is given twice, and nothing taken that is not
-    there."""
+    """The owned partitions by the calls of a listener; none is assigned twice, and none revoked
+    that is not owned."""
     owned: set[int] = set()
     for kind, partitions in entries:
         if kind == "assigned":
@@ -91,7 +91,7 @@ async def test_k31_kept_partitions_are_read_while_the_group_waits_for_a_member(
 async def test_k32_positions_are_committed_before_a_partition_moves(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
-    """What the first member read, the second does not read again."""
+    """The second member does not read records again that the first one has read."""
     produce(broker, topic, 300)
     settings = COOPERATIVE | {"auto_commit_interval_ms": 600_000, "max_poll_records": 7}
     first = await consumers(topic, group_id=topic, **settings)
@@ -226,7 +226,7 @@ async def test_k35_membership_without_a_group(topic: str, consumers: Any) -> Non
 async def test_k35_heartbeats_survive_a_slow_handler(
     broker: SubprocessBroker, topic: str, consumers: Any
 ) -> None:
-    """The handler takes several sessions' time; nobody else gets its partitions."""
+    """The handler takes longer than several sessions; no other member gets its partitions."""
     produce(broker, topic, 3)
     slow = await consumers(topic, group_id=topic, heartbeat_interval_ms=30, session_timeout_ms=500)
     assert len(await read(slow, 3)) == 3

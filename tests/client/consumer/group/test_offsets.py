@@ -1,9 +1,8 @@
 """Commits of a consumer against a model of a coordinator, on virtual time (K-38, K-39).
 
-`World` has a group, connections that lose answers, and a clock that goes on when nothing else does.
-One seed decides what is committed when, what is lost, and when partitions move. What must hold:
-offsets that a group has committed go back only if the application says so, and whoever awaited a
-commit was told the truth about it.
+`World` has a group, connections that lose answers, and a clock that advances when nothing else is
+ready. One seed determines commits, losses, and moves of partitions. Committed offsets must go back
+only if the application requests it, and each awaited commit must have its true result.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ ME = "me"
 
 
 class World:
-    """The coordinator, the way to it, and this consumer's standing in the group.
+    """The coordinator, its connection, and the membership of this consumer.
 
-    `next_protocol`: KIP-848, where epochs go up while partitions are kept, and the coordinator
-    knows the epoch but not (as before KIP-1251) whose a partition is.
+    `next_protocol`: KIP-848, where epochs rise while partitions are kept, and the coordinator
+    checks the epoch but not (as before KIP-1251) the owner of a partition.
     """
 
     def __init__(self, *, next_protocol: bool = False, **settings: Any) -> None:
@@ -84,7 +83,7 @@ class World:
         pass
 
     async def send(self, node_id: int, request: Message, **_: Any) -> OffsetCommitResponse:
-        """Requests are carried out in the order in which they were sent; answers may be lost."""
+        """Carry out requests in the order of sending; answers may be lost."""
         assert isinstance(request, OffsetCommitRequest)
         self.requests.append(request)
         fate = self.script.pop(0) if self.script else self.chance()
@@ -168,7 +167,7 @@ class World:
         self.subscription.drop(partitions)
 
     def moved(self) -> None:
-        """The group is in its next generation, and this consumer knows."""
+        """Let the group begin its next generation, which this consumer knows."""
         self.generation += 1
         self.known_generation = self.generation
 
@@ -178,7 +177,7 @@ class World:
             self.subscription.seek(partition, self.committed[partition])
 
     async def committing(self, **offsets: int) -> None:
-        """`p0=5`: partition 0 up to offset 5."""
+        """The offsets to commit; `p0=5`: partition 0 up to offset 5."""
         await self.offsets.commit(_given(offsets), 60_000)
 
     def commit_soon(self, **offsets: int) -> asyncio.Task[None]:
@@ -202,7 +201,7 @@ def each_protocol(function: Any) -> Any:
 def test_k39_a_commit_in_the_background_that_failed_does_not_undo_a_later_one(
     next_protocol: bool,
 ) -> None:
-    """50 could not be committed, the application commits 150, and 150 stays."""
+    """50 could not be committed, the application commits 150, and 150 is not overwritten."""
 
     async def story() -> None:
         world = World(next_protocol=next_protocol)
@@ -241,8 +240,8 @@ def test_k39_a_background_commit_that_failed_is_followed_soon_by_the_positions_o
 
 @each_protocol
 def test_k39_what_is_tried_again_after_a_rebalance_is_refused_here(next_protocol: bool) -> None:
-    """90 was committed by who had the partition meanwhile; 5 is not committed over it, though the
-    partition is back and the coordinator would take it."""
+    """Another owner has committed 90 meanwhile; 5 does not overwrite it, though the partition is
+    assigned again and the coordinator would accept it."""
 
     async def story() -> None:
         world = World(next_protocol=next_protocol)
@@ -264,8 +263,8 @@ def test_k39_what_is_tried_again_after_a_rebalance_is_refused_here(next_protocol
 
 @each_protocol
 def test_k38_partitions_that_are_gone_are_not_committed(next_protocol: bool) -> None:
-    """The classic coordinator takes any partition from any member, and the client would have undone
-    what the new owner committed."""
+    """The classic coordinator accepts any partition from any member, so the client would have
+    overwritten the commit of the new owner."""
 
     async def story() -> None:
         world = World(next_protocol=next_protocol)
@@ -292,8 +291,8 @@ def test_k38_partitions_that_never_were_this_consumers_may_be_committed() -> Non
 
 
 def test_a_member_is_known_by_the_generation_of_the_first_try() -> None:
-    """In the classic protocol; what was kept over the rebalance is committed by the application
-    again."""
+    """In the classic protocol; the application commits kept partitions again after the
+    rebalance."""
 
     async def story() -> None:
         world = World()
@@ -324,7 +323,8 @@ def test_k38_an_epoch_that_grew_over_partitions_that_were_kept_is_no_rebalance()
 
 
 def test_a_newer_commit_takes_the_place_of_one_that_waits() -> None:
-    """Of those that are begun while one is on the wire only the last is sent; all end with it."""
+    """Of the commits that begin while one is in flight only the last is sent; all have its
+    result."""
 
     async def story() -> None:
         world = World()
@@ -374,7 +374,8 @@ def test_a_superseded_commit_fails_like_the_newer_one() -> None:
 
 
 def test_k31_a_commit_before_a_rebalance_is_older_than_what_is_read_after_it() -> None:
-    """Members of cooperative groups read on what they keep: the same pass may hand out more."""
+    """Members of cooperative groups read their kept partitions: the same pass may return more
+    records."""
 
     async def story() -> None:
         world = World()
@@ -412,7 +413,7 @@ def test_a_commit_is_given_no_longer_than_its_time_and_names_what_it_met() -> No
 
 
 class Life:
-    """Random commits of positions that only grow, by a consumer that loses and gets partitions."""
+    """Random commits of rising positions, by a consumer that loses and gets partitions."""
 
     def __init__(self, seed: int, *, next_protocol: bool) -> None:
         self.random = random.Random(seed)
@@ -436,21 +437,21 @@ class Life:
         self.world.read_up_to(self.position)
 
     def commit(self) -> None:
-        """By hand, of what is assigned, and of what it once had."""
+        """Commit manually, assigned partitions and former ones."""
         self.world.read_up_to(self.position)
         chosen = self.random.sample(range(3), self.random.randint(1, 3))
         offsets = {f"p{n}": self.position for n in chosen}
         self.tasks.append((self.world.commit_soon(**offsets), offsets))
 
     def before_a_rebalance(self) -> None:
-        """The commit of that pass, which then hands out more of what is kept."""
+        """The commit of that pass, which then returns more records of kept partitions."""
         offsets = self.world.subscription.consumed()
         self.world.offsets.commit_quietly_soon(offsets, 60_000, "before a rebalance")
         self.read()
         self.commit()
 
     def rebalance(self) -> None:
-        """Some go; perhaps others go on with them; perhaps some come back."""
+        """Revoke some partitions; others may read on there, and some may be assigned again."""
         world, held = self.world, self.world.subscription.assigned()
         gone = [each for each in sorted(held) if self.random.random() < 0.5]
         free = [each for each in ALL if each not in held]

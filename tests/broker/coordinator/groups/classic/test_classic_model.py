@@ -54,7 +54,7 @@ OFFERS = [
 
 @dataclass
 class Client:
-    """What one client knows. It forgets what does not reach it."""
+    """The state of one client. Lost answers do not change it."""
 
     name: int
     instance: str | None
@@ -68,7 +68,7 @@ class Client:
 
 @dataclass
 class Generation:
-    """What the answers have said of one generation."""
+    """The content of all answers of one generation."""
 
     leader: str
     protocol: str | None
@@ -76,7 +76,7 @@ class Generation:
 
 
 def _partitions(share: str) -> range:
-    """ "1/3": the second of three members, and what it is dealt."""
+    """The partitions of the second of three members, for "1/3"."""
     at, among = map(int, share.split("/"))
     return range(at, PARTITIONS, among)
 
@@ -111,7 +111,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(at=CLIENTS, lost=RARELY, refused=RARELY, version=VERSIONS)
     def join(self, at: int, lost: bool, refused: bool, version: int) -> None:
-        """With the id handshake, unless the answer is lost. `refused`: the log is full."""
+        """Join with the id handshake, unless the answer is lost. `refused`: the log is full."""
         client = self.clients[at]
         self._join(client, lost, refused, version)
         if client.pending:
@@ -119,7 +119,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(left_out=st.integers(0, 9), slow=st.booleans())
     def everyone_joins(self, left_out: int, slow: bool) -> None:
-        """What a rebalance usually is."""
+        """The usual rebalance."""
         for at in range(len(self.clients)):
             if at != left_out:
                 self.join(at, False, False, 9)
@@ -135,7 +135,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(at=CLIENTS, who=CLIENTS, stage=STAGES, how=DISTURBANCES)
     def rebalance_disturbed(self, at: int, who: int, stage: str, how: str) -> None:
-        """A whole rebalance, with something coming between at its most delicate moments."""
+        """A whole rebalance, with a disturbance at its critical moments."""
         self.flush()
         self._change_and_join(at)
         self.everyone_joins(at, False)
@@ -221,7 +221,8 @@ class GroupMachine(RuleBasedStateMachine):
         return not member_id.startswith("i")
 
     def _has_static(self, members: tuple[str, ...]) -> bool:
-        """Static members change their ids within a generation (G-28)."""
+        """True if the group has static members, which change their ids within a generation
+        (G-28)."""
         return any(not self._is_dynamic(member_id) for member_id in members)
 
     @rule(at=CLIENTS, refused=RARELY)
@@ -278,7 +279,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(at=CLIENTS, partition=st.integers(0, 2), reset=RARELY)
     def commit(self, at: int, partition: int, reset: bool) -> None:
-        """`reset`: to an earlier offset than any other."""
+        """Commit an offset. `reset`: an offset before all others."""
         client = self.clients[at]
         number = len(self.order)
         offset = 1_000_000 - number if reset else 1_000_000 + number
@@ -313,7 +314,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(sure=RARELY)
     def crash(self, sure: bool) -> None:
-        """Power off: nobody waits for answers any more, and what was not durable is gone."""
+        """A power cut: no client waits for answers any more, and what was not durable is lost."""
         if sure:
             self.unanswered = []
             self.world.log.hold = False
@@ -322,7 +323,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.log.durable == len(self.world.log.records))
     @rule()
     def reload_in_peace(self) -> None:
-        """What is durable does not change by a restart (O-18)."""
+        """Restart without a loss: the durable state does not change (O-18)."""
         before = self._durable_state()
         self.unanswered = []
         self.world.restart()
@@ -398,7 +399,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert self.order[stored["topic", partition].offset] >= self.order[offset]
 
     def teardown(self) -> None:
-        """In the end the disk answers and every deadline passes: nobody is left waiting."""
+        """At the end the disk answers and every deadline passes: no request is left waiting."""
         if not hasattr(self, "world"):
             return
         self.world.log.hold = False

@@ -1,4 +1,4 @@
-"""Rules of section G that are about the whole rather than about one request (G-01, G-05, G-10)."""
+"""Rules of section G that are not about a single request (G-01, G-05, G-10)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ REBALANCE_MS = 60_000
 
 
 def _nothing(world: GroupWorld, leader: str, follower: str) -> None:
-    """Heartbeats, commits, a follower's repeated join and sync: none of it is a reason."""
+    """Requests that cause no rebalance: heartbeats, commits, a follower's repeated join and
+    sync."""
     for member_id in (leader, follower):
         assert world.heartbeat(member_id, 2) is E.NONE
         assert world.commit(member_id=member_id, generation=2) is E.NONE
@@ -104,7 +105,7 @@ def _changes(world: GroupWorld, leader: str, follower: str) -> None:
 
 
 def _leader_rejoins(world: GroupWorld, leader: str, follower: str) -> None:
-    """How changed topics and partition counts come in."""
+    """A join of the leader, after topics or partition counts have changed."""
     world.join(leader)
 
 

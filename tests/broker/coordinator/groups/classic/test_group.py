@@ -128,7 +128,8 @@ def test_g90_an_empty_group_stays_empty_and_its_generation_goes_on(world: GroupW
 
 
 def test_g90_no_generation_is_given_out_twice(world: GroupWorld) -> None:
-    """Killed between the join answers and the leader's sync: the members join again."""
+    """The broker is killed between the join answers and the leader's sync: the members join
+    again."""
     one, _ = world.enter()
     two, second = world.enter()
     first = world.join(one)

@@ -30,7 +30,7 @@ def test_g70_a_member_that_is_not_heard_of_is_removed(world: GroupWorld) -> None
 def test_g70_a_wall_clock_that_is_set_ends_no_session_and_keeps_none(
     world: GroupWorld, jump_ms: int
 ) -> None:
-    """An hour back, a day forward."""
+    """The clock is set an hour back, and a day forward."""
     one, two = world.stable(2, session_ms=10_000)
     world.clock.jump(jump_ms)
     world.wait(9_999)
@@ -77,7 +77,7 @@ def test_g71_another_generation_is_illegal(world: GroupWorld, generation: int) -
 
 
 def test_g72_the_poll_interval_is_the_clients_business(world: GroupWorld) -> None:
-    """To the broker it is only how long a join phase may last."""
+    """For the broker it only limits the duration of a join phase."""
     (one,) = world.stable(1, rebalance_ms=1_000)
     for _ in range(10):
         world.wait(5_000)

@@ -110,7 +110,7 @@ def test_g42_absent_static_members_are_waited_for_if_no_member_joined(
 def test_g42_a_rebalance_timeout_of_nothing_is_not_waited_for_without_end(
     world: GroupWorld,
 ) -> None:
-    """The phase would start over in the moment in which it ends."""
+    """Otherwise the phase would start again at the moment in which it ends."""
     leader, follower = static_group(world)
     hasty: dict[str, Any] = {"session_ms": 1_000_000, "rebalance_ms": 0}
     for member_id, instance in [(leader, "one"), (follower, "two")]:
@@ -237,7 +237,8 @@ def test_g46_once_everyone_has_synced_nothing_is_waited_for(world: GroupWorld) -
 
 
 def test_a_join_that_its_own_member_repeats_is_answered_once_each(world: GroupWorld) -> None:
-    """The first came over a connection that the client gave up; it must not wait for ever."""
+    """The first JoinGroup came on a connection that the client has closed; it must not wait for
+    ever."""
     one, two = world.stable(2)
     first = world.join(one)
     second = world.join(one)

@@ -46,9 +46,9 @@ class Stage:
         self._states = len(self.world.states)
 
     def journal(self) -> list[str]:
-        """What has happened since it was last looked at.
+        """The events since the last call.
 
-        Answers that leave at the same moment, on different connections, are in the order of names.
+        Answers that are sent at the same time, on different connections, are in the order of names.
         """
         self._catch_up()
         journal, self._journal = self._journal, []
@@ -64,7 +64,7 @@ class Stage:
 
 
 class Consumer:
-    """A client that does what the protocol asks of it, one step at a time."""
+    """A client that follows the protocol, one step at a time."""
 
     def __init__(self, stage: Stage, name: str) -> None:
         self.stage = stage
@@ -77,7 +77,7 @@ class Consumer:
         self._holds = True  # nothing yet, which is given up all the same (K-31)
 
     def join(self, *, lost: bool = False) -> Consumer:
-        """`lost`: its answer does not reach it."""
+        """Join the group. `lost`: the answer does not reach the client."""
         if self._holds:
             self.revoked += 1
             self._holds = False
@@ -104,7 +104,8 @@ class Consumer:
             self.members = [member.member_id for member in answer.members]
 
     def sync(self) -> Consumer:
-        """Followers send nothing; the leader deals the partitions to its members in turn."""
+        """Sync: followers send nothing; the leader assigns the partitions to its members in
+        turn."""
         given = {
             member_id: bytes(range(PARTITIONS)[at :: len(self.members)])
             for at, member_id in enumerate(self.members)
@@ -316,7 +317,7 @@ def test_g97_one_after_the_other_are_three_rebalances(stage: Stage) -> None:
 
 
 def _three_join(stage: Stage, lost: str = "") -> list[Consumer]:
-    """Three members, the first one leading; the answer to the one that is named is lost."""
+    """Three members, the first one leading; the answer to the named one is lost."""
     consumers = [stage.consumer(name) for name in "123"]
     one, *others = consumers
     if stage.delay_ms:

@@ -33,7 +33,7 @@ def _empty(world: GroupWorld) -> tuple[str, str, int]:
 
 
 def _preparing(world: GroupWorld) -> tuple[str, str, int]:
-    """A third member has joined; the two others are to come."""
+    """A group in which a third member has joined, and the other two are expected."""
     leader, follower = world.stable(2)
     world.enter()
     return leader, follower, 2
@@ -52,7 +52,7 @@ def _stable(world: GroupWorld) -> tuple[str, str, int]:
 
 
 def _dead(world: GroupWorld) -> tuple[str, str, int]:
-    """A group that is being taken down while a request comes in."""
+    """A group that is being removed while a request arrives."""
     leader, follower = world.stable(2)
     world.group().state = S.DEAD
     return leader, follower, 2

@@ -37,7 +37,7 @@ def member(name: str, *topics: bytes, current: Partitions | None = None) -> Subs
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[list[Subscriber], dict[bytes, int]]:
-    """Members with any subscriptions, holding anything, even the same things."""
+    """Members with any subscriptions and any assigned partitions, also with the same ones."""
     counts = {topic: draw(st.integers(1, 8)) for topic in draw(st.sets(st.sampled_from(TOPICS)))}
     same = draw(st.booleans())
     subscription = st.frozensets(st.sampled_from(TOPICS))
@@ -65,7 +65,7 @@ def sizes(assignment: Assignment) -> dict[str, int]:
 
 
 def after(members: list[Subscriber], assignment: Assignment) -> list[Subscriber]:
-    """The same members once they have what they were to get."""
+    """The same members with their new partitions."""
     return [
         Subscriber(
             member_id=held.member_id,
@@ -108,7 +108,7 @@ def test_g140_every_partition_goes_to_one_of_its_subscribers(
 def test_g140_uniform_is_as_even_as_subscriptions_allow(
     group: tuple[list[Subscriber], dict[bytes, int]],
 ) -> None:
-    """No chain of hand-overs leads to a member that has two less: found by brute force."""
+    """No chain of moves leads to a member with two fewer: found by brute force."""
     members, counts = group
     assignment = assign_uniform(members, counts)
     load = sizes(assignment)
@@ -150,7 +150,7 @@ def test_g140_uniform_moves_nothing_in_a_group_that_is_even(
 
 @pytest.mark.parametrize(("before", "moved"), [(2, 4), (3, 3), (5, 2)])
 def test_g140_uniform_moves_no_more_than_it_must(before: int, moved: int) -> None:
-    """One more member of 12 partitions: as many move as it gets."""
+    """Another member for 12 partitions: only its partitions move."""
     members = [member(f"m{at}", A) for at in range(before)]
     first = assign_uniform(members, {A: 12})
     again = assign_uniform([*after(members, first), member("new", A)], {A: 12})
@@ -163,7 +163,8 @@ def test_g140_uniform_moves_no_more_than_it_must(before: int, moved: int) -> Non
 
 
 def test_g140_uniform_hands_over_along_chains() -> None:
-    """b and c share B; a and b share A. To feed c, b gives of B and takes of A from a."""
+    """b and c subscribe to B; a and b to A. For c, b gives partitions of B and takes some of A from
+    a."""
     members = [
         member("a", A, current={A: frozenset({0, 1, 2, 3})}),
         member("b", A, B, current={B: frozenset({0, 1})}),
@@ -175,7 +176,7 @@ def test_g140_uniform_hands_over_along_chains() -> None:
 
 
 def test_g140_a_large_group_is_assigned_without_delay() -> None:
-    """2 members share 10,000 partitions that one had; counted in work, not in time: it ends."""
+    """2 members share 10,000 partitions that one had; counted in work, not in time."""
     counts = {at.to_bytes(16, "big"): 10 for at in range(1_000)}
     everything = {topic: frozenset(range(10)) for topic in counts}
     members = [member("a", *counts, current=everything), member("b", *counts)]

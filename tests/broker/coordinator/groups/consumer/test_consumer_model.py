@@ -42,9 +42,10 @@ PATTERNS = st.sampled_from([None, None, None, "to.*", "t.*|o.*", "nothing"])
 
 
 class Client(FakeMember):
-    """`alive_ms`: until when its session lasts, as far as it can know; then it owns nothing.
+    """`alive_ms`: the end of its session, as far as the client knows; after that it owns nothing.
 
-    `slow`: it keeps what it is to give back, as a consumer does that is busy with its records.
+    `slow`: the client keeps the partitions that it has to give back, like a consumer that is busy
+    with its records.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -82,7 +83,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, topics=SUBSCRIPTIONS, pattern=PATTERNS, lost=RARELY)
     def join(self, who: str, topics: list[str], pattern: str | None, lost: bool) -> None:
-        """Start, or start again without having left."""
+        """Start, or start again without a leave."""
         client = self._client(who)
         client.topics, client.pattern = topics, pattern
         client.epoch, client.owned, client.keeps, client.told = 0, frozenset(), frozenset(), False
@@ -148,7 +149,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, slow=st.booleans())
     def change_pace(self, who: str, slow: bool) -> None:
-        """A slow one gives back what it kept when it is quick again."""
+        """Change the pace: a slow client that becomes fast gives its partitions back."""
         client = self._client(who)
         client.slow = slow
         if not slow and client.keeps:
@@ -166,7 +167,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule()
     def another_takes_the_instance(self) -> None:
-        """The static member is started anew, with another id."""
+        """The static member is started again, with another id."""
         old = self._client("d")
         self.uses += 1
         new = Client(self.world, f"d{self.uses}", instance="i")
@@ -198,7 +199,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """G-100: a kill at any moment; everyone's session begins anew."""
+        """Kill the broker at any moment; all sessions begin again (G-100)."""
         before = self._groups()
         self.world.restart()
         assert self._groups() == before
@@ -272,7 +273,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             assert kinds.count("MEMBER_REVOCATION") == int(revokes)
 
     def teardown(self) -> None:
-        """When all is quiet, everything that is subscribed to has an owner."""
+        """At the end, every subscribed partition has an owner."""
         if not hasattr(self, "world"):
             return
         self.world.wait(SESSION_MS + REBALANCE_MS)

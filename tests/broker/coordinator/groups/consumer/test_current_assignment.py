@@ -44,7 +44,7 @@ def world() -> GroupWorld:
 
 @pytest.mark.parametrize(("state", "report", "newer"), list(product(M, Report, (False, True))))
 def test_g120_the_table_walked(state: MemberState, report: Report, newer: bool) -> None:
-    """One step from every state with every report, as the table says."""
+    """One step from every state with every report, by the table."""
     held: Partitions = {TOPIC: frozenset({0, 1})}
     lost: Partitions = {TOPIC: frozenset({2})}
     pending = lost if state is M.UNREVOKED_PARTITIONS else NO_PARTITIONS
@@ -73,7 +73,7 @@ def test_g120_the_table_walked(state: MemberState, report: Report, newer: bool) 
 
 
 def _without_pending(report: Report) -> Report:
-    """Whoever has nothing to give back owns none of it."""
+    """The heartbeat of a member that owns none of the partitions to give back."""
     return Report.SILENT if report is Report.SILENT else Report.RELEASED
 
 
@@ -168,7 +168,7 @@ def test_g124_silence_ends_a_session(world: GroupWorld) -> None:
 def test_g124_a_wall_clock_that_is_set_ends_no_session_and_keeps_none(
     world: GroupWorld, jump_ms: int
 ) -> None:
-    """An hour back, a day forward."""
+    """The clock is set an hour back, and a day forward."""
     joined(world, "a")
     world.clock.jump(jump_ms)
     world.wait(44_999)

@@ -1,4 +1,4 @@
-"""What tools see of consumer groups (KIP-848; G-160, G-161)."""
+"""The descriptions of consumer groups for tools (KIP-848; G-160, G-161)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumer groups that become classic groups (KIP-848; G-155, G-156), and what people see of it."""
+"""Consumer groups that become classic groups (KIP-848; G-155, G-156), and their history."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_g155_a_static_member_that_goes_back_takes_the_group_with_it(world: Grou
 
 
 def test_g155_the_only_member_takes_the_group_with_it(world: GroupWorld) -> None:
-    """Else no heartbeat of the consumer protocol would ever look at the topics again."""
+    """Otherwise no heartbeat of the consumer protocol would ever resolve the topics again."""
     new = FakeMember(world, "new", instance="i")
     new.beat()
     back = ClassicMember(world, instance="i")
@@ -113,7 +113,7 @@ def test_g155_a_refused_append_leaves_the_consumer_group(world: GroupWorld) -> N
 
 
 def test_g155_earlier_deadlines_are_cancelled(world: GroupWorld) -> None:
-    """There, back and there again, within the time in which it was to join again."""
+    """To the classic protocol, back and there again, within the deadline for the rejoin."""
     old = classic_group(world, session_ms=1_000_000)
     new = FakeMember(world, "new")
     new.beat()

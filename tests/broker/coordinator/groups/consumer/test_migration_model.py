@@ -52,7 +52,7 @@ class EagerClient:
         }
 
     def act(self) -> None:
-        """Whatever comes next: join, or a heartbeat; nothing while an answer is awaited."""
+        """The next action: join, or a heartbeat; nothing while an answer is awaited."""
         if self.waits is not None and not self.waits.done:
             self.heard()
         elif self.generation < 0:
@@ -174,7 +174,7 @@ class MigrationMachine(RuleBasedStateMachine):
 
     @rule(who=WHO, which=st.booleans())
     def one_dies(self, who: int, which: bool) -> None:
-        """Without a word; another one is started in its place."""
+        """A client ends without a leave; another one is started instead."""
         if which:
             self.old[who] = EagerClient(self.world, self.old[who].instance)
         else:
@@ -247,7 +247,7 @@ class MigrationMachine(RuleBasedStateMachine):
                 owner[place] = member
 
     def teardown(self) -> None:
-        """When all is quiet, one of either kind gets everything."""
+        """At the end, one member of either protocol gets all partitions."""
         if not hasattr(self, "world"):
             return
         self.world.wait(400_000)

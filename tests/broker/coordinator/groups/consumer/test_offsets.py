@@ -76,7 +76,7 @@ def test_o23_offsets_of_unsubscribed_topics_expire() -> None:
 
 
 def latest(world: GroupWorld) -> dict[bytes, bytes | None]:
-    """What compaction would leave of the log."""
+    """The records that compaction would keep."""
     return {key: value for key, value in world.log.records if key is not None}
 
 

@@ -135,7 +135,7 @@ def test_g151_what_a_cooperative_member_still_holds_is_given_back_first(world: G
 def test_g151_partitions_on_their_way_are_assigned_though_no_member_is_added(
     world: GroupWorld,
 ) -> None:
-    """Who joins takes a static member's place, which by itself asks for no new assignment."""
+    """The member replaces a static one, for which alone there is no new assignment."""
     first = classic_group(world, instance="one")
     second = ClassicMember(world, instance="two")
     parked = world.join("", **second.how())
@@ -153,8 +153,8 @@ def test_g151_partitions_on_their_way_are_assigned_though_no_member_is_added(
 
 @pytest.mark.parametrize("owned", [ALL, frozenset()])
 def test_g151_a_join_raises_the_epoch_once(world: GroupWorld, owned: frozenset[int]) -> None:
-    """As Kafka: also where partitions belong to nobody, which is a reason for a new epoch by
-    itself."""
+    """As in Kafka: also if partitions have no owner, which by itself is a reason for a new
+    epoch."""
     old = ClassicMember(world)
     old.enter()
     assert old.sync(owned) is E.NONE
