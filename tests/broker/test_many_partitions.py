@@ -42,12 +42,12 @@ def test_l45_others_have_their_turns_while_many_partitions_are_made(world: NodeW
     while not created.done:
         assert world.soon.turn()
         made.append(_directories(world))
-        # What is there can be used.
+        # The existing partitions can be used.
         assert _led(world) == made[-1]
     assert made[-1] == MANY
     steps = [after - before for before, after in pairwise(made)]
     assert 0 < max(steps) <= 4
-    # Another topic does not wait for the end of it.
+    # Another topic does not wait for the end.
     world.create("wide", MANY)
     small = world.create("small", 10)
     world.flush()

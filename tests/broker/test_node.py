@@ -42,14 +42,14 @@ def stray_directory(world: NodeWorld, name: str) -> None:
 
 
 def test_d4_a_deletion_that_is_not_durable_takes_nothing_away(world: NodeWorld) -> None:
-    """Its record and the renamed directory reach the disk separately."""
+    """The deletion's record and the renamed directory reach the disk separately."""
     created = world.create("t")
     world.flush()
     assert created.done
     world.produce("t", 5)
     deleted = world.delete("t")
     assert world.node.partition("t", 0) is None
-    # The directory's entries reach the disk, for whatever reason; the record does not.
+    # The directory's entries reach the disk; the record does not.
     world.files.sync_dir("data")
     assert not deleted.done
     world.crash(keep_page_cache=False)
@@ -98,7 +98,7 @@ def test_a_directory_that_cannot_be_renamed_is_tried_again(world: NodeWorld) -> 
     assert world.files.exists("data/t-0/partition.metadata")
     assert not world.files.exists("data/t-1/partition.metadata")
     assert "deleted files" in world.maintain_later()[0]
-    # Its name is not free, so a new topic of it waits too.
+    # The name is in use, so a new topic with it waits too.
     created = world.create("t")
     world.flush()
     assert created.done
@@ -396,13 +396,13 @@ async def test_d4_metadata_and_directories_agree_after_a_crash_at_any_step(
         steps = [step for step, _ in _STEPS]
         expected = {ends[done[-1]] if done else None}
         if not finished:
-            # What was begun may be there or not.
+            # Uncompleted operations may have happened or not.
             expected.add(ends[steps[len(done)]])
         there = world.node.partition("t", 0)
         found = None if there is None else there.log.log_end_offset
         assert found in expected, (at, done, found)
         assert ("t" in world.node.metadata.topics) == (there is not None)
-        # The name can be used whatever happened.
+        # The name can be used in any case.
         if there is not None:
             world.delete("t")
         world.create("t")

@@ -33,7 +33,7 @@ def topic(broker: LiveBroker) -> str:
 
 @pytest.fixture
 async def consumers(broker: LiveBroker) -> AsyncIterator[Callable[..., Any]]:
-    """Makes started consumers, which are closed at the end."""
+    """Create started consumers, which are closed at the end."""
     started: list[Consumer] = []
 
     async def make(*topics: str, **settings: Any) -> Consumer:

@@ -83,7 +83,7 @@ async def test_the_fixtures_keep_old_records(
 
 
 async def configured(bootstrap: str, *names: str) -> list[str | None]:
-    """The values that a broker has for its settings."""
+    """The values that a broker reports for its settings."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         resource = ConfigResource.broker(1)
         found = await admin.describe_configs(resource, names=list(names))

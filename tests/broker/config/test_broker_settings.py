@@ -253,8 +253,8 @@ def test_a_stronger_layer_beats_a_stronger_synonym() -> None:
 
 
 def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
-    """A dynamic setting must take effect at once: through LogConfig, or because it is asked for
-    each time."""
+    """A dynamic setting must take effect at once: through LogConfig, or because it is read at each
+    use."""
     followed = {row.broker_key for row in TOPIC_SETTINGS.values()} - NO_EFFECT_SETTINGS.keys()
     cleaner = (
         "backoff.ms",

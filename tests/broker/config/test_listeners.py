@@ -1,4 +1,4 @@
-"""The listeners of a configuration, beside what Apache Kafka says of the same one."""
+"""The listeners of a configuration, beside Apache Kafka's result for the same one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from odradek_broker.config.listeners import with_plaintext_address
 _RECORDED = Path(__file__).parents[2] / "oracle" / "listeners" / "recorded.json"
 CASES: list[dict[str, Any]] = json.loads(_RECORDED.read_text("utf-8"))
 
-#: Where Kafka and this broker differ, by what is asked beside the usual; with the reason.
+#: The differences between Kafka and this broker, with their reasons, by the settings that are
+#: added.
 DIFFERENCES = {
     "listeners=PLAINTEXT://0.0.0.0:9092,CONTROLLER://:9093": "advertises the machine's name",
     "advertised.listeners=PLAINTEXT://[::]:9092": "nobody can connect to ::, as to 0.0.0.0",

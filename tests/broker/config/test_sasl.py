@@ -1,4 +1,4 @@
-"""The settings of SASL: what each listener needs, and what keeps a broker from starting."""
+"""The settings of SASL: the requirements of each listener, and errors that prevent a start."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a46_tokens_without_a_signature_want_to_be_asked_for() -> None:
     assert any("everybody can be any user" in each.text for each in notices)
     config = parsed("OAUTHBEARER", **{HANDLER_KEY: UNSECURED_VALIDATOR})
     assert sasl_settings(config, "SASL_SSL").tokens == UnsecuredTokens()
-    # Keys are meant to be used.
+    # The keys are for signatures.
     config = parsed("OAUTHBEARER", **{OAUTH_KEY: unsecured, URL: "https://keys"})
     assert isinstance(sasl_settings(config, "SASL_SSL").tokens, SignedTokens)
 

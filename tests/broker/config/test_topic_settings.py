@@ -1,4 +1,4 @@
-"""Settings of topics: what counts, where it comes from, what logs are given."""
+"""Settings of topics: effective values, their sources, and the settings of logs."""
 
 from __future__ import annotations
 

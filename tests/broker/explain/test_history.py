@@ -52,7 +52,7 @@ def test_a_busy_subject_pushes_out_its_own_past_first() -> None:
         left(history, number)
     assert told(history) == [str(number) for number in range(990, 1_000)]
     assert history.about("g").dropped == 990
-    assert history.about("g").since_ms == 1_990  # when the last that was dropped had happened
+    assert history.about("g").since_ms == 1_990  # the time of the last dropped event
     assert told(history, "quiet") == ["quiet"]
     assert history.about("quiet").since_ms == 1_000
     assert len(history) == 11
@@ -66,7 +66,7 @@ def test_d11_all_subjects_together_are_limited_too_and_it_is_said_from_when_on()
         left(history, number, f"g{number}")
     assert len(history) == 50
     assert history.about("g149").events == [] and told(history, "g150") == ["150"]
-    # Nobody remembers what was forgotten of g0; but that there may have been something is known.
+    # The events of g0 are dropped; but that there may have been some is known.
     assert history.about("g0") == ([], 1_150, 0)
 
 
@@ -81,7 +81,7 @@ def test_d11_the_bytes_are_limited() -> None:
     assert history.size_bytes <= 100_000
     assert 50 <= len(history) <= 200
     assert told(history)[-1].startswith("0000000999")
-    left(history, "x", "s" * 1_000_000)  # larger than all that may be kept
+    left(history, "x", "s" * 1_000_000)  # larger than the limit
     assert len(history) == 0 and history.size_bytes == 0
     left(history, "y")
     assert told(history) == ["y"]
@@ -127,7 +127,7 @@ def test_the_same_thing_again_is_counted() -> None:
     for number in range(5):
         clock.now_ms += 100
         history.record("p", EventKind.MEMBER_LEFT, error=E.UNKNOWN_MEMBER_ID, member="m")
-        left(history, number)  # what others do in between does not matter
+        left(history, number)  # events of others in between do not matter
     (event,) = history.about("p").events
     assert (event.times, event.at_ms, event.last_ms) == (5, 1_100, 1_500)
     history.record("p", EventKind.MEMBER_LEFT, error=E.NONE, member="m")

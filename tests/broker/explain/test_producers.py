@@ -54,7 +54,7 @@ async def test_p13_which_sequence_was_expected_and_which_came(client: RawClient)
     assert first.text == (
         "t-0: the first batch of this producer id, with epoch 0, sequences 0 to 2, at offset 0"
     )
-    # The batch that was accepted in order is not told; the two refusals are one event.
+    # The accepted batch is not recorded; the two refusals are one event.
     assert refused.text == (
         "t-0: a batch with epoch 0, sequences 9 to 10, was refused with"
         f" OUT_OF_ORDER_SEQUENCE_NUMBER: producer id {who} epoch 0 came with sequence 9, expected 5"
@@ -162,7 +162,7 @@ async def test_a18_only_readable_topics_are_in_the_history(
     broker.node.authorizer = RuleList(read)
     answer = await ask(client, who)
     assert len(answer.events) == 1 and len(answer.states) == 1
-    # Who was given the id belongs to no topic: that is for those who may look at the cluster.
+    # The client of the id belongs to no topic: showing it requires a right on the cluster.
     broker.node.authorizer = RuleList(Rule(Operation.DESCRIBE, ResourceType.CLUSTER))
     answer = await ask(client, who)
     assert [event.name for event in answer.events] == ["producer_given"]
@@ -172,7 +172,7 @@ async def test_a18_only_readable_topics_are_in_the_history(
 
 
 async def test_the_transactional_id_of_a_producer_id_is_shown(client: RawClient) -> None:
-    # This makes the coordinator's topic.
+    # This creates the coordinator's topic.
     await client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["payments"]))
     request = InitProducerIdRequest(transactional_id="payments", transaction_timeout_ms=60_000)
     answer = await client.call(request)

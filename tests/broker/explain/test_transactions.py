@@ -55,7 +55,7 @@ def test_only_added_partitions_are_shown_and_the_group_of_offsets(world: Transac
 def test_t56_a_fenced_producer_is_shown_with_its_successor(world: TransactionWorld) -> None:
     zombie = init(world, "zombie")
     world.add(zombie)
-    assert init(world, "successor") == (-1, -1)  # told to ask again
+    assert init(world, "successor") == (-1, -1)  # told to retry
     successor = init(world, "successor")
     world.transactions.end(EndCall(ID, *zombie, True, 1, "client zombie at host"))
     fenced, again, refused = sentences(world)[2], sentences(world)[-2], sentences(world)[-1]
@@ -63,7 +63,7 @@ def test_t56_a_fenced_producer_is_shown_with_its_successor(world: TransactionWor
         "InitProducerId from client successor at host: Ongoing -> PrepareAbort; producer id 1001,"
         " epoch 1; fences client zombie at host (producer id 1001, epoch 0); the open transaction"
     )
-    # Epoch 1 fenced, and was nobody's: the second InitProducerId fences nobody.
+    # Epoch 1 was fenced without having an owner: the second InitProducerId fences no client.
     assert "fences" not in again and "epoch 2" in again
     assert refused == (
         "EndTxn(commit) from client zombie at host with producer id 1001, epoch 0, was refused with"
@@ -186,7 +186,7 @@ def test_a_refusal_says_what_was_expected(
     else:
         world.transactions.end(call)
     assert sentences(world)[-1].endswith(f"was refused with {error.name}: {reason}")
-    # And whoever asks about the producer id that was shown is told as well.
+    # A request for the producer id that was shown has the same result.
     (event,) = world.producer_history.about(str(call.producer_id)).events
     assert (event.error, event.fields["reason"]) == (error, reason)
 
@@ -209,7 +209,7 @@ def test_what_is_not_known_is_said(world: TransactionWorld) -> None:
     told = sentences(world)
     refused = next(text for text in told if "PRODUCER_FENCED" in text)
     assert refused.endswith("expected epoch 1, got 0")
-    assert "Ongoing -> PrepareAbort" in told[told.index(refused) - 1]  # first the cause
+    assert "Ongoing -> PrepareAbort" in told[told.index(refused) - 1]  # the cause first
 
 
 def test_a_step_whose_record_is_refused_is_recorded_in_the_history(world: TransactionWorld) -> None:

@@ -1,4 +1,4 @@
-"""The error answers of all APIs: in every version the code is where clients look for it."""
+"""The error answers of all APIs: in every version the code is in the field that clients read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from odradek_protocol.schemas.produce import (
 from wire_values import full
 
 CODE = ErrorCode.NOT_COORDINATOR
-#: They have no field for a code in these versions.
+#: These versions have no field for a code.
 WITHOUT_CODE = {(ApiKey.DESCRIBE_LOG_DIRS, version) for version in range(3)}
 
 

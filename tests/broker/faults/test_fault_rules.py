@@ -1,5 +1,5 @@
-"""Rules of ordered faults: which requests meet them, how often, for how long; and orders that make
-them."""
+"""Rules of ordered faults: matching requests, number of times, duration; and orders that make
+rules."""
 
 from __future__ import annotations
 

@@ -311,7 +311,7 @@ def test_d4_no_answer_before_what_it_tells_is_durable(request_: Message) -> None
     (timer,) = node.timers
     node.flush()
     assert answer.done and timer.cancelled
-    timer.callback()  # A timer that was already on its way does no harm.
+    timer.callback()  # A timer that is already scheduled has no effect.
     codec.encode_bytes(answer.result(), API_OF_REQUEST[type(request_)].versions.last)
 
 
@@ -323,7 +323,7 @@ def test_a_wait_for_the_disk_ends(request_: Message) -> None:
     answer = call(node, request_)
     node.timers[0].callback()
     assert answer.done
-    node.flush()  # The disk comes back too late for this answer.
+    node.flush()  # The disk recovers too late for this answer.
     encoded = codec.encode_bytes(answer.result(), API_OF_REQUEST[type(request_)].versions.last)
     told = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE)
     assert any(int(code).to_bytes(2, "big") in encoded for code in told)

@@ -40,7 +40,7 @@ async def alter(client: RawClient, kind: int, name: str, key: str, value: str) -
 
 
 async def produce(client: RawClient, topic: str, size_bytes: int) -> int:
-    """The error of one record of that size."""
+    """Produce one record of that size. Returns the error."""
     request = produce_request(topic, batch_of(b"x" * size_bytes))
     answer = await client.call(request, 12)
     code: int = answer.responses[0].partition_responses[0].error_code

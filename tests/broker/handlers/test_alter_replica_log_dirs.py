@@ -16,7 +16,7 @@ from odradek_protocol.schemas.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 
-#: Of the world's data directory, as DescribeLogDirs names it.
+#: The path of the world's data directory, as in DescribeLogDirs.
 HERE = "/data"
 
 

@@ -297,7 +297,7 @@ def play(seed: int, steps: int, **broker_settings: str) -> Pair:
     pair, rng = Pair(**broker_settings), random.Random(seed)
     open_sequences: dict[Any, int] = {}
     consumers = [Consumer(pair, rng, 10 + n) for n in range(3)]
-    # In some histories all is well, in some everybody is confused.
+    # Some histories are without faults, others full of them.
     trouble = rng.choice((0.0, 0.1, 1.0))
     for _ in range(steps):
         chance = rng.random()
@@ -442,7 +442,7 @@ def test_f12_an_older_version_in_a_session_has_no_epochs(waits: bool) -> None:
 
     fetch(0, 12, 3)
     pair.do(begin_epoch)
-    fetch(1, 12, 5)  # behind the end of the epoch that it names: the logs part
+    fetch(1, 12, 5)  # behind the end of the epoch in the request: the logs diverge
     fetch(2, 11)
     pair.do(lambda world: world.advance(500))
     pair.check()

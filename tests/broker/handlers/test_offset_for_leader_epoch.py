@@ -88,7 +88,7 @@ async def test_f13_an_epoch_ends_where_the_next_one_begins(
         (0, 6),
         (3, 7),
         (3, 7),
-        (5, 7),  # the leader's own, though nothing was written in it yet
+        (5, 7),  # the leader's own epoch, though it has no records yet
         (-1, -1),
     ]
 

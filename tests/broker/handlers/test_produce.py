@@ -19,7 +19,7 @@ from waiting import until
 
 
 def only(response: Any) -> Any:
-    """The one partition of a produce response."""
+    """The only partition of a produce response."""
     return response.responses[0].partition_responses[0]
 
 

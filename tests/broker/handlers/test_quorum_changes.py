@@ -1,4 +1,4 @@
-"""UnregisterBroker, AddRaftVoter and RemoveRaftVoter: refused, each for its reason."""
+"""UnregisterBroker, AddRaftVoter and RemoveRaftVoter: refused, each with its reason."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ async def read_from(client: RawClient, offset: int, max_bytes: int) -> tuple[See
 async def test_f09_read_committed_from_every_offset(
     client: RawClient, broker: RunningBroker, max_bytes: int
 ) -> None:
-    """Also from the middle of batches, and with limits that are smaller than any batch."""
+    """From the middle of batches as well, and with limits smaller than any batch."""
     await client.create_topic("t")
     written = write(broker.node.partition("t", 0).log)
     for offset in range(written.open_at + 1):

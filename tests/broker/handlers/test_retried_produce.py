@@ -25,10 +25,10 @@ Answer = tuple[int, int]
 
 
 async def send(client: RawClient, sequence: int) -> Answer:
-    """(error, base offset) of a batch of one record, whose value is its sequence."""
+    """Send a batch of one record, whose value is its sequence. Returns (error, base offset)."""
     batch = batch_of(
         b"%d" % sequence,
-        timestamp_ms=int(time.time() * 1000),  # producers of old records are forgotten at once
+        timestamp_ms=int(time.time() * 1000),  # producers of old records expire at once
         producer_id=PRODUCER,
         producer_epoch=0,
         base_sequence=sequence,
@@ -128,7 +128,7 @@ async def test_p24_an_expired_producer_continues_and_its_retry_is_written_twice(
         )
         await client.call(DeleteRecordsRequest(topics=[topic], timeout_ms=1_000), 2)
         assert log.log_start_offset == 7
-        # What is known of a producer outlives its records, until it expires.
+        # A producer's state outlives its records, until it expires.
         assert await send(client, 6) == (E.NONE, 6)
         forget(broker)
     assert await send(client, 6) == (E.NONE, 7), "a second time"

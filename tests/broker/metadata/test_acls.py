@@ -78,7 +78,7 @@ def filter_of(name: str | None = None, pattern: int = ANY, **more: Any) -> dict[
 
 
 def described(node: Any, version: int = 3, **wanted: Any) -> set[tuple[str, int, str]]:
-    """(name, pattern type, principal) of each."""
+    """(name, pattern type, principal) of each ACL."""
     answer = ask(node, DescribeAclsRequest(**wanted), version)
     assert answer.error_code == E.NONE
     return {

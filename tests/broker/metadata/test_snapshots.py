@@ -134,7 +134,7 @@ def test_no_damage_goes_unnoticed() -> None:
             found = decode_snapshot(bytes(damaged))
         except CorruptSnapshot:
             continue
-        # The checksum leaves out base offset and leader epoch, which nothing is read from.
+        # The checksum does not cover base offset and leader epoch, which no reader uses.
         assert found == Snapshot(NOW_MS, values)
     with pytest.raises(CorruptSnapshot):
         decode_snapshot(data + b"x")
@@ -311,7 +311,7 @@ def test_l39_a_snapshot_begins_without_a_copy() -> None:
         tracemalloc.stop()
 
 
-# --- When -----------------------------------------------------------------------------------------
+# --- The time of snapshots ------------------------------------------------------------------------
 
 
 def test_l39_by_size() -> None:
@@ -496,7 +496,7 @@ def test_l39_old_snapshots_go_by_age_and_the_newest_stays() -> None:
     assert len(segments(world)) == 1
 
 
-# --- Trouble --------------------------------------------------------------------------------------
+# --- Faults ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["append", "sync", "rename", "sync_dir"])

@@ -88,7 +88,7 @@ def test_errors_are_found_where_an_answer_has_them() -> None:
         ProduceResponse(responses=[TopicProduceResponse(partition_responses=partitions)]),
     )
     finish(ApiKey.FIND_COORDINATOR, FindCoordinatorResponse(error_code=15))
-    finish(ApiKey.PRODUCE, object())  # No answer at all (acks=0).
+    finish(ApiKey.PRODUCE, object())  # No answer is sent (acks=0).
     errors = {
         labels: value
         for (name, labels), value in samples(render(metrics)).items()

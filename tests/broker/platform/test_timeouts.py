@@ -127,6 +127,6 @@ def test_p23_all_waiters_time_out_or_end(steps: list[tuple[int, int, int]]) -> N
         world.pass_time(number)
         for waiting, _, deadline_ms in open_:
             due = deadline_ms <= world.clock.now_ms
-            # A time-out of 0 comes in the next turn of the loop.
+            # A timeout of 0 fires in the next turn of the loop.
             assert waiting.told == due or (due and number == 0)
         open_ = [each for each in open_ if each[2] > world.clock.now_ms or not each[0].told]

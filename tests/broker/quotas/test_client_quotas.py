@@ -17,7 +17,7 @@ from odradek_broker.quotas.rates import SampledRate, Windows
 from odradek_broker.request import RequestContext
 
 WINDOWS = Windows(11, 1000)
-#: Most special first.
+#: The most specific first.
 ORDER: list[QuotaEntity] = [
     quota_entity([("user", "u"), ("client-id", "c")]),
     quota_entity([("user", "u"), ("client-id", None)]),

@@ -99,10 +99,10 @@ def test_q14_an_address_that_comes_too_often_is_held_and_closed() -> None:
     assert all(world.admitted(*["192.0.2.1"] * 5))
     refused = world.quotas.admit("192.0.2.1")
     assert "connection_creation_rate" in refused.reason
-    # Six in ten seconds, where five are allowed: two seconds, of which one window counts.
+    # Six in ten seconds, where five are allowed: two seconds, limited to one window.
     assert refused.hold_ms == 1000
     assert world.admitted("192.0.2.2") == [True]
-    # What was refused does not count: five are forgotten, and not six.
+    # A refused connection does not count: five expire, and not six.
     world.clock.advance(10_900)
     world.admitted("192.0.2.1")
     world.clock.advance(100)

@@ -85,7 +85,7 @@ def test_q06_a_client_that_waits_stays_at_its_quota(steps: list[tuple[int, int]]
 def test_q10_a_bucket_begins_full_and_is_overdrawn_once() -> None:
     bucket = TokenBucket(WINDOWS)
     assert bucket.throttle_ms(2, 0) == 0
-    # It holds 22.
+    # The bucket has 22 tokens.
     bucket.take(22, 2, 0)
     assert bucket.throttle_ms(2, 0) == 0
     bucket.take(10, 2, 0)

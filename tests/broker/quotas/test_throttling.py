@@ -139,7 +139,7 @@ def fetch(offset: int = 0, session: tuple[int, int] = (0, -1)) -> FetchRequest:
 
 def test_n11_a_throttled_connection_is_answered_at_once_and_waits() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
-        # What one request may use at once, halved: it waits for as long as that is.
+        # Half of the amount that one request may use at once: the wait is as long.
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, body_bytes(produce(), 9) / 20)
         start_s = asyncio.get_running_loop().time()
         peer.send(produce(), 9)
@@ -228,7 +228,7 @@ def test_n11_a_throttled_connection_may_end() -> None:
         assert len(peer.answers) == 1
         broker.sessions[0].close_after_answers()
         await asyncio.sleep(1)
-        # What was here before is answered; nobody waits for a quota then.
+        # Requests received before are answered; no quota delays them then.
         assert len(peer.answers) == 2
         assert peer.lost
         assert broker.sessions == []
@@ -336,7 +336,7 @@ def test_q09_time_is_counted_for_all_requests() -> None:
         broker.quota(QuotaKey.REQUEST_PERCENTAGE, 2)
         peer.send(MetadataRequest(topics=None), 9)
         await asyncio.sleep(1)
-        # 0.3 seconds are 3 % of ten; it waits for half of them, but one window at most.
+        # 0.3 seconds are 3 % of ten; the wait is for half of them, but one window at most.
         assert peer.answers[0][1].throttle_time_ms == 1000
         assert broker.node.metrics.throttled_requests == {"Request": 1}
 
@@ -345,7 +345,7 @@ def test_q09_time_is_counted_for_all_requests() -> None:
 
 def test_q10_topics_that_metadata_creates_count_and_are_created() -> None:
     async def story(broker: Broker, peer: Peer) -> None:
-        # The bucket holds 0.55 of a partition, and is overdrawn by 0.45.
+        # The bucket has 0.55 of a partition, and is overdrawn by 0.45.
         broker.quota(QuotaKey.CONTROLLER_MUTATION_RATE, 0.05)
         peer.send(MetadataRequest(topics=[MetadataRequestTopic(name="new")]), 9)
         await asyncio.sleep(1)

@@ -658,7 +658,7 @@ async def test_a67_an_expression_matches_what_the_member_may_describe(
     joined = await client.call(join, 1)
     assert assigned(joined) == {"seen"}
     allow(rules, O.DESCRIBE, TOPIC, "hidden")
-    # Replaying an ACL would tell it; here the rules are no ACLs.
+    # Replaying an ACL would notify the coordinator; the rules here are not ACLs.
     broker.node.metadata.topics_version += 1
     again = await client.call(beat(0, subscribed_topic_regex="seen|hidden"), 1)
     assert assigned(again) == {"seen", "hidden"}
@@ -709,7 +709,7 @@ def test_a20_each_topic_is_asked_for_once() -> None:
     assert CLUSTER.type is THE_CLUSTER
 
 
-#: Requests that ask nobody, and why.
+#: Requests without authorization, and the reasons.
 OPEN_TO_ALL = {
     ApiKey.API_VERSIONS: "what a client asks before anybody knows who it is",
     ApiKey.SASL_HANDSHAKE: "by which a client says who it is",

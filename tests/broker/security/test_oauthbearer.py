@@ -248,7 +248,7 @@ def test_a47_keys_are_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> N
     source.answer()
     assert key_id(waits) == key_id(keys.key("r")) == "r"
     assert not source.waiting
-    # A token may come with a new key.
+    # A token may be signed with a new key.
     source.data = jwks(public(RSA_KEY, "new"))
     assert keys.key("new") is None, "not so soon"
     source.now_ms = 10_000

@@ -255,7 +255,7 @@ def test_a64_super_users_and_open_resources() -> None:
     assert World(open_without_acls=True).authorizer.allows_any(context(), O.WRITE, R.TOPIC)
 
 
-# --- The index beside a list ---
+# --- The index compared with a list ---
 
 
 def _plainly(acls: list[Acl], user: str, operation: Operation, resource: Resource) -> bool:

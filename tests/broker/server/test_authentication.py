@@ -225,7 +225,7 @@ async def test_n27_a_large_frame_ends_the_connection(start_broker: StartBroker) 
     assert await client.closed()
     client = await broker.client()
     assert (await plain(client, "alice", "secret")).error_code == 0
-    # Now it may send what others may.
+    # An authenticated connection may send large requests.
     await client.create_topic("t" * 200)
 
 
@@ -295,7 +295,7 @@ async def test_n28_a_session_goes_on_when_its_client_comes_again(
     answer = await plain(client, "alice", "secret")
     assert (answer.error_code, answer.session_lifetime_ms) == (0, 60_000)
     assert session._authentication._expires_at_ms >= first_ms
-    # Not more than once a second.
+    # At most once a second.
     assert (await handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert await serves(client)
     assert broker.server.metrics.authentications["SASL_PLAINTEXT", "PLAIN", True, False] == 1

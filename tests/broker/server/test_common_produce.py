@@ -47,7 +47,7 @@ EVERYBODY = quota_entity([(USER, None), (CLIENT_ID, None)])
 
 @dataclass(frozen=True)
 class Sent:
-    """A Produce request, by what sets it apart from the plainest one."""
+    """A Produce request, by its differences from the simplest one."""
 
     version: int = 9
     topic: str = "orders"
@@ -60,7 +60,7 @@ class Sent:
     #: Batches for partition 1 of the same topic, and for another topic.
     beside: int = 0
     topics: int = 1
-    #: Of the finished frame, which begins with the key.
+    #: Changes to the encoded frame, which begins with the key.
     change: Callable[[bytearray], bytes] = bytes
 
 
@@ -92,7 +92,8 @@ Step = Callable[[ProduceWorld], None]
 
 
 def both(steps: list[Sent | Step], **settings: str) -> ProduceWorld:
-    """Play the steps on two nodes, held equal after each; the node with the second codec."""
+    """Play the steps on two nodes and compare them after each; returns the node with the second
+    codec."""
     common = ProduceWorld(common_codec=True, **settings)
     generated = ProduceWorld(common_codec=False, **settings)
     for step in steps:
@@ -174,7 +175,7 @@ def release(world: ProduceWorld) -> None:
 
 
 def read_data(world: ProduceWorld) -> None:
-    """Somebody waits for data, as a parked fetch does."""
+    """Wait for data, like a parked fetch."""
     partition = world.node.partition("orders", 0)
     if partition is not None:
         partition.data_waiters[lambda: world.replies.append((-1, "data"))] = None
@@ -197,7 +198,7 @@ def in_transaction(sequence: int, **more: Any) -> Callable[[], bytes]:
 
 
 def altered(batch: Callable[[], bytes], position: int, value: int, *, sound: bool) -> Any:
-    """A byte of the batch is another one; `sound`: its checksum fits."""
+    """The batch with one byte changed; `sound`: with a matching checksum."""
 
     def build() -> bytes:
         content = bytearray(batch())
@@ -401,7 +402,7 @@ STORIES: dict[str, list[Sent | Step]] = {
         Sent(change=lambda frame: bytes(frame[:-3]) + b"\1\x07\1x\0\0"),
     ],
     "lengths that are longer than they need be": [
-        # Of topics, and of the topic's name: two bytes where one would do.
+        # Lengths of topics, and of the topic's name: two bytes where one would suffice.
         Sent(change=lambda frame: bytes(frame[:20]) + b"\x82\0" + bytes(frame[21:])),
         Sent(change=lambda frame: bytes(frame[:21]) + b"\x87\0" + bytes(frame[22:])),
     ],
@@ -534,13 +535,13 @@ def test_d7_both_codecs_lead_to_the_same_whatever_comes(steps: list[Any], durabi
 
 
 def few_bytes() -> bytes:
-    """Fewer bytes than a header has, of which one looks like that of the format."""
+    """Fewer bytes than a header has, one of them equal to the format's magic."""
     return bytes(16) + b"\2" + bytes(30)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_n06_no_byte_in_front_of_the_records_or_behind_them_is_overlooked(version: int) -> None:
-    """Each is another one; lengths, counts and tags above all."""
+    """Each byte is changed; lengths, counts and tags above all."""
     builds: list[Callable[[], bytes]] = [lambda: bytes(make_batch(1)), few_bytes]
     for batch in builds:
         request = request_of(Sent(batch=batch, transactional_id="tx"), bytes(16))
@@ -558,7 +559,7 @@ def test_n06_no_byte_in_front_of_the_records_or_behind_them_is_overlooked(versio
 
 @given(data=st.data(), version=st.integers(3, 13), sent=SENT)
 def test_n06_both_codecs_read_the_same(data: Any, version: int, sent: Sent) -> None:
-    """Whatever bytes are changed, cut off or put in."""
+    """Any bytes are changed, removed or inserted."""
     request = request_of(sent, bytes(16))
     parts = frames.encode_request(request, version, 77, sent.client_id)
     frame = bytearray(b"".join(parts)[4:])

@@ -224,7 +224,9 @@ async def test_a_failure_is_answered_and_does_not_affect_other_requests(
 async def test_stop_ends_open_connections(endpoint: Endpoint) -> None:
     reader, writer = await asyncio.open_connection(*endpoint.address)
     writer.write(b"GET /heal")
-    assert (await endpoint.get("/healthz"))[0] == 200  # By now the first one is taken, too.
+    assert (await endpoint.get("/healthz"))[
+        0
+    ] == 200  # The first connection is accepted by now, too.
     await endpoint.server.stop()
     async with asyncio.timeout(PATIENCE_S):
         with suppress(ConnectionError):

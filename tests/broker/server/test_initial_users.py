@@ -37,7 +37,7 @@ async def test_a48_users_are_made_once(
             client = await broker.client()
             assert (await scram(client, mechanism, user, password)).error_code == 0
     await broker.stop()
-    # Who has a password keeps it, and needs none from elsewhere.
+    # An existing user keeps the password, and needs no source for it.
     monkeypatch.delenv("ADMIN_PASSWORD")
     path.write_text("another")
     again = await start_broker(keys=keys)

@@ -81,7 +81,7 @@ async def test_q11_a_listener_may_have_a_limit_of_its_own(start_broker: StartBro
     assert [each.listener for each in broker.server._sessions].count("HOST") == 1
     await others[0].set_for_brokers(**{key: "2"})
     assert (await second.receive()).error_code == 0
-    # Lowered again, the one that was silent for longest goes, and none of another listener.
+    # After lowering the limit, the longest idle connection is closed, and none of another listener.
     await second.call(ApiVersionsRequest(), 0)
     await others[0].set_for_brokers(**{key: "1"})
     assert await first.closed()

@@ -1,4 +1,4 @@
-"""Connections: order, back pressure, hanging up (rules N-01..N-10, N-14)."""
+"""Connections: order, back pressure, closing (rules N-01..N-10, N-14)."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ async def test_n06_unknown_keys_and_versions_close_the_connection(broker: Runnin
 async def test_n06_the_log_names_each_key_that_is_not_served_once(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Other lines about a peer come again at once.
+    # Other problems of a peer are logged again at once.
     monkeypatch.setattr(repeated_lines, "AGAIN_S", 0.0)
     assert ApiKey.VOTE not in APIS
     with capture_logs() as lines:

@@ -119,7 +119,7 @@ async def test_n19_stores_in_files_of_each_kind(start_broker: StartBroker, tmp_p
             "ssl_keystore_location": str(pem),
             "ssl_key_password": "secret",
         },
-        # What keytool makes by default is PKCS12, whatever the file is called.
+        # keytool writes PKCS12 by default, whatever the file's name is.
         {"ssl_keystore_location": str(p12), "ssl_keystore_password": "secret"},
         {"ssl_keystore_type": "pem", "ssl_keystore_location": str(tmp_path / "line.pem")},
     ]
@@ -171,7 +171,7 @@ async def test_n19_a_jks_keystore_comes_with_the_line_that_converts_it(
     assert str(path) in str(caught.value)
 
 
-# --- Who the client is ----------------------------------------------------------------------------
+# --- The client's name ----------------------------------------------------------------------------
 
 
 async def test_n21_the_user_is_the_name_in_the_certificate(start_broker: StartBroker) -> None:
@@ -306,7 +306,7 @@ async def test_n23_unfinished_handshakes_of_an_address_are_bounded(
     assert await third.closed()
     silent[0].close()
     await until(lambda: len(broker.server._sessions) == 1)
-    # Those that are finished do not count.
+    # Finished handshakes do not count.
     for _ in range(3):
         assert await serves(await connect(broker))
 
@@ -318,7 +318,7 @@ async def test_n23_the_oldest_unfinished_handshake_makes_room(start_broker: Star
         first, *later = [RawClient(*await asyncio.open_connection(*address)) for _ in range(3)]
         assert await first.closed()
     assert any("max.ssl.handshakes" in line.get("reason", "") for line in lines)
-    # The others still may finish.
+    # The other handshakes may still finish.
     assert len(broker.server._sessions) == 2
     assert await serves(await connect(broker))
     for each in later:

@@ -44,7 +44,7 @@ class Wire(asyncio.Transport):
 
     @property
     def answers(self) -> int:
-        """The number of whole answers that have been sent."""
+        """The number of complete answers that have been sent."""
         count, left = 0, self.sent
         while left:
             left = left[4 + int.from_bytes(left[:4], "big") :]

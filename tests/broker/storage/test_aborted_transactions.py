@@ -1,5 +1,5 @@
-"""A transaction index that does not fit is made anew once, beside the loop; nobody is shown aborted
-records meanwhile, nor where that cannot be done (L-05, L-33, F-09)."""
+"""A mismatching transaction index is rebuilt once, beside the loop; meanwhile, and if a rebuild is
+impossible, readers get no aborted records (L-05, L-33, F-09)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTo
 from raw_client import RawClient, batch_of, produce_request
 from waiting import until
 
-#: Where the segments of `log` begin, and what was aborted in all of them.
+#: The start offsets of the segments of `log`, and the aborted transactions in all of them.
 BASES = [0, 3, 6, 8]
 ABORTED = [(1, 0), (2, 3)]
 
@@ -54,8 +54,8 @@ def files() -> MemoryFiles:
 
 @pytest.fixture
 def log(files: MemoryFiles) -> PartitionLog:
-    """Producer 1 writes into the first segment and is aborted in the second; producer 2 does both
-    in the third, and data follows."""
+    """A log: producer 1 writes into the first segment and is aborted in the second; producer 2 does
+    both in the third, and data follows."""
     log = make_log(files)
     append(log, make_batch(3, producer_id=1, transactional=True))
     log.roll(NOW_MS)
@@ -75,7 +75,7 @@ def index_path(base_offset: int) -> str:
 
 
 def ruin(log: PartitionLog, files: MemoryFiles, base_offset: int = 3) -> bytes:
-    """The transaction index of a segment; what it was."""
+    """Damage the transaction index of a segment. Returns its old content."""
     path = index_path(base_offset)
     good = files.content(path) if files.exists(path) else b""
     files.put(path, good[:-1] or b"x")
@@ -84,7 +84,7 @@ def ruin(log: PartitionLog, files: MemoryFiles, base_offset: int = 3) -> bytes:
 
 
 def damage(log: PartitionLog, files: MemoryFiles, segment_number: int, position: int) -> None:
-    """Write over the length of a batch, so that nobody can get past it."""
+    """Overwrite the length of a batch, so that no reader gets past it."""
     segment = log.segments[segment_number]
     content = bytearray(files.content(segment.path))
     content[position + 8 : position + 12] = b"\xff" * 4
@@ -99,7 +99,7 @@ def aborted(log: PartitionLog, start: int = 0, end: int = 10) -> list[tuple[int,
 
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The segments whose batches were read by a rebuild."""
+    """The segments whose batches a rebuild has read."""
     scanned: list[str] = []
 
     def noting(segment: Any, position: int) -> Any:
@@ -121,7 +121,7 @@ def test_l33_readers_do_not_wait_for_a_transaction_index(
             aborted(log)
         assert caught.value.error is ErrorCode.OFFSET_NOT_AVAILABLE
     assert (len(workers.jobs), scans) == (1, [])
-    # Whoever does not need it is answered.
+    # A reader that does not need the index is answered.
     assert aborted(log, 6) == [(2, 3)]
     workers.run()
     assert aborted(log) == ABORTED
@@ -134,7 +134,7 @@ def test_l33_readers_do_not_wait_for_a_transaction_index(
 def test_l33_a_transaction_index_is_given_up_when_the_broker_stops(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """No batch is read for it any more, and the next start finds what was there."""
+    """The rebuild reads no further batch, and the next start finds the same files."""
     workers = Workers(log)
     ruin(log, files)
     before = {path: files.content(path) for path in files.paths()}
@@ -169,8 +169,8 @@ def test_l05_a_new_index_without_entries_is_an_empty_file(
 def test_f09_damage_never_makes_aborted_records_look_committed(
     log: PartitionLog, files: MemoryFiles, scans: list[str], segment_number: int, beside: bool
 ) -> None:
-    """Neither in the segment itself, before the marker, nor in one whose batches say what was open
-    at its start."""
+    """Neither damage in the segment itself, before the marker, nor in an earlier one that tells
+    which transactions were open."""
     workers = Workers(log) if beside else None
     ruin(log, files)
     for path in [path for path in files.paths() if path.endswith("snapshot")]:
@@ -184,10 +184,10 @@ def test_f09_damage_never_makes_aborted_records_look_committed(
         with pytest.raises(LogCorrupt):
             aborted(log)
     once = len(scans)
-    # The segment itself, and before its first transactional batch those before it.
+    # The segment itself, and those before its first transactional batch.
     assert once == 2 - segment_number
     assert aborted(log, 6) == [(2, 3)]
-    # What a restart finds is no better than it was.
+    # A restart finds the same damage.
     log = reopen(log, files, clean=True)
     for _ in range(3):
         with pytest.raises(LogCorrupt):
@@ -198,7 +198,7 @@ def test_f09_damage_never_makes_aborted_records_look_committed(
 def test_l15_a_marker_that_is_not_whole_is_not_believed(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """A flipped bit makes an ABORT a COMMIT; the checksum tells."""
+    """A flipped bit turns an ABORT into a COMMIT; the checksum detects it."""
     ruin(log, files)
     segment = log.segments[1]
     content = bytearray(files.content(segment.path))
@@ -335,7 +335,8 @@ def test_l20_what_a_worker_made_for_a_segment_that_is_gone_is_dropped(
 def test_l20_a_worker_that_loses_its_segments_is_asked_again(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """Retention takes the first away; what was open at its end, the snapshot there says."""
+    """Retention removes the first segment; the snapshot there has the open transactions at its
+    end."""
     workers = Workers(log)
     ruin(log, files)
     with pytest.raises(IndexesBeingRebuilt):
@@ -353,7 +354,7 @@ def test_l20_a_worker_that_loses_its_segments_is_asked_again(
 def test_l27_a_worker_whose_earlier_segment_is_compacted_is_asked_again(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """Without snapshots the worker reads what comes before, by names that are a cleaned segment's
+    """Without snapshots the worker reads earlier segments, whose names belong to a cleaned segment
     by now."""
     workers = Workers(log)
     ruin(log, files)
@@ -391,7 +392,7 @@ def test_l36_truncation_makes_a_rebuild_begin_again(log: PartitionLog, files: Me
     assert aborted(log) == []
 
 
-# ---- files that are gone, or are not what they were
+# ---- missing or changed files
 
 
 def restarted(files: MemoryFiles, log: PartitionLog, *, clean: bool) -> PartitionLog:
@@ -463,7 +464,7 @@ def test_l05_a_transaction_index_that_says_something_else_is_not_believed(
 def test_l05_segments_without_transactions_are_not_read_for_a_missing_file(
     files: MemoryFiles, scans: list[str]
 ) -> None:
-    """Most logs have none: their snapshots say so, and no file is there to say it again."""
+    """Most logs have no transactions: their snapshots say so without a file."""
     log = make_log(files)
     for _ in range(3):
         append(log)
@@ -479,8 +480,8 @@ def test_l05_segments_without_transactions_are_not_read_for_a_missing_file(
 def test_l05_a_directory_of_kafkas_is_read_once_and_no_further_than_needed(
     files: MemoryFiles, scans: list[str]
 ) -> None:
-    """Snapshots of Kafka say nothing of transaction indexes, and a segment without aborts has no
-    index. But they say which transactions were open."""
+    """Kafka's snapshots do not cover transaction indexes, and a segment without aborts has no
+    index. But they have the open transactions."""
     log = make_log(files)
     for _ in range(3):
         append(log, make_batch(producer_id=1, transactional=True))
@@ -534,8 +535,7 @@ async def test_f09_the_broker_makes_a_transaction_index_beside_its_loop(
     version: int,
     code: ErrorCode,
 ) -> None:
-    """Clients ask again after either code and say nothing; those that speak old versions do not
-    know the other."""
+    """Clients retry after either code; clients with old versions do not know the other one."""
     await client.create_topic("t")
     await client.call(produce_request("t", batch_of(b"a")), 9)
     log = broker.node.partition("t", 0).log

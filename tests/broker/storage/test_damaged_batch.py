@@ -1,5 +1,5 @@
-"""Bits that flip in what was flushed long ago: readers are told, and nothing is cut off or passed
-over (L-33)."""
+"""Flipped bits in flushed data: readers get errors, and no record is truncated or skipped
+(L-33)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from raw_client import batch_of, produce_request
 from raw_transactions import fetch_request
 
 FIRST_SEGMENT = f"{DIRECTORY}/{0:020d}.log"
-#: Two records each; the fourth batch has a segment of its own.
+#: Batches of two records; the fourth has a segment of its own.
 VALUES = (b"first", b"middle", b"last", b"next")
-#: The base offset of a batch is not covered by its checksum (R-01).
+#: The checksum does not cover the base offset of a batch (R-01).
 BASE_OFFSET_BYTES = 8
 
 
 def written(files: MemoryFiles) -> list[int]:
-    """Where the batches of the first segment end."""
+    """The end offsets of the batches in the first segment."""
     log = make_log(files)
     ends = []
     for value in VALUES[:-1]:
@@ -46,8 +46,8 @@ def opened(files: MemoryFiles, clean: bool) -> PartitionLog:
 
 
 def found_at(log: PartitionLog, offset: int) -> list[tuple[int, bytes | None]] | None:
-    """(offset, value) of the batch there; None if a reader is told that it is damaged, by the
-    broker or by its checksum."""
+    """(offset, value) of the batch there; None if a reader gets an error, from the broker or by the
+    checksum."""
     try:
         data = log.read(offset, 1, upper_bound=EVERYTHING, minimum_one=True)
     except LogCorrupt as problem:
@@ -76,8 +76,7 @@ def test_l33_a_flipped_bit_is_told_and_nothing_is_cut_off_or_passed_over(clean: 
             assert log.log_end_offset == 8
             assert found_at(log, 0) == [(0, b"first"), (1, b"first")]
             middle, last = found_at(log, 2), found_at(log, 4)
-            # The leader epoch is not covered by the checksum either, and says nothing of the
-            # records.
+            # The checksum does not cover the leader epoch either, which does not affect records.
             assert middle in (None, [(2, b"middle"), (3, b"middle")]), (at, bit)
             assert last in (None, [(4, b"last"), (5, b"last")]), (at, bit)
             told += middle is None
@@ -107,7 +106,7 @@ async def test_l33_a_damaged_batch_over_the_wire(start_broker: StartBroker, tmp_
     client = await broker.client()
 
     async def fetched(offset: int) -> tuple[int, list[bytes | None]]:
-        """Once the indexes of the segment were made anew, for its damage is met on the way."""
+        """Fetch after the indexes of the segment were rebuilt, which meets the damage."""
         async with asyncio.timeout(20):
             while True:
                 response = await client.call(fetch_request(offset, max_bytes=size), 11)

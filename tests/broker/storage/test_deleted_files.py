@@ -1,5 +1,4 @@
-"""The queue of files to remove: what is due, in the background, a directory at a time (L-01,
-L-38)."""
+"""The queue of files to remove, in the background, a directory at a time (L-01, L-38)."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from odradek_broker.storage.handles import HandleCache
 
 
 class _CountingFiles(MemoryFiles):
-    """`synced`: the directories whose names were made durable."""
+    """Files that record in `synced` the directories whose names were made durable."""
 
     def __init__(self) -> None:
         super().__init__(NOW_MS)
@@ -27,7 +26,7 @@ class _CountingFiles(MemoryFiles):
 
 
 class _Background:
-    """Work that waits until a test does it."""
+    """Background work that waits until a test runs it."""
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], None], Callable[[Exception | None], None]]] = []
@@ -119,7 +118,7 @@ def test_l20_without_the_fsync_nothing_is_removed(files: _CountingFiles) -> None
 
 
 def test_l38_files_of_a_log_that_was_closed_are_left_to_others(files: _CountingFiles) -> None:
-    """A directory's name may come again: what lies under it then is not ours."""
+    """A directory's name may be used again: files below it then belong to another log."""
     background = _Background()
     deleted = DeletedFiles(HandleCache(files, background=background))
     wanted = [True, True]
@@ -128,7 +127,7 @@ def test_l38_files_of_a_log_that_was_closed_are_left_to_others(files: _CountingF
         deleted.add_files(100, "data/a", [path], partial(wanted.__getitem__, number))
     wanted[0] = False
     assert deleted.remove_due(100) == 1
-    wanted[1] = False  # While the work waits for its thread.
+    wanted[1] = False  # The work waits for its thread.
     background.run()
     assert len(files.list("data/a")) == 3
 

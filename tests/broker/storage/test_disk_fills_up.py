@@ -1,4 +1,4 @@
-"""A disk that has no room at any one of a log's operations, for a while: append, new file or rename
+"""A disk that is full for a while from any operation of a log on: append, new file or rename
 (L-08)."""
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ DAY_MS = 86_400_000
 
 
 class FillingFiles(MemoryFiles):
-    """Full from one operation to another, by their numbers; of what is written then, some bytes
-    land."""
+    """A disk that is full from one operation to another, by their numbers; a refused write may
+    store some bytes."""
 
     def __init__(self) -> None:
         super().__init__(now_ms=NOW_MS)
@@ -45,8 +45,8 @@ class FillingFiles(MemoryFiles):
 
 
 def work(log: PartitionLog) -> list[bytes]:
-    """Append, flush, roll, delete by size; the values that were taken. What is refused is not sent
-    again."""
+    """Append, flush, roll, delete by size. Returns the accepted values; refused ones are not
+    repeated."""
     taken: list[bytes] = []
     for number in range(40):
         value = b"%d" % number

@@ -1,5 +1,4 @@
-"""A disk that takes no more: each request is refused, people are told once, and it ends by
-itself."""
+"""A full disk: each write is refused, one report is made, and writing resumes by itself."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from raw_client import RawClient, batch_of, produce_request
 
 
 class Told:
-    """What people hear of the disk."""
+    """The reports about the disk."""
 
     def __init__(self, world: NodeWorld) -> None:
         self.lines: list[str] = []
@@ -86,7 +85,7 @@ def test_l08_it_is_over_when_there_is_room_without_anybody_writing(world: NodeWo
 
 
 def test_l08_it_is_not_over_while_the_largest_that_failed_would_not_fit(world: NodeWorld) -> None:
-    """A little room takes small batches: what is told would change with every request."""
+    """A little room suffices for small batches: the report would change with every request."""
     told = Told(world)
     full = fill(world)
     found = world.node.partition("t", 0)

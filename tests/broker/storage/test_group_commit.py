@@ -27,7 +27,7 @@ class Ticket:
 
 
 class FakeLog:
-    """`appended` and `durable` are counts; `gate` holds syncs up until it is set."""
+    """A log whose `appended` and `durable` are counts; `gate` delays syncs until it is set."""
 
     def __init__(self) -> None:
         self.appended = 0
@@ -139,7 +139,7 @@ async def test_appends_during_a_flush_share_the_next_one(threaded: GroupCommit) 
     await log.sync_entered()
     append(threaded, log, 50)
     await asyncio.sleep(0)
-    assert [ticket.end for ticket in log.tickets] == [1]  # one running, one asked for
+    assert [ticket.end for ticket in log.tickets] == [1]  # one running, one requested
     log.gate.set()
     await log.until(lambda: log.durable == 51)
     assert [ticket.end for ticket in log.tickets] == [1, 51]
@@ -174,7 +174,7 @@ async def test_more_logs_than_workers_all_get_their_turn() -> None:
     for log in logs:
         append(commit, log, 2)
     await logs[0].sync_entered()
-    await logs[13].sync_entered()  # The first of the other worker's half.
+    await logs[13].sync_entered()  # The first log of the other worker's half.
     assert sum(log.syncing for log in logs) == 2
     gate.set()
     await asyncio.wait_for(commit.drain(), DEADLINE_S)
@@ -183,7 +183,7 @@ async def test_more_logs_than_workers_all_get_their_turn() -> None:
 
 
 async def test_logs_that_ask_together_come_back_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One wake-up of the loop for each: it would take longer than the disk."""
+    """One callback to the loop for each log would take longer than the disk."""
     loop = asyncio.get_running_loop()
     commit = GroupCommit(loop, 1)
     wake_ups = 0
@@ -232,7 +232,7 @@ async def test_d5_a_failed_sync_is_passed_on_and_never_repeated(threaded: GroupC
 async def test_too_many_open_files_are_no_failed_sync(
     threaded: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing was synced, so nothing can have been lost: it is tried again."""
+    """Nothing was synced, so nothing can have been lost: the sync is retried."""
     log = FakeLog()
     log.failure = OSError(errno.EMFILE, "too many open files")
     pauses: list[float] = []

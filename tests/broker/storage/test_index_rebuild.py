@@ -1,5 +1,4 @@
-"""Indexes that do not fit are made anew once, beside the loop, and never for damaged records
-(L-33)."""
+"""Mismatching indexes are rebuilt once, beside the loop, and never for damaged records (L-33)."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def files() -> MemoryFiles:
 
 @pytest.fixture
 def log(files: MemoryFiles) -> PartitionLog:
-    """Several segments of batches with three records, a second apart."""
+    """A log with several segments of batches with three records, a second apart."""
     log = make_log(files, segment_bytes=1500, index_interval_bytes=150)
     for number in range(60):
         append(log, make_batch(3, timestamp=NOW_MS - 100_000 + 1000 * number))
@@ -62,7 +61,7 @@ def log(files: MemoryFiles) -> PartitionLog:
 
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The segments that were scanned for their indexes, one entry each time."""
+    """The segments that were scanned for their indexes, one entry for each scan."""
     scanned: list[str] = []
     scan = SegmentIndexes._scan
 
@@ -75,7 +74,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def damage(log: PartitionLog, files: MemoryFiles, position: int, replacement: bytes) -> None:
-    """Write over a place in the first segment."""
+    """Overwrite bytes in the first segment."""
     path = f"{FIRST}.log"
     content = bytearray(files.content(path))
     content[position : position + len(replacement)] = replacement
@@ -87,7 +86,7 @@ def damage(log: PartitionLog, files: MemoryFiles, position: int, replacement: by
 
 
 def ruin_indexes(log: PartitionLog, files: MemoryFiles) -> Segment:
-    """Of the first segment, which is closed."""
+    """Damage the indexes of the first segment, which is closed."""
     segment = log.segments[0]
     segment.unload_indexes()
     segment.indexes._summarized = False
@@ -108,7 +107,8 @@ def read_at(log: PartitionLog, offset: int) -> bytes:
 def test_l33_a_damaged_batch_is_scanned_for_once(
     log: PartitionLog, files: MemoryFiles, scans: list[str], ruined: bool
 ) -> None:
-    """Its length is nonsense, so that nobody can get past it; what is before it can be found."""
+    """The batch's length is invalid, so that no reader gets past it; earlier batches can be
+    found."""
     first = headers(read_all(log))[0]
     damage(log, files, 2 * first.size_bytes + 8, b"\xff\xff\xff\xff")
     if ruined:
@@ -121,7 +121,7 @@ def test_l33_a_damaged_batch_is_scanned_for_once(
             log.read(6, 100, upper_bound=EVERYTHING, minimum_one=True)
     assert at_time(log, 1) == (3, NOW_MS - 99_000)
     assert scans == [f"{FIRST}.log"]
-    # Also when the memory of the indexes is needed for others meanwhile.
+    # The same holds if the memory for the index is reused meanwhile.
     log.segments[0].unload_indexes()
     assert at_time(log, 1) == (3, NOW_MS - 99_000)
     assert scans == [f"{FIRST}.log"]
@@ -132,7 +132,8 @@ def test_l33_a_damaged_batch_is_scanned_for_once(
 def test_l33_an_offset_that_is_not_in_order_is_damage(
     log: PartitionLog, files: MemoryFiles, offset: int, ruined: bool
 ) -> None:
-    """Checksums do not cover it. Whoever comes to it is told, also the maker of new indexes."""
+    """Checksums do not cover the offset. Every reader gets an error, also the rebuild of
+    indexes."""
     first, second, *_ = headers(read_all(log))
     damage(log, files, first.size_bytes, offset.to_bytes(8, "big"))
     if ruined:
@@ -147,7 +148,8 @@ def test_l33_an_offset_that_is_not_in_order_is_damage(
 
 
 def test_o18_a_coordinator_that_loads_does_not_go_back(files: MemoryFiles) -> None:
-    """The last batch claims to be the first: what is behind it would be read again, for ever."""
+    """The last batch has the offset of the first: the load would repeat the records behind it for
+    ever."""
     log = make_log(files)
     for _ in range(3):
         append(log)
@@ -168,7 +170,7 @@ def test_o18_a_coordinator_that_loads_does_not_go_back(files: MemoryFiles) -> No
 def test_l33_an_entry_in_the_midst_that_is_not_true_is_not_believed(
     log: PartitionLog, files: MemoryFiles, scans: list[str], entry: bytes
 ) -> None:
-    """At its ends an index is looked at when the file is read."""
+    """The ends of an index are checked when the file is read."""
     segment = log.segments[0]
     expected = [read_at(log, offset) for offset in range(segment.next_offset)]
     segment.unload_indexes()
@@ -209,7 +211,7 @@ def test_l33_readers_of_a_closed_segment_do_not_wait_for_its_scan(
     assert at_time(log, 2) == expected
     assert read_all(log) == whole
     assert (len(workers.jobs), scans) == (0, [f"{FIRST}.log"])
-    # They are on disk as well.
+    # The rebuilt indexes are on disk as well.
     log.segments[0].unload_indexes()
     assert at_time(log, 2) == expected
     assert scans == [f"{FIRST}.log"]
@@ -218,7 +220,7 @@ def test_l33_readers_of_a_closed_segment_do_not_wait_for_its_scan(
 def test_l33_a_coordinator_that_loads_waits_for_the_indexes(
     log: PartitionLog, files: MemoryFiles
 ) -> None:
-    """It could not come again, and neither could a broker that reads its metadata at start."""
+    """The coordinator cannot retry, and neither can a broker that reads its metadata at a start."""
     workers = Workers(log)
     ruin_indexes(log, files)
     partition = Partition(log, 0, lambda _: None)
@@ -283,7 +285,7 @@ def test_l33_what_a_worker_finds_of_a_segment_that_is_gone_is_dropped(
 def test_l33_a_scan_gives_up_at_its_next_block_when_the_broker_stops(
     log: PartitionLog, files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of it is kept, and it is nobody's damage: the next start finds what was there."""
+    """The scan leaves no result, and reports no damage: the next start finds the same files."""
     monkeypatch.setattr("odradek_broker.storage.segment_scanner._WALK_BLOCK_BYTES", HEADER_BYTES)
     workers, handles = Workers(log), log._options.handles
     expected = at_time(log, 2)
@@ -365,7 +367,7 @@ async def test_l33_the_broker_scans_beside_its_loop(
 async def test_n15_a_scan_ends_early_and_before_the_directory_is_given_up(
     client: RawClient, broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What waits behind it is not begun; who waits for it is told all the same."""
+    """Waiting jobs are not begun; their callers are notified nevertheless."""
     await client.create_topic("t", segment_bytes="1048576")
     for _ in range(12):
         await client.call(produce_request("t", batch_of(bytes(200_000), bytes(1))), 9)
@@ -413,7 +415,7 @@ async def test_n15_a_scan_ends_early_and_before_the_directory_is_given_up(
 def test_l15_a_search_by_time_reads_the_indexes_of_one_segment(
     log: PartitionLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the others a few entries: that of a full segment has megabytes."""
+    """Of the other segments a few entries are read: the index of a full segment has megabytes."""
     expected = [at_time(log, second) for second in range(60)]
     for segment in log.segments[:-1]:
         segment.unload_indexes()
@@ -449,7 +451,7 @@ def test_l33_a_last_entry_that_is_not_true_is_not_believed(
 
 
 def _damaged_entries(content: bytes) -> list[tuple[int, bytes]]:
-    """(number, the entry made wrong) of all but the last entry, in each way that leaves them
+    """(number, the damaged entry) for all but the last entry, in each way that keeps the entries
     ascending."""
     entries = list(struct.iter_unpack(">qi", content))
     damaged = []
@@ -470,10 +472,10 @@ def _damaged_entries(content: bytes) -> list[tuple[int, bytes]]:
 def test_l15_l33_an_entry_that_is_not_true_answers_nothing_wrongly(
     log: PartitionLog, files: MemoryFiles, scans: list[str]
 ) -> None:
-    """Wherever it is, and whatever time or bound is asked for."""
+    """For any entry, and any time or bound."""
 
     def answers() -> list[object]:
-        """Each with the index as it is on disk."""
+        """Each answer with the index from disk."""
         found: list[object] = []
         for second in range(60):
             segment.unload_indexes()
@@ -520,7 +522,7 @@ def test_l33_positions_outside_the_segment_are_not_believed(
 def test_l33_a_time_index_that_lost_its_last_entries_is_made_anew(
     log: PartitionLog, files: MemoryFiles, scans: list[str], kept_entries: int, snapshots: str
 ) -> None:
-    """Whole entries are left, each of which is true. Kafka's directories have no such snapshots."""
+    """The entries that are left are right. Kafka's directories have no such snapshots."""
     whole = files.content(f"{FIRST}.timeindex")
     assert len(whole) > 12 * kept_entries
     newest = log.segments[0].indexes.largest_timestamp
@@ -543,7 +545,7 @@ def test_l33_a_time_index_that_lost_its_last_entries_is_made_anew(
 def test_l33_a_damaged_snapshot_is_no_reason_for_a_scan(
     log: PartitionLog, files: MemoryFiles, scans: list[str]
 ) -> None:
-    """The time of the segment that it names is not what it was."""
+    """The snapshot's time of the segment is wrong."""
     snapshot = f"{DIRECTORY}/{log.segments[1].base_offset:020d}.snapshot"
     log.close(clean=True)
     content = files.content(snapshot)
@@ -557,8 +559,8 @@ def test_l33_a_damaged_snapshot_is_no_reason_for_a_scan(
 def test_l33_an_offset_index_that_lost_its_last_entries_is_made_anew(
     files: MemoryFiles, scans: list[str]
 ) -> None:
-    """The answers are right without them, but a reader would walk over megabytes while everybody
-    waits."""
+    """The answers are right without the entries, but a reader would scan megabytes while all
+    requests wait."""
     log = make_log(files, segment_bytes=4_000_000)
     for number in range(70):
         append(log, make_batch(1, value=bytes(100_000), timestamp=NOW_MS + number))

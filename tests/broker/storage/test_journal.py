@@ -46,7 +46,7 @@ def world() -> World:
 
 
 def blocks(files: MemoryFiles) -> list[int]:
-    """The numbers of the blocks of each part, as far as they follow each other."""
+    """The numbers of the blocks of each part, as long as they are consecutive."""
     content = memoryview(files.content(PATH))
     header = decode_header(bytes(content[:ALIGN_BYTES]))
     numbers = []
@@ -105,7 +105,7 @@ def test_l52_what_the_power_took_from_the_files_is_put_back(world: World) -> Non
         7,
     )
     assert report.recovered[0].restored_bytes > 0
-    # It knows its producers, and goes on behind.
+    # The log knows its producers, and accepts further batches.
     duplicate = append(found, make_batch(2, value=b"\2", producer_id=7, sequence=4))
     assert duplicate.duplicate
     assert append(found).base_offset == 7
@@ -147,7 +147,7 @@ def test_l52_a_rolled_segment_gets_its_end_back(
     policy: str, topic: str, *, checkpointed: bool, cleaned_here: bool
 ) -> None:
     """The power fails between the roll and the next flush: the name of the new segment is on disk,
-    the end of the old one in the journal alone."""
+    the end of the old one only in the journal."""
     world = World(MemoryFiles(), segment_bytes=2_000, cleanup_policy=frozenset(policy.split(",")))
     world.start()
     log = world.create(topic, IDS[0])
@@ -204,8 +204,8 @@ def test_l52_what_compaction_removed_does_not_come_back_from_the_journal() -> No
 
 @pytest.mark.parametrize("checkpoint_lost", [False, True])
 def test_l32_a_gap_in_a_young_compacted_log_is_no_work_of_compaction(checkpoint_lost: bool) -> None:
-    """Where the checkpoint is there, compaction would have written to it; where it is gone, the gap
-    is taken and told."""
+    """With the checkpoint, compaction would have written to it; without it, the gap is accepted and
+    reported."""
     world = World(MemoryFiles(), segment_bytes=2_000, cleanup_policy=frozenset({"compact"}))
     world.start()
     log = world.create("t", IDS[0])
@@ -264,8 +264,7 @@ def test_l50_page_cache_never_uses_it() -> None:
 
 
 def test_l52_a_start_with_page_cache_keeps_what_fsync_has_acknowledged(world: World) -> None:
-    """The journal goes when nobody is to use it: not before the files are synced that it stands
-    for."""
+    """The journal is removed if it is not to be used, but only after its files are synced."""
     log = world.create("t", IDS[0])
     for _ in range(5):
         append(log)
@@ -284,7 +283,7 @@ def test_l52_a_start_with_page_cache_keeps_what_fsync_has_acknowledged(world: Wo
 
 
 def test_l50_the_topic_id_is_durable_before_it_is_used(world: World) -> None:
-    """The process that had written the id died before its first flush."""
+    """The process that had written the id was killed before its first flush."""
     world.logs.create("t", 0, IDS[0])
     world.restart(power_lost=False)
     log = world.logs.get("t", 0)
@@ -301,7 +300,7 @@ def test_l50_the_topic_id_is_durable_before_it_is_used(world: World) -> None:
 
 
 def test_l50_the_topic_id_is_durable_with_what_a_scan_found(world: World) -> None:
-    """Records without the id would pass for those of a later topic of the name."""
+    """Records without the id would be taken for those of a later topic with the name."""
     append(world.logs.create("t", 0, IDS[0]))
     world.restart(power_lost=False)
     world.restart()
@@ -427,7 +426,7 @@ def test_l52_a_topic_of_the_same_name_gets_nothing_of_it(world: World) -> None:
 
 
 def test_l51_a_deletion_that_a_crash_took_back_loses_nothing(world: World) -> None:
-    """Retired, but its files keep their names until the deletion is durable."""
+    """The log is retired, but its files keep their names until the deletion is durable."""
     log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
     append(log, make_batch(1, value=b"kept"))
     world.flush(log)
@@ -550,7 +549,7 @@ def test_l52_a_log_that_finds_too_many_files_open_at_start_keeps_it(
         append(each)
         world.flush(each)
     world.files.crash()
-    # It is not offline, and opened when somebody asks for it.
+    # The log is online, and opened at its next use.
     opens = world.files.open
 
     def out_of_files(path: str, *, create: bool = False) -> Any:
@@ -610,7 +609,7 @@ def test_l50_one_that_somebody_has_put_back_is_not_written_to(world: World) -> N
 
 
 def test_l50_a_segment_that_somebody_truncates_is_no_success(world: World) -> None:
-    """The write would leave a hole in the journal, behind which nothing is put back."""
+    """The write would leave a hole in the journal, behind which nothing is restored."""
     logs = [world.create("t", IDS[0], partition) for partition in range(3)]
     told: list[str] = []
     world.directory.journal.on_failed = told.append
@@ -639,7 +638,7 @@ def test_l52_partitions_that_are_gone_are_no_matter(world: World) -> None:
 
 
 def test_l52_no_older_round_passes_for_the_next(world: World) -> None:
-    """Of a part that is used again what is behind its newest block is not read."""
+    """In a reused part, nothing behind its newest block is read."""
     log, other = world.create("t", IDS[0]), world.create("t", IDS[0], 1)
     for _ in range(200):
         append(log, make_batch(1, value=bytes(1000)))
@@ -678,7 +677,7 @@ def test_l52_verify_and_dump_know_it(world: World) -> None:
 
 
 def _verified(files: MemoryFiles) -> set[tuple[str, str]]:
-    """What `log verify` says of the journal: severity and problem."""
+    """The findings of `log verify` about the journal: severity and problem."""
     found: list[Finding] = []
     check = DataDirectoryCheck(
         files,
@@ -698,7 +697,7 @@ def _verified(files: MemoryFiles) -> set[tuple[str, str]]:
 
 
 class Acknowledged:
-    """What was told to be durable, and what must never be seen again."""
+    """The offsets that were reported as durable, and the records that must never reappear."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[bytes, int], dict[int, bytes]] = {}
@@ -720,7 +719,7 @@ class Acknowledged:
 
 
 def run_workload(world: World, told: Acknowledged) -> None:
-    """Everything that a log goes through, beside small appends that share the journal."""
+    """All operations of a log, beside small appends that share the journal."""
     logs = [world.create("t", IDS[0], partition) for partition in range(3)]
     sequences = [0, 0, 0]
     for step in range(70):
@@ -768,7 +767,7 @@ def run_workload(world: World, told: Acknowledged) -> None:
 def test_l50_l51_l52_crash_at_every_operation_keeps_what_was_acknowledged(
     part: int, policy: str
 ) -> None:
-    """The power fails at each operation of a run, and then at one of the start behind it."""
+    """The power fails at each operation of a run, and then at one of the following start."""
     settings: dict[str, Any] = {
         "segment_bytes": 6000,
         "cleanup_policy": frozenset(policy.split(",")),
@@ -792,7 +791,7 @@ def test_l50_l51_l52_crash_at_every_operation_keeps_what_was_acknowledged(
         files.crash(rng, keep_page_cache=rng.random() < 0.2)
         before = files.operations
         for _ in range(rng.randint(0, 2)):
-            # On the way up it fails again.
+            # The start fails again.
             files.crash_at = before + rng.randint(0, 60)
             with contextlib.suppress(Crashed):
                 world.start()

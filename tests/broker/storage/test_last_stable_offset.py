@@ -1,4 +1,4 @@
-"""Where read_committed stops, as arithmetic."""
+"""The last stable offset as arithmetic."""
 
 from __future__ import annotations
 

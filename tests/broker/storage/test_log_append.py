@@ -1,4 +1,4 @@
-"""Appending: what is refused, what is changed, what a failure leaves (P-07, R, L-06..L-08)."""
+"""Appending: refusals, changes to batches, effects of failures (P-07, R, L-06..L-08)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def log(files: MemoryFiles) -> PartitionLog:
 
 
 def refused(log: PartitionLog, batch: memoryview, **how: Any) -> AppendRejected:
-    """Appending fails and changes nothing."""
+    """Check that appending fails and changes nothing."""
     before = (log.log_end_offset, log.high_watermark, log.size_bytes)
     with pytest.raises(AppendRejected) as caught:
         append(log, batch, **how)
@@ -52,7 +52,7 @@ def refused(log: PartitionLog, batch: memoryview, **how: Any) -> AppendRejected:
 
 
 def with_field(batch: memoryview, position: int, content: bytes) -> memoryview:
-    """Another value under a right checksum."""
+    """The batch with another value and a matching checksum."""
     batch[position : position + len(content)] = content
     update_crc(batch, 0)
     return batch
@@ -122,7 +122,7 @@ def test_p06_other_magics_are_old_or_none(log: PartitionLog, magic: int, error: 
 
 
 def test_p06_the_beginning_of_a_second_batch_is_left(log: PartitionLog) -> None:
-    """As in Kafka; what cannot begin a batch is damage."""
+    """As in Kafka; bytes that cannot begin a batch are damage."""
     sound = bytes(make_batch(2))
     append(log, memoryview(bytearray(sound + sound[:70])))
     append(log, memoryview(bytearray(sound + b"\0")))
@@ -245,7 +245,7 @@ def test_r08_a_count_that_is_not_that_of_the_records_is_refused(
 
 
 def test_r12_what_inflates_beyond_the_limit_is_too_large(log: PartitionLog) -> None:
-    """200 KB of zstd that claim and hold 200 MB."""
+    """200 KB of zstd that contain 200 MB."""
     frame = compress(Codec.ZSTD, bytes(1 << 20))
     batch = bytearray(bytes(make_batch(1))[:61] + frame * 130)
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
@@ -305,8 +305,8 @@ def test_r12_records_to_be_compressed_anew_count_each(files: MemoryFiles) -> Non
 
 
 def test_r12_refused_batches_count_as_well(log: PartitionLog) -> None:
-    """Many small batches that inflate to much, and hold no record, would otherwise cost without
-    end."""
+    """Many small batches without records, which decompress to much data, would otherwise have no
+    limit."""
     batch = bytearray(bytes(make_batch(1))[:61] + compress(Codec.ZSTD, bytes(1 << 20)))
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[21:23] = Codec.ZSTD.to_bytes(2, "big")
@@ -390,7 +390,7 @@ def test_p18_failed_write_leaves_producer_state(log: PartitionLog, files: Memory
     append(log, make_batch(3, producer_id=5, sequence=0))
     files.fail(Failure("append", path_part=".log", code=errno.ENOSPC, torn_bytes=20))
     refused(log, make_batch(1, producer_id=5, sequence=3))
-    # The same batch again is neither a duplicate nor out of order.
+    # The repeated batch is neither a duplicate nor out of order.
     assert append(log, make_batch(1, producer_id=5, sequence=3)).base_offset == 3
 
 

@@ -1,5 +1,4 @@
-"""Several data directories: whose they are, where partitions go, what fails with one (L-41 to
-L-43)."""
+"""Several data directories: their owner, the choice for partitions, and failures (L-41 to L-43)."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def world() -> NodeWorld:
 
 
 def restart(world: NodeWorld, log_dirs: str = BOTH, *, clean: bool = True, **more: str) -> None:
-    """Stop, or kill, and start with other settings. Raises what the start raises."""
+    """Stop, or kill, and start with other settings. Raises the error of the start."""
     if clean:
         world.logs.close()
     world.files.heal()
@@ -52,7 +51,7 @@ def properties(files: MemoryFiles, directory: str) -> dict[str, str]:
 
 
 def partitions_in(world: NodeWorld, directory: str) -> list[str]:
-    """By the names on the disk."""
+    """The partitions by the names on the disk."""
     return [name for name in world.files.list(directory) if name.rpartition("-")[2].isdigit()]
 
 
@@ -67,13 +66,13 @@ def offline(world: NodeWorld) -> list[str]:
 
 
 def break_disk(world: NodeWorld, directory: str) -> None:
-    """Nothing works there any more."""
+    """Let every operation on the disk fail."""
     for kind in ("append", "sync", "sync_dir", "open", "rename", "read", "remove", "volume"):
         world.files.fail(Failure(kind, path_part=directory, for_ever=True))
 
 
 def lose(world: NodeWorld, directory: str = "more", index: int = 1) -> None:
-    """The disk of a directory breaks, a flush meets that, and the broker looks at it."""
+    """Break the disk of a directory, flush, and let the broker check it."""
     break_disk(world, directory)
     log = partition(world, "t", index).log
     with suppress(AppendRejected):
@@ -83,7 +82,7 @@ def lose(world: NodeWorld, directory: str = "more", index: int = 1) -> None:
     world.node.maintain()
 
 
-# ---- whose they are
+# ---- owners
 
 
 def test_l41_each_has_its_own_identity_and_checkpoints(world: NodeWorld) -> None:
@@ -154,7 +153,7 @@ def test_l41_a_directory_of_others_is_refused(world: NodeWorld, line: str, says:
     world.files.put("more/meta.properties", text.encode())
     with pytest.raises(DataDirectoryError, match=f"more.*{says}"):
         restart(world, clean=False)
-    # A refusal gives all locks back.
+    # A refusal releases all locks.
     world.files.lock("data/.lock")
 
 
@@ -292,7 +291,8 @@ def test_l42_waiters_of_its_partitions_are_told(world: NodeWorld) -> None:
 
 
 def test_l42_one_error_of_a_disk_that_works_is_one_partitions(world: NodeWorld) -> None:
-    """A failed fsync takes its partition (L-40); the directory was tried, and works."""
+    """A failed fsync takes only its partition offline (L-40); the directory was checked, and
+    works."""
     log = partition(world, "t", 1).log
     world.files.fail(Failure("sync", path_part="more/t-1"))
     append(log, make_batch(1))
@@ -313,7 +313,7 @@ def test_l42_a_disk_that_can_be_read_has_not_failed(world: NodeWorld, code: int)
 
 
 def test_l42_another_directory_in_its_place_is_none(world: NodeWorld) -> None:
-    """As after a disk was unmounted: what is below the mount point can be written very well."""
+    """As after a disk was unmounted: the directory below the mount point is writable."""
     world.files.rename("more", "away")
     world.files.make_dirs("more")
     world.logs.directories[1].disk.doubt(OSError(errno.EIO, "checkpoint"))
@@ -322,7 +322,7 @@ def test_l42_another_directory_in_its_place_is_none(world: NodeWorld) -> None:
 
 
 def test_l42_the_directory_of_the_metadata_log_is_not_given_up_as_a_whole(world: NodeWorld) -> None:
-    """Its partitions keep to L-08 and L-40, and the broker stops when the metadata log itself is
+    """Its partitions follow L-08 and L-40, and the broker stops when the metadata log itself is
     lost."""
     lose(world, "data", index=0)
     assert (offline(world), world.logs.directories[0].failure, world.fatal) == ([], "", [])
@@ -361,7 +361,7 @@ def test_l42_deleting_a_topic_of_a_failed_directory_and_making_it_again(world: N
 
 
 def test_l41_of_two_the_one_of_another_topic_is_kept_out_of_the_way(world: NodeWorld) -> None:
-    """Nothing says any more that its topic was removed."""
+    """The record of the topic's removal is gone."""
     world.logs.close()
     for path in world.files.paths():
         if path.startswith("data/t-0/"):
@@ -378,7 +378,7 @@ def test_l41_of_two_the_one_of_another_topic_is_kept_out_of_the_way(world: NodeW
 
 
 def test_l41_one_of_another_topic_alone_is_out_of_the_way_too(world: NodeWorld) -> None:
-    """Its successor of the name had not reached the disk when the power failed."""
+    """The topic of that name that followed had not reached the disk when the power failed."""
     world.logs.close()
     stranger = encode_partition_metadata(bytes(range(16)))
     world.files.put("more/t-1/partition.metadata", stranger)
@@ -402,7 +402,7 @@ def test_l41_what_was_begun_in_one_and_made_in_another_is_no_second_one(
     assert "t-0" not in partitions_in(world, "more")
 
 
-# ---- a directory that is not there
+# ---- a missing directory
 
 
 def test_l43_a_directory_that_fails_at_the_start_hides_its_partitions(world: NodeWorld) -> None:
@@ -442,7 +442,7 @@ def test_l43_no_directory_for_partitions_at_the_start() -> None:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_l43_a_directory_that_is_absent_hides_its_partitions(world: NodeWorld, clean: bool) -> None:
-    """Not made anew, empty: offsets would be given out again, and nobody would miss the records."""
+    """An empty new partition would reuse offsets, and hide the loss."""
     restart(world, "data", clean=clean)
     assert offline(world) == ["t-1", "t-3"]
     gone = properties(world.files, "more")["directory.id"]

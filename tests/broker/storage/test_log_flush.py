@@ -1,4 +1,4 @@
-"""Durability (D5): what a flush covers, and what a failed one means."""
+"""Durability (D5): the effect of a flush, and of a failed one."""
 
 from __future__ import annotations
 

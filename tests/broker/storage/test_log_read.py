@@ -43,7 +43,8 @@ def files() -> MemoryFiles:
 
 @pytest.fixture
 def log(files: MemoryFiles) -> PartitionLog:
-    """Thirty batches of 1 to 5 records in several segments, an index entry for every other."""
+    """A log of thirty batches of 1 to 5 records in several segments, with an index entry for every
+    other."""
     log = make_log(files, segment_bytes=1500, index_interval_bytes=150)
     for count in [1, 2, 3, 4, 5] * 6:
         append(log, make_batch(count))
@@ -62,7 +63,7 @@ def read(
 
 
 def test_r16_every_offset_gives_the_batch_that_holds_it(log: PartitionLog) -> None:
-    for _ in range(2):  # Without and with what the first round has remembered.
+    for _ in range(2):  # Without and with the caches of the first round.
         for offset in range(log.log_end_offset):
             first = headers(read(log, offset, 1))[0]
             assert first.base_offset <= offset <= first.last_offset
@@ -187,7 +188,7 @@ def test_damaged_batch_fails_the_read_and_nothing_else(
 
 
 def test_appends_go_on_behind_a_damaged_first_batch(files: MemoryFiles) -> None:
-    """After a clean stop nobody has looked at it when the segment's age is asked for (L-06)."""
+    """After a clean stop no one has read the batch when the segment's age is needed (L-06)."""
     log = make_log(files, index_interval_bytes=50)
     for _ in range(4):
         append(log)
@@ -277,7 +278,7 @@ def test_d11_indexes_of_sealed_segments_leave_the_memory(
         assert at == (first.offset, first.timestamp)
         in_memory = sum(segment.index_bytes for segment in log.segments[:-1])
         assert in_memory == handles.index_bytes <= 400
-    # What retention asks of every segment does not bring them back.
+    # Reading every segment for retention does not load them again.
     before = [segment.index_bytes for segment in log.segments]
     assert log.max_timestamp_offset(EVERYTHING) is not None
     assert [segment.index_bytes for segment in log.segments] == before
@@ -382,7 +383,7 @@ def test_list_offsets_largest_timestamp(files: MemoryFiles) -> None:
     largest = max(record.timestamp for record in everything)
     expected = next((r.offset, r.timestamp) for r in everything if r.timestamp == largest)
     assert log.max_timestamp_offset() == expected
-    # Bounds are batch starts: what is above them counts for nothing.
+    # Bounds are batch starts: timestamps above a bound do not count.
     for header in headers(read_all(log)):
         below = [r for r in everything if r.offset < header.base_offset]
         largest = max((record.timestamp for record in below), default=-1)

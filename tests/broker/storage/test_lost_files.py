@@ -1,8 +1,8 @@
 """Every file beside the `.log` files is a cache, or is synced before anything depends on it.
 
 Each file of a data directory is removed, emptied, torn, zeroed and changed in single bits, after a
-clean stop and after a power cut; a start must answer what was answered before. Of each kind some
-files and some bytes are taken.
+clean stop and after a power cut; answers after a start must be the same as before. A sample of
+files and bytes of each kind is used.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ TOPICS = {
     "__transaction_state": "compact",
 }
 TRANSACTIONAL = ("money", "compacted-money", "__consumer_offsets")
-#: They say what the data are, or have what is nowhere else; with each the disk that needs them.
+#: Files with the identity, or with unique data; with each the disk that needs them.
 NO_CACHES = {
     "commit-journal": ("crashed",),
     "meta.properties": ("stopped", "crashed"),
     "log": ("stopped", "crashed"),
 }
-#: In Kafka's format, which has no checksums.
+#: Files in Kafka's format, which has no checksums.
 TEXTS = (
     RECOVERY_POINTS,
     LOG_STARTS,
@@ -58,12 +58,12 @@ TEXTS = (
     LEADER_EPOCHS,
     PARTITION_METADATA,
 )
-#: Files that end where an entry ends look whole.
+#: Files that look complete if they end between two entries.
 ENTRY_BYTES = {"index": 8, "timeindex": 12, "txnindex": 34}
 
 
 class Topics:
-    """The ids that the metadata know."""
+    """The topic ids in the metadata."""
 
     def topic_id(self, topic: str) -> bytes | None:
         return bytes([list(TOPICS).index(topic) + 1]) * 16 if topic in TOPICS else None
@@ -155,7 +155,7 @@ def _disk(how: str) -> Disk:
         if step == 12:
             world.checkpoint()
             trimmed = logs[list(TOPICS).index("trimmed")]
-            # In the middle of a segment, and in the same digits as the log end.
+            # In the middle of a segment, with as many digits as the log end.
             assert world.logs.delete_records([(trimmed, 11)]) == [11]
             assert 11 not in [segment.base_offset for segment in trimmed.segments]
     world.flush(*logs)
@@ -194,14 +194,14 @@ def _changes(content: bytes, bits_every: int) -> Iterator[tuple[str, bytes | Non
 
 
 def _cuts(kind: str, content: bytes) -> Iterator[tuple[str, bytes]]:
-    """The file cut between two entries, wherever that is."""
+    """The file cut at each place between two entries."""
     entry_bytes = ENTRY_BYTES[kind]
     for kept in range(entry_bytes, len(content), entry_bytes):
         yield f"{kept // entry_bytes} of {len(content) // entry_bytes} entries", content[:kept]
 
 
 def _digits(content: bytes) -> Iterator[tuple[str, bytes]]:
-    """Each digit of a text changed in its lowest bit."""
+    """The text with the lowest bit of each digit changed."""
     for at, byte in enumerate(content):
         if chr(byte).isdigit():
             changed = content[:at] + bytes([byte ^ 1]) + content[at + 1 :]
@@ -221,7 +221,7 @@ def _check(how: str, damage: Callable[[MemoryFiles], None]) -> None:
             for name, one, other in zip(Answers._fields, found, expected, strict=True):
                 assert one == other, (log.name, name)
         assert len(list(world.logs)) == len(TOPICS)
-        # The files that the start made anew are as good.
+        # The files that the start rebuilt are equivalent.
         assert world.stop() == []
         world.start()
     world.logs.close()
@@ -294,12 +294,12 @@ def test_l33_an_index_cut_between_two_entries_is_not_believed(how: str, kind: st
 @pytest.mark.parametrize("how", budget.of_which(["stopped", "crashed"], ["stopped"]))
 @pytest.mark.parametrize("name", TEXTS)
 def test_l35_a_changed_digit_loses_no_records_and_brings_none_back(how: str, name: str) -> None:
-    """Everything else of it is in order: it is another number."""
+    """The rest of the file is valid: the digit is another number."""
     files = _disk(how).files
     in_partition = name in (LEADER_EPOCHS, PARTITION_METADATA)
     path = f"data/trimmed-0/{name}" if in_partition else f"data/{name}"
     if name == HIGH_WATERMARKS and how == "crashed":
-        assert not files.exists(path)  # A clean stop writes it.
+        assert not files.exists(path)  # A clean stop writes the file.
         return
     for number, (change, changed) in enumerate(_digits(files.content(path))):
         if number % 2:
@@ -312,7 +312,7 @@ def test_l35_a_changed_digit_loses_no_records_and_brings_none_back(how: str, nam
     [
         ("index", "timeindex", "txnindex"),
         ("index", "timeindex", "txnindex", "snapshot"),
-        # Where logs start can be told by each of the first two.
+        # Each of the first two has the log starts.
         ("log-start-offset-checkpoint", "point-offset-checkpoint", "replication-offset-checkpoint"),
         ("leader-epoch-checkpoint", "point-offset-checkpoint", "replication-offset-checkpoint"),
     ],
@@ -328,7 +328,7 @@ def test_l05_a_start_without_any_index_answers_the_same(how: str, kinds: tuple[s
 
 @pytest.mark.parametrize("content", [b"", b"version=1\n", b"\0" * 20])
 def test_l41_a_damaged_identity_is_refused_or_made_anew(content: bytes) -> None:
-    """The file says to which cluster the data belong, and no record depends on it."""
+    """The file has the cluster id, and no record depends on it."""
     files = _disk("stopped").files.copy()
     files.put(f"data/{META_PROPERTIES}", content)
     with pytest.raises(DataDirectoryError, match=META_PROPERTIES):

@@ -1,4 +1,4 @@
-"""A data directory: who may use it, what is in it, how it is left (L-01, L-30..L-38)."""
+"""A data directory: lock, content, clean and unclean stops (L-01, L-30..L-38)."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_identity_is_kept(files: MemoryFiles) -> None:
     for wrong in ({"node_id": 8}, {"node_id": 7, "cluster_id": "another"}):
         with pytest.raises(DataDirectoryError):
             make_manager(files, **wrong)
-    # A refusal gives the lock back.
+    # A refusal releases the lock.
     make_manager(files, node_id=7).close()
 
 
@@ -160,7 +160,7 @@ def test_l30_clean_stop_opens_nothing(files: MemoryFiles, two_topics: LogManager
 def test_l30_what_cannot_be_opened_without_its_batches_is_opened_before_anybody_waits(
     files: MemoryFiles, name: str, content: bytes | None
 ) -> None:
-    """And not at the first use, when a scan would hold up everybody."""
+    """Otherwise a scan at the first use would block all requests."""
     manager, _ = start(files)
     for partition in range(2):
         log = manager.create("a", partition, ID_A)
@@ -230,7 +230,7 @@ def test_l30_crash_after_a_clean_stop_is_a_crash(
     log = manager.get("a", 0)
     assert log is not None
     assert log.log_end_offset == 4
-    # Only what was touched is scanned.
+    # Only changed logs are scanned.
     assert [r.partition for r in report.recovered if r.scanned_bytes] == [0]
 
 
@@ -267,7 +267,7 @@ def test_l30_recovery_points_shorten_a_recovery(files: MemoryFiles, two_topics: 
 
 
 def _keep_points(manager: LogManager) -> None:
-    """As a broker does every minute."""
+    """Write recovery points, as a broker does every minute."""
     write = manager.directories[0].recovery_points_writer()
     if write is not None:
         write()
@@ -285,7 +285,7 @@ def test_d5_what_logs_recovered_is_synced_together_before_the_start_is_over(
 
     def in_parallel(works: Sequence[Callable[[], None]]) -> list[OSError | None]:
         rounds.append(len(works))
-        # In an order that nobody chose.
+        # In random order.
         return list(reversed(one_by_one(list(reversed(works)))))
 
     manager, report = start(files, in_parallel=in_parallel)
@@ -311,7 +311,7 @@ def test_d5_a_log_whose_recovery_cannot_be_synced_is_offline_and_others_are_not(
     assert [log.name for log in manager if not log.offline] == ["a-0", "b-c-0"]
     files.heal()
     manager.open_again(NOW_MS)
-    assert offline.offline  # What the kernel dropped does not come back.
+    assert offline.offline  # Pages that the kernel dropped stay lost.
 
 
 def test_l30_what_was_written_before_the_recovery_point_is_not_read(
@@ -438,7 +438,7 @@ def test_l38_deletion(files: MemoryFiles, two_topics: LogManager) -> None:
     doomed = [name for name in files.list("data") if name.endswith("-delete")]
     assert len(doomed) == 1
     assert doomed[0].startswith("a-0.")
-    # A topic of that name may come back at once.
+    # A topic of that name may be created again at once.
     assert append(two_topics.create("a", 0, ID_B)).base_offset == 0
     assert two_topics.remove_deleted_files(NOW_MS + 59_999) == []
     assert [name for name in files.list("data") if name.endswith("-delete")] == doomed
@@ -461,8 +461,8 @@ def test_l38_deletion_is_finished_at_the_next_start(
 def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
     files: MemoryFiles, keep_page_cache: bool, restart_between: bool
 ) -> None:
-    """The checkpoint files know names only: a crash must not start the new log behind the records
-    that it has acknowledged."""
+    """The checkpoint files have only names: after a crash the new log must not start behind its
+    acknowledged records."""
     manager, _ = start(files)
     log = manager.create("a", 0, ID_A)
     append(log, make_batch(10))
@@ -482,7 +482,7 @@ def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
         manager, _ = start(files)
     log = manager.create("a", 0, ID_B)
     if not restart_between:
-        write_late()  # A worker that was on its way.
+        write_late()  # A worker that was already running.
         manager.directories[0].use_recovery_points()
     append(log, make_batch(3))
     log.durability.flush()
@@ -498,7 +498,7 @@ def test_l10_l30_a_recreated_partition_does_not_inherit_checkpoints(
 def test_l30_a_start_that_cannot_sync_what_it_found_leaves_the_recovery_point(
     files: MemoryFiles,
 ) -> None:
-    """Else a power cut takes the end of a segment that no later start looks at."""
+    """Otherwise a power cut removes the end of a segment that no later start reads."""
     manager, _ = start(files)
     log = manager.create("a", 0, ID_A)
     append(log, make_batch(10))
@@ -566,7 +566,7 @@ def test_l10_deleted_records_stay_deleted_after_a_crash(
 def test_l35_a_start_says_so_where_only_the_first_epoch_tells_the_log_start(
     files: MemoryFiles, deleted: bool
 ) -> None:
-    """A log that retention has shortened begins with a segment: no checkpoint is missed."""
+    """A log that retention has shortened begins with a segment: no checkpoint is missing."""
     config = LogConfig(retention_bytes=1, segment_bytes=100)
     manager, _ = start(files, config=config)
     log = manager.create("a", 0, ID_A)
@@ -593,8 +593,8 @@ def test_l35_a_start_says_so_where_only_the_first_epoch_tells_the_log_start(
 def test_l34_a_log_that_the_power_cut_before_its_start_is_served_at_once(
     files: MemoryFiles,
 ) -> None:
-    """With page-cache the log start is on disk before the records are. What the start removes, it
-    syncs no more."""
+    """With page-cache the log start is on disk before the records. The start does not sync what it
+    removes."""
     manager, _ = start(files, config=LogConfig(durability="page-cache"))
     log = manager.create("a", 0, ID_A)
     append(log, make_batch(3))
@@ -612,8 +612,7 @@ def test_l34_a_log_that_the_power_cut_before_its_start_is_served_at_once(
 def test_l10_a_start_that_cannot_read_where_logs_start_is_none(
     files: MemoryFiles, two_topics: LogManager
 ) -> None:
-    """Deleted records would come back; and the next start must still know how the last run
-    ended."""
+    """Deleted records would reappear; and the next start must still know how the last run ended."""
     log = two_topics.get("a", 1)
     assert log is not None
     log.trimming.delete_records(2)
@@ -714,8 +713,8 @@ def test_d11_p24_the_producers_that_wrote_longest_ago_are_forgotten_wherever_the
 
 
 def test_d11_p24_who_wrote_longest_ago_is_not_told_by_timestamps_alone(files: MemoryFiles) -> None:
-    """Behind a batch of this moment comes one of this moment, however old it says that it is: of
-    a partition those go first that were written first."""
+    """A batch follows one of the present moment, with an older timestamp: of a partition the
+    producers that wrote first are removed first."""
     manager, _ = start(files)
     logs = [manager.create("t", index, ID_A) for index in (0, 1)]
     for producer_id, late_ms in ((1, 100), (2, -(10**9)), (3, 110)):

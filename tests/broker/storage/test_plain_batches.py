@@ -1,5 +1,5 @@
-"""Plain batches are checked in C: what that accepts, the full check accepts with the same header
-and no change (P-07, R-03 to R-08)."""
+"""Plain batches are checked in C: the full check accepts each of them with the same header and no
+change (P-07, R-03 to R-08)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CONFIGS = (
 
 
 def check(batch: bytes, config: LogConfig) -> bool:
-    """Whether it is plain; if so, the full check has nothing against it."""
+    """True if the batch is plain; then the full check must accept it."""
     header = check_plain(memoryview(bytearray(batch)), PlainRules.of(config), NOW_MS)
     if header is None:
         return False
@@ -114,7 +114,7 @@ def test_the_rest_is_left_to_the_full_check(batch: Any, config: LogConfig) -> No
         (MAX_TIMESTAMP_AT + 7, 0),
         (RECORD_COUNT_AT + 3, 1),
         (RECORD_COUNT_AT, 0x80),
-        # Of the first of two records: its offset delta, which then does not count up.
+        # The first of two records has a wrong offset delta.
         (HEADER_BYTES + 3, 2),
     ],
 )
@@ -122,7 +122,7 @@ def test_p07_no_field_of_a_header_may_be_another(position: int, value: int) -> N
     batch = bytearray(make_batch(2, producer_id=5, sequence=3))
     assert batch[position] != value
     batch[position] = value
-    # The checksum is sound; the length is not always.
+    # The checksum matches; the length may not.
     struct.pack_into(">I", batch, CRC_AT, crc32c(batch[CRC_START:]))
     assert check_plain(memoryview(batch), PlainRules.of(LogConfig()), NOW_MS) is None
 
@@ -159,7 +159,7 @@ def test_p07_the_checksum_counts() -> None:
 def test_r04_to_r08_what_is_plain_passes_the_full_check(
     data: Any, config: LogConfig, batch: memoryview
 ) -> None:
-    """Also where bytes are others, with a checksum that fits."""
+    """With changed bytes as well, under a matching checksum."""
     content = bytearray(batch)
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(

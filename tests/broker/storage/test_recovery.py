@@ -1,4 +1,4 @@
-"""What a start makes of what it finds (L-30..L-36, P-25..P-28)."""
+"""Recovery at a start (L-30..L-36, P-25..P-28)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def damage(files: MemoryFiles, path: str, content: bytes | bytearray) -> None:
 
 
 def after_crash(files: MemoryFiles, **how: object) -> PartitionLog:
-    """Opened with nothing known of how it was left."""
+    """Open the log without knowing how it was left."""
     return make_log(files, start=LogStart(**how))  # type: ignore[arg-type]
 
 
@@ -80,14 +80,14 @@ def test_l31_any_flipped_bit_behind_the_epoch_cuts_there(files: MemoryFiles) -> 
     log.close(clean=False)
     whole = files.content(log_path(0))
     second_end = size * 2
-    # Base offset and leader epoch are not covered by the checksum (R-01).
+    # The checksum does not cover base offset and leader epoch (R-01).
     for at in [*range(size + 8, size + 12), *range(size + 16, second_end)]:
         for bit in (0, 7):
             flipped = bytearray(whole)
             flipped[at] ^= 1 << bit
             damage(files, log_path(0), flipped)
             recovered = after_crash(files)
-            # L-32: the third batch goes too, although nothing is wrong with it.
+            # L-32: the third batch is removed too, although it is undamaged.
             assert recovered.log_end_offset == 2, at
             assert files.content(log_path(0)) == whole[:size]
             recovered.close(clean=False)
@@ -148,7 +148,7 @@ def test_l32_gap_between_segments(files: MemoryFiles, compacted: bool) -> None:
 def test_l32_a_gap_that_compaction_cannot_have_left(
     files: MemoryFiles, start: LogStart, end: int
 ) -> None:
-    """A closed segment lost what was not synced, and the name of the next one survived."""
+    """A closed segment lost its unsynced end, and the name of the next one survived."""
     log = make_log(files)
     for _ in range(3):
         append(log, make_batch(2))
@@ -160,8 +160,7 @@ def test_l32_a_gap_that_compaction_cannot_have_left(
 
 
 def test_l31_f09_what_a_scan_has_found_aborted_outlives_the_next_crash(files: MemoryFiles) -> None:
-    """The scan writes the transaction index, and then the recovery point says that it was
-    flushed."""
+    """The scan writes the transaction index, and then the recovery point marks it as flushed."""
     log = make_log(files, durability="fsync")
     append(log, make_batch(producer_id=7, transactional=True))
     append_marker(log, False, 7)
@@ -191,7 +190,7 @@ def test_l34_log_that_ends_before_its_start_begins_anew(files: MemoryFiles) -> N
     assert append(recovered).base_offset == 7
 
 
-# ---- what is trusted
+# ---- trusted files
 
 
 def test_l30_clean_stop_is_trusted(files: MemoryFiles) -> None:
@@ -354,7 +353,7 @@ def test_p28_producers_come_out_as_they_were(files: MemoryFiles, seed: int, clea
     assert producer_facts(log) == facts
     assert log.last_stable_offset == stable
     assert sorted(log.aborted_transactions(0, EVERYTHING)) == aborted
-    # And the producers go on where they were.
+    # The producers continue with their next sequences.
     for producer, sequence in sequences.items():
         append(log, make_batch(producer_id=producer, sequence=sequence, transactional=producer > 1))
 
@@ -445,7 +444,7 @@ def test_l36_truncation_takes_aborted_transactions_back(files: MemoryFiles) -> N
 
 
 def run_workload(log: PartitionLog, acknowledged: list[tuple[int, bytes]]) -> None:
-    """Append, flush, roll and delete; remember what was durable."""
+    """Append, flush, roll and delete; record the durable offsets."""
     for at in range(30):
         value = at.to_bytes(4, "big")
         result = append(log, make_batch(2, value=value, producer_id=1, sequence=at * 2))
@@ -492,7 +491,7 @@ def test_d5_crash_at_every_operation_keeps_what_was_acknowledged() -> None:
                 assert found[offset] == value, crash_at
         offsets = [record.offset for record in records(read_all(recovered))]
         assert offsets == sorted(set(offsets))
-        # It is a log like any other: it takes records, and a clean stop is trusted.
+        # The recovered log accepts records, and a clean stop is trusted.
         append(recovered)
         again = reopen(recovered, files, clean=True, **settings)
         assert again.report.scanned_bytes == 0
@@ -500,7 +499,8 @@ def test_d5_crash_at_every_operation_keeps_what_was_acknowledged() -> None:
 
 
 def recovered_copy(files: MemoryFiles, log: PartitionLog, settings: dict[str, Any]) -> PartitionLog:
-    """The same directory after the process died: a scan finds just what trust found."""
+    """The same directory after the process was killed: a scan finds the same as the trusted files
+    say."""
     log.durability.flush()
     return make_log(files, start=LogStart(log_start_offset=log.log_start_offset), **settings)
 
@@ -525,7 +525,7 @@ def test_l40_a_log_that_cannot_be_opened_is_back_when_it_can(files: MemoryFiles)
 
 
 def test_d5_a_failed_fsync_at_the_start_is_not_forgiven(files: MemoryFiles) -> None:
-    """What it was to keep can be read, and may be gone with the next power cut."""
+    """The records can be read, and may be lost with the next power cut."""
     log = make_log(files, durability="fsync")
     append(log)
     log.close(clean=False)

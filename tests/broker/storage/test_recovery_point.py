@@ -1,5 +1,5 @@
-"""A start after a crash reads what lies behind the recovery point, and finds what a scan of
-everything finds (L-30)."""
+"""A start after a crash reads only behind the recovery point, with the same result as a full scan
+(L-30)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def after_kill(files: MemoryFiles, point: int) -> PartitionLog:
 
 
 def fill(log: PartitionLog, first: int, count: int) -> None:
-    """Batches of one producer, an aborted transaction among every five of them."""
+    """Append batches of one producer, every fifth one in an aborted transaction."""
     for at in range(first, first + count):
         batch = make_batch(
             2,
@@ -67,7 +67,7 @@ def fill(log: PartitionLog, first: int, count: int) -> None:
 
 
 def known(log: PartitionLog) -> dict[str, Any]:
-    """All that clients and retention learn of a log."""
+    """Everything that clients and retention read from a log."""
     end = log.log_end_offset
     return {
         "end": end,
@@ -90,7 +90,7 @@ def known(log: PartitionLog) -> dict[str, Any]:
 
 
 def written(files: MemoryFiles, batches: int = 40) -> tuple[PartitionLog, int]:
-    """A log with a snapshot in its middle, and where that is."""
+    """A log with a snapshot in its middle, and the snapshot's offset."""
     log = make_log(files, **SETTINGS)
     fill(log, 0, batches)
     log.durability.flush()
@@ -107,7 +107,7 @@ def test_l30_only_what_lies_behind_the_recovery_point_is_read(files: MemoryFiles
     recovered = after_kill(files, point)
     assert recovered.report.scanned_bytes == size - begin
     assert known(recovered) == expected
-    # And once more: what the first start left is as good.
+    # A second start: the files of the first one are as good.
     append(recovered)
     expected = known(recovered)
     again = after_kill(files, point)
@@ -185,7 +185,7 @@ def test_l30_an_older_snapshot_serves_where_the_newest_does_not(files: MemoryFil
 
 
 def test_l30_a_snapshot_above_the_recovery_point_is_not_used(files: MemoryFiles) -> None:
-    """What lies below it need not have been flushed."""
+    """Data below the snapshot may not have been flushed."""
     log, point = written(files)
     begin = log.segments[0].indexes.position_of(point)
     log.durability.take_snapshot(point)
@@ -208,7 +208,7 @@ def test_l30_damage_behind_the_snapshot_is_found(files: MemoryFiles) -> None:
 
 
 def test_l30_what_was_cut_off_leaves_no_snapshot(files: MemoryFiles) -> None:
-    """It would vouch for what is appended there."""
+    """The snapshot would be trusted for records that are appended there later."""
     log, point = written(files)
     cut_at = log.segments[0].indexes.position_of(point // 2)
     files.crash(keep_page_cache=True)
@@ -235,7 +235,7 @@ def test_l30_snapshots_are_wanted_where_much_would_be_read(files: MemoryFiles) -
     log = make_log(files, **SETTINGS)
     append(log, make_batch(value=LARGE))
     log.durability.flush()
-    assert not log.durability.wants_snapshot()  # It may still be growing.
+    assert not log.durability.wants_snapshot()  # The segment may still be growing.
     assert log.durability.wants_snapshot()
     log.durability.take_snapshot(0)
     assert not log.durability.wants_snapshot()
@@ -276,8 +276,8 @@ def run(log: PartitionLog, points: list[int], acknowledged: list[int]) -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_l30_d5_a_crash_at_every_operation_is_as_good_as_scanned_whole(power_cut: bool) -> None:
-    """Whatever the disk kept of what was not synced: what a start from the recovery point finds is
-    what one finds that trusts nothing."""
+    """For any subset of unsynced data, a start from the recovery point finds the same as one that
+    trusts nothing."""
     probe = MemoryFiles()
     run(make_log(probe, **SETTINGS), [0], [])
     shorter = 0
@@ -290,7 +290,7 @@ def test_l30_d5_a_crash_at_every_operation_is_as_good_as_scanned_whole(power_cut
             run(make_log(files, **SETTINGS), points, acknowledged)
         files.crash(rng if crash_at % 3 else None, keep_page_cache=not power_cut)
         copy = files.copy()
-        # Some crash again while they recover.
+        # Some crash again during recovery.
         if crash_at % 2:
             files.crash_at = files.operations + rng.randrange(8)
             with suppress(Crashed):
@@ -301,7 +301,7 @@ def test_l30_d5_a_crash_at_every_operation_is_as_good_as_scanned_whole(power_cut
         assert recovered.log_end_offset >= acknowledged[-1], crash_at
         found, expected = known(recovered), known(whole)
         if crash_at % 2:
-            # The first recovery synced what it read; no more than that may differ.
+            # The first recovery synced what it read; only the rest may differ.
             expected = known(make_log(files.copy(), start=LogStart(), **SETTINGS))
         assert found == expected, crash_at
         shorter += recovered.report.scanned_bytes < whole.report.scanned_bytes
@@ -322,7 +322,7 @@ def test_p26_a_snapshot_ends_with_the_state_of_its_segment(files: MemoryFiles) -
     assert state.base_offset == 0
     assert state.aborted_entries == 8
     assert state.aborted_crc == crc32c(files.content(path_of(0, "txnindex"))[: 8 * 34])
-    # The rest is what it was: Kafka and older versions read the producers before it.
+    # The rest is unchanged: Kafka and older versions read the producers before it.
     assert decode_snapshot(content, map_end_offset=point)
 
 

@@ -1,4 +1,4 @@
-"""What goes: retention, DeleteRecords (L-10..L-12, L-20..L-22)."""
+"""Removal of records: retention, DeleteRecords (L-10..L-12, L-20..L-22)."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_l01_files_are_renamed_and_removed_later(files: MemoryFiles) -> None:
     log.trimming.apply_retention(NOW_MS + 2 * DAY_MS)
     renamed = [path for path in files.paths() if path.endswith(".deleted")]
     assert f"{DIRECTORY}/{0:020d}.log.retention.deleted" in renamed
-    # L-22: the snapshot at the start of a deleted segment goes with it.
+    # L-22: the snapshot at the start of a deleted segment is deleted with it.
     assert f"{DIRECTORY}/{2:020d}.snapshot.retention.deleted" in renamed
     now_ms = NOW_MS + 2 * DAY_MS
     assert deleted.remove_due(now_ms + 999) == 0
@@ -174,7 +174,7 @@ def test_l01_files_are_renamed_and_removed_later(files: MemoryFiles) -> None:
 
 def test_l20_a_crash_finishes_what_was_renamed_in_part(files: MemoryFiles) -> None:
     """The disk has the second segment's new name and the first one's old name: with a gap behind
-    it, that one must not be taken for the end of a log that is damaged from there on."""
+    it, the first one must not be taken for the end of a damaged log."""
     log = segmented(files)
     before = bases(log)
     log.durability.flush()
@@ -223,7 +223,7 @@ def test_p27_segments_stay_until_what_is_known_of_their_producers_is_on_disk(
 def test_p28_producers_of_what_is_gone_are_known_after_a_crash(
     files: MemoryFiles, log_start: int
 ) -> None:
-    """All that tells of them is the snapshot with which the first segment begins."""
+    """Only the snapshot at the start of the first segment knows them."""
     log = make_log(files)
     append(log, make_batch(2, producer_id=1))
     log.roll(NOW_MS)
@@ -254,7 +254,7 @@ def test_l11_delete_records(files: MemoryFiles) -> None:
     log = segmented(files)
     assert log.trimming.delete_records(5) == 5
     assert log.trimming.delete_records(3) == 5
-    # Only whole segments go, and not at once.
+    # Only whole segments are removed, and not at once.
     assert bases(log) == [0, 2, 4, 6, 8]
     assert log.trimming.apply_retention(NOW_MS) == 2
     assert (bases(log), log.log_start_offset) == ([4, 6, 8], 5)

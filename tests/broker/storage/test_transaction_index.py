@@ -113,7 +113,10 @@ def test_f09_aborted_in_a_range(
 
 
 def test_f09_search_says_when_later_segments_need_none(index: TransactionIndex) -> None:
-    assert index.search(0, 32) == (ENTRIES[:3], True)  # LSO 32 of the third: nothing earlier later
+    assert index.search(0, 32) == (
+        ENTRIES[:3],
+        True,
+    )  # LSO 32 of the third: no later entry is earlier
     assert index.search(0, 33)[1] is True
     assert index.search(0, 51)[1] is True
     assert index.search(0, 52)[1] is False

@@ -1,8 +1,9 @@
-"""A reader that shares no code with the product sees in a data directory what the product sees.
+"""A reader that shares no code with the product, compared with the product on the same data
+directory.
 
-The first tests hold files to the rules (L-01..L-04, P-26, P-27), computing each from the batches;
-the others compare with `odradek log dump` and with the answers of a broker that is started on the
-files.
+The first tests compare files with the rules (L-01..L-04, P-26, P-27), computing each from the
+batches; the others compare with `odradek log dump` and with the answers of a broker that is started
+on the files.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def test_l02_l03_indexes_are_those_that_the_batches_give(written_data: WrittenDa
             offsets, times, largest = _expected_indexes(own.read_segment(path))
             assert own.read_offset_index(path.with_suffix(".index")) == offsets, path
             found = own.read_time_index(path.with_suffix(".timeindex"))
-            # A clean stop adds the largest so far, wherever that is.
+            # A clean stop adds the largest timestamp so far, at any position.
             assert found == sorted(set(found)), path
             assert set(times) <= set(found) <= set(largest), path
             compared += len(offsets) + len(times)
@@ -76,8 +77,8 @@ def test_l02_l03_indexes_are_those_that_the_batches_give(written_data: WrittenDa
 def _expected_indexes(
     batches: list[own.Batch],
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]:
-    """An entry where more than the interval was written since the last; the largest timestamp at
-    the end of the segment. And the largest at any time, with its offset."""
+    """The expected entries: one whenever more than the interval was written since the last; the
+    largest timestamp at the end of the segment, with its offset."""
     offsets, times, all_largest = [], [], []
     since = 0
     largest, largest_offset = -1, -1
@@ -209,7 +210,7 @@ def _topics(data: Path) -> dict[str, bytes]:
 
 
 def _plain(value: Any) -> Any:
-    """As the dump prints bytes."""
+    """A value as the dump prints it."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -281,7 +282,7 @@ def _compare_record(row: dict[str, Any], record: own.Record, batch: own.Batch, t
 
 
 _SNAKE = re.compile(r"(?<=[a-z0-9])([A-Z])")
-#: Ours, in tags of their own.
+#: Our own fields, in tags of their own.
 _TAGS = {3: "next_producer_epoch", 10_000: "last_producer_epoch"}
 
 
@@ -295,7 +296,7 @@ def _compare_decoded(shown: Any, decoded: tuple[str, int | None, dict[str, Any]]
 
 
 def _compare_fields(shown: dict[str, Any], fields: dict[str, Any]) -> None:
-    """Every field that is in the bytes; the dump also has those that were left at their default."""
+    """Compare every field in the bytes; the dump also has those with default values."""
     for name, value in fields.items():
         if name == "unknown tags":
             for tag, held in value.items():
@@ -426,7 +427,7 @@ def _consumed(bootstrap: str, place: tuple[str, int], last: int) -> list[own.Rec
 
 
 def _committed_offsets(data: Path) -> dict[tuple[str, str, int], int]:
-    """By (group, topic, partition): committed transactions and what was committed without one."""
+    """Committed offsets by (group, topic, partition), transactional or not."""
     found: dict[tuple[str, str, int], int] = {}
     for partition in data.glob("__consumer_offsets-*"):
         for record in own.committed_records(_batches(partition), 0):

@@ -395,7 +395,7 @@ async def test_a_topic_that_exists_already_is_waited_for_too() -> None:
 
 
 async def test_what_was_not_created_is_missing_at_once() -> None:
-    """Nor what was only validated, or deleted since."""
+    """The same holds for topics that were only validated, or deleted since."""
     async with ScriptedBroker() as broker:
         broker.always(ApiKey.CREATE_TOPICS, created(broker))
         broker.always(

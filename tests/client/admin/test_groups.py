@@ -168,7 +168,7 @@ async def test_o06_partitions_that_do_not_exist(bootstrap: str, unique_topic: st
             await running.delete_group_offsets(unique_topic, [place, nowhere])
 
 
-# --- Where requests go, and what is tried again ---
+# --- Destinations of requests, and retries --------------------------------------------------------
 
 
 def listed(*names: str) -> Any:

@@ -46,14 +46,14 @@ async def test_records_are_deleted_up_to_offsets_times_and_the_end(
     done = await admin.delete_records({(topic, 0): 3, (topic, 1): START + timedelta(minutes=7)})
     assert done == {(topic, 0): 3, (topic, 1): 7}
     assert await starts(admin, topic) == [3, 7]
-    # What is gone already stays gone, and a time behind the last record means all of them.
+    # Deleted records stay deleted, and a time behind the last record means all records.
     done = await admin.delete_records({(topic, 0): 1, (topic, 1): START + timedelta(days=1)})
     assert done == {(topic, 0): 3, (topic, 1): 10}
     assert await admin.delete_records({(topic, 0): LATEST}) == {(topic, 0): 10}
 
 
 async def test_what_cannot_be_deleted_is_said_by_partition(live_bootstrap: str, topic: str) -> None:
-    # A partition that is not there may come: it is asked for until the time of the call is over.
+    # A missing partition may appear: the call retries until its timeout.
     async with Admin(bootstrap_servers=live_bootstrap, default_api_timeout_ms=3_000) as admin:
         done = await admin.delete_records(
             {(topic, 0): 11, (topic, 1): 2, (topic, 9): 1}, raise_errors=False

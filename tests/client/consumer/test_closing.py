@@ -115,7 +115,7 @@ async def test_k34_what_is_lost_is_not_committed_at_the_end(
     async with asyncio.timeout(DEADLINE_S):
         await consumer.membership_lost.wait()
     await consumer.close()
-    # More than once if the machine has kept it from polling before.
+    # More than once if the machine has kept the member from polling before.
     assert set(listener.told) == {"lost"}
     assert {type(each) for each in listener.failures} == {RebalanceInProgress}
 

@@ -456,7 +456,7 @@ async def test_k35_a_member_that_does_not_poll_leaves_and_finds_its_partitions_l
     slow.subscribe([topic], listener=diary)
     await until(lambda: len(slow.assignment()) == 3, slow)
     other = await consumers(topic, group_id=topic, heartbeat_interval_ms=50)
-    # `slow` polls no more: after 300 ms the other one has everything.
+    # `slow` does not poll again: after 300 ms the other member has everything.
     await until(lambda: len(other.assignment()) == 3, other)
     await other.close()
     await slow.poll(2_000)
@@ -471,7 +471,7 @@ async def test_k38_a_commit_of_a_member_that_is_out_fails(
         topic, group_id=topic, enable_auto_commit=False, heartbeat_interval_ms=20_000
     )
     await read(consumer, 3)
-    # Behind the consumer's back somebody takes it out of the group.
+    # An admin removes the member from the group.
     member = consumer._group.membership
     await consumer._group._leave("test")
     member.state, member.member_id, member.generation = type(member.state).STABLE, "gone", 1
@@ -494,7 +494,7 @@ async def test_k33_what_a_listener_raises_comes_out_of_the_poll(topic: str, cons
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 await consumer.poll(500)
-    assert len(consumer.assignment()) == 3  # the state is consistent all the same
+    assert len(consumer.assignment()) == 3  # the state is consistent nevertheless
     await consumer.poll(50)
 
 

@@ -165,14 +165,14 @@ def test_k03_k04_two_polls_with_an_answer_each() -> None:
     assert scene.buffered() == []
     second = scene.fetch()
     assert asked(second) == [(0, 3)]
-    # Response 2 arrives before poll 1 returns: it does not change what is being returned.
+    # Response 2 arrives before poll 1 returns, and does not change its result.
     scene.answer(second, p0=records(3, 2))
     assert [record.offset for record in drained[partition(0)]] == [0, 1, 2]
     # Poll 2 drains response 2, then fetch 3 is sent.
     assert scene.offsets() == [(0, 3), (0, 4)]
     third = scene.fetch()
     assert asked(third) == [(0, 5)]
-    # Response 3 is late: poll 3 finds nothing, and waits; nothing is asked twice.
+    # Response 3 is late: poll 3 finds nothing, and waits; nothing is requested twice.
     assert scene.offsets() == []
     assert scene.fetches() == []
     scene.answer(third, p0=records(5, 1))
@@ -222,7 +222,7 @@ def test_k09_the_worked_example() -> None:
     scene = Scene(leaders=[1] * 10)
     first = scene.fetch()
     assert [number for number, _ in asked(first)] == list(range(10))
-    # In batches that the cap does not divide, so that polls end within batches.
+    # In batches that do not divide the limit, so that polls end within batches.
     thousand = b"".join(records(start, 125) for start in range(0, 1000, 125))
     everything: dict[str, Any] = {f"p{n}": thousand for n in range(10)}
     scene.answer(first, **everything)
@@ -254,7 +254,7 @@ def test_k11_position_moves_before_poll_returns_and_over_gaps() -> None:
     assert scene.offsets(1) == [(0, 2)]
     assert scene.position(0) == 3
     assert scene.offsets(1) == [(0, 5)]
-    assert scene.position(0) == 10  # the batch is done, gaps and all
+    assert scene.position(0) == 10  # the batch is finished, gaps included
     assert scene.buffered() == []
 
 
@@ -386,7 +386,7 @@ def test_k16_a_wrong_checksum_is_raised_behind_what_is_good() -> None:
         scene.offsets()
     assert (caught.value.first_offset, caught.value.next_offset) == (2, 4)
     assert scene.position(0) == 2
-    # The same bytes are fetched again: perhaps they were damaged on their way.
+    # The same bytes are fetched again: they may have been damaged in transit.
     assert asked(scene.fetch()) == [(0, 2)]
 
 
@@ -554,7 +554,7 @@ def test_k20_sessions_send_only_what_changed() -> None:
     first = scene.fetch()
     assert (first.request.session_id, first.request.session_epoch) == (0, 0)
     scene.answer(first, session_id=9, p0=records(0, 2))
-    second = scene.fetch()  # partition 0 has data here: the broker is to forget it
+    second = scene.fetch()  # partition 0 has data here: the session must forget it
     assert (second.request.session_id, second.request.session_epoch) == (9, 1)
     assert asked(second) == []
     assert [topic.partitions for topic in second.request.forgotten_topics_data] == [[0]]

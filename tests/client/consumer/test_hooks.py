@@ -122,7 +122,7 @@ async def test_k33_an_assignor_that_raises_is_asked_again(
     raised = await poll_until(lambda: len(seen) == 30, seen, consumer)
     assert [str(each) for each in raised] == [hook]
     assert sorted(seen) == list(range(30))
-    # The group works: somebody else gets a share.
+    # The group works: another member gets a share.
     other = await consumers(topic, group_id=topic, **FROM_THE_START, **strategy)
     again = await poll_until(
         lambda: (
@@ -176,7 +176,7 @@ async def test_k33_a_listener_that_raises_at_a_loss_joins_again(
     settings = FROM_THE_START | PROTOCOLS[protocol] | {"max_poll_interval_ms": 300}
     consumer = await consumers(group_id=topic, enable_auto_commit=False, **settings)
     consumer.subscribe([topic], listener=listener)
-    # On a busy machine it may be lost, and raise, before that.
+    # On a busy machine the group may be lost, and raise, before that.
     raised = await poll_until(lambda: len(consumer.assignment()) == 3, [], consumer)
     async with asyncio.timeout(DEADLINE_S):
         await consumer.membership_lost.wait()

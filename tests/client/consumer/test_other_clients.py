@@ -18,8 +18,7 @@ from odradek_protocol.message import Versions
 
 DEADLINE_S = 40.0
 
-# The mock offers flexible versions of these, but reads their arrays and strings as if they were
-# not.
+# The mock offers flexible versions of these APIs, but parses them as inflexible ones.
 MOCK_NEWEST = {ApiKey.JOIN_GROUP: 5, ApiKey.SYNC_GROUP: 3, ApiKey.HEARTBEAT: 3}
 
 #: The oldest version of each API that any broker with batches of format 2 has (Kafka 0.11).

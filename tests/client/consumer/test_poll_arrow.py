@@ -94,7 +94,7 @@ async def test_k39_a_poll_commits_what_the_one_before_gave(broker: LiveBroker, t
         consumer.assign([(topic, 0)])
         (batch,) = [each for each in await read(consumer, 40, max_records=40) if each.num_rows]
         assert batch.column("offset").to_pylist() == list(range(40))
-        # Not what is still being processed.
+        # Rows that are still being processed are not committed.
         assert await committed(consumer, topic) == 0
         consumer.pause((topic, 0))
         async with asyncio.timeout(DEADLINE_S):
@@ -129,7 +129,7 @@ async def test_what_is_asked_wrongly_is_said(broker: LiveBroker, topic: str) -> 
             await consumer.poll_arrow(max_records=0)
         with pytest.raises(ValueError, match="no such column: 'Key'"):
             await consumer.poll_arrow(columns=["Key"])
-        # Neither has moved anything.
+        # Neither call has moved the position.
         await read(consumer, RECORDS)
     with pytest.raises(Closed):
         await consumer.poll_arrow()

@@ -56,7 +56,7 @@ async def poll(consumer: Consumer, **options: Any) -> list[ConsumerRecord]:
 
 async def test_k01_a_poll_sends_waits_and_collects(broker: LogBroker) -> None:
     async with a_consumer(broker) as consumer:
-        # Nothing comes: it waits its time out, with one fetch and no more.
+        # Without records the poll waits until its timeout, with a single fetch.
         assert await consumer.poll(100) == []
         assert broker.fetched == [[(0, 0)]]
         waiting = asyncio.create_task(consumer.poll(10_000))
@@ -68,7 +68,7 @@ async def test_k01_records_at_hand_are_returned_without_waiting(broker: LogBroke
     broker.add("t", 0, 10)
     async with a_consumer(broker) as consumer:
         assert places(await poll(consumer, max_records=4)) == [(0, n) for n in range(4)]
-        broker.open.clear()  # nobody answers any more
+        broker.open.clear()  # no broker answers any more
         assert places(await consumer.poll(0, max_records=4)) == [(0, n) for n in range(4, 8)]
 
 
@@ -76,7 +76,7 @@ async def test_k02_the_next_fetch_is_sent_before_records_are_returned(broker: Lo
     broker.add("t", 0, 10)
     async with a_consumer(broker) as consumer:
         assert len(await poll(consumer)) == 10
-        # The application has its records, and polls no more; the broker is asked for the next.
+        # The application has its records and does not poll again; the next records are fetched.
         await until(lambda: broker.fetched == [[(0, 0)], [(0, 10)]])
         broker.add("t", 0, 3)
         await until(lambda: any(consumer._fetcher.buffered))
@@ -121,7 +121,7 @@ async def test_k09_the_worked_example_of_the_whole_consumer(broker: LogBroker) -
             if turn < 9:
                 assert len(broker.fetched) == 1
                 assert [each.partition for each in buffer.buffered] == list(range(10))
-        # The fetch that the tenth poll sent asks for the one partition that is used up.
+        # The fetch that the tenth poll sent is for the one partition without buffered records.
         await until(lambda: len(broker.fetched) == 2)
         assert broker.fetched[1] == [(0, 1000)]
         assert [each.partition for each in buffer.buffered] == list(range(1, 10))
@@ -179,7 +179,7 @@ async def test_k26_a_position_that_holds_is_read_on_from(broker: LogBroker) -> N
         broker.add("t", 0, 5, leader_epoch=3)
         assert places(await poll(consumer)) == [(0, n) for n in range(10, 15)]
         assert broker.validations() == [(0, 0, 3)]
-        # Once is enough.
+        # The position is validated only once.
         for _ in range(3):
             await consumer.poll(20)
         assert len(broker.validations()) == 1
@@ -224,7 +224,7 @@ async def test_k26_buffered_records_wait_for_the_verdict(broker: LogBroker) -> N
     broker.add("t", 0, 10)
     async with a_consumer(broker) as consumer:
         assert len(await poll(consumer, max_records=4)) == 4
-        broker.epoch_ends["t", 0] = (0, 4)  # what follows is others' by now
+        broker.epoch_ends["t", 0] = (0, 4)  # the following records belong to others by now
         broker.truncate("t", 0, 0)
         broker.add("t", 0, 4, 3)
         verdict = asyncio.Event()
@@ -255,7 +255,7 @@ async def test_k26_a_fenced_fetch_leads_to_new_metadata_and_validation(broker: L
     async with a_consumer(broker, metadata_max_age_ms=300_000) as consumer:
         assert len(await poll(consumer)) == 5
         broker.epoch_ends["t", 0] = (0, 5)
-        broker.leader_epochs["t", 0] = 2  # nobody says so
+        broker.leader_epochs["t", 0] = 2  # no broker has said so
         broker.add("t", 0, 1, leader_epoch=2)
         assert places(await poll(consumer)) == [(0, 5)]
         assert broker.validations() == [(0, 0, 2)]
@@ -295,7 +295,7 @@ def test_o16_what_is_no_place_to_begin(value: object) -> None:
 
 async def test_o16_by_duration_begins_at_that_time_or_at_the_end(broker: LogBroker) -> None:
     broker.add("t", 0, 10)
-    # So far back that it is between records 3 and 4; the clock's second is of no matter.
+    # Long enough ago to be between records 3 and 4; the seconds of the clock do not matter.
     ago_s = time.time() - (START_MS / 1_000 + 3.5)
     async with a_consumer(broker, auto_offset_reset=f"by_duration:PT{ago_s:.3f}S") as consumer:
         first, *_ = await poll(consumer)
@@ -311,7 +311,7 @@ async def test_o16_by_duration_begins_at_that_time_or_at_the_end(broker: LogBrok
 async def test_k31_a_poll_that_waits_for_the_coordinator_does_not_spin(
     broker: LogBroker, protocol: str
 ) -> None:
-    """A commit that is due, and cannot be made while joining, is no reason to look every moment."""
+    """A commit that is due, but impossible while joining, must not wake the poll all the time."""
     for key in (ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT):
         broker.on(key, SILENCE)
     settings: dict[str, Any] = {"group_protocol": protocol, "auto_commit_interval_ms": 1}

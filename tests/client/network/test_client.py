@@ -315,7 +315,7 @@ async def test_rebootstrap_when_every_known_broker_is_gone() -> None:
     first, second = ScriptedBroker(1), ScriptedBroker(2, topics={"t": 1})
     await second.start()
     async with Connected(first) as network:
-        # The cluster moves: the second broker answers under the first one's bootstrap address.
+        # The cluster moves: the second broker answers at the first one's bootstrap address.
         port = first.port
         await first.stop()
         await second.stop()
@@ -558,7 +558,7 @@ async def test_no_coordinator_is_a_retriable_error(version: int) -> None:
         assert await network.find_coordinator("group") == 1
 
 
-# --- addresses that brokers tell ---
+# --- advertised addresses ---
 
 
 async def test_one_broker_that_can_be_reached_is_enough() -> None:

@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
     "reconnect_backoff_max_ms": 10,
     "retry_backoff_ms": 1,
     "retry_backoff_max_ms": 10,
-    # Whatever ends here ends because of something else.
+    # A timeout so long that the waits of these tests end for another reason.
     "request_timeout_ms": 600_000,
     "socket_connection_setup_timeout_ms": 600_000,
 }
@@ -145,7 +145,7 @@ async def test_a_leader_that_hangs_before_it_was_connected_to_is_left_as_well(
 
 
 async def test_a_broker_that_is_slow_is_waited_for(cluster: list[ScriptedBroker]) -> None:
-    """Its answer counts, on the same connection; nothing is sent twice."""
+    """The late answer counts, on the same connection; nothing is sent twice."""
     slow, *_ = cluster
     async with a_producer(cluster, enable_idempotence=False) as producer:
         await producer.send_and_wait("t", b"first", partition=0)
@@ -212,7 +212,7 @@ async def test_brokers_that_fail_at_the_same_time_leave_no_failure_unseen(
     question = asyncio.ensure_future(network._metadata._first_metadata())
     await until(lambda: len(asked) >= 3)
     fail_now.set()
-    # Not raised here: its traceback would keep all of them.
+    # Not raised here: its traceback would keep all exceptions alive.
     await asyncio.wait([question])
     assert isinstance(question.exception(), BadAnswer)
     del question

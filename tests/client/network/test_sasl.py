@@ -162,7 +162,7 @@ async def test_c73_c75_a_refused_re_authentication_is_raised_at_once(
     async with asyncio.timeout(60):
         with pytest.raises(AuthenticationFailed, match="Invalid username or password"):
             await producer.send_and_wait("t", b"second")
-        # Somebody puts it right: this producer has no transaction, and goes on.
+        # The password is corrected: this producer has no transaction, and continues.
         script.password = SECRET
         while True:
             try:

@@ -59,8 +59,7 @@ async def test_c75_members_of_groups(alice: Alice, protocol: str) -> None:
             with pytest.raises(AuthenticationFailed):
                 while True:  # until the session at the coordinator ends, too
                     await consumer.commit({("t", 0): 0})
-            # Leaving the group cannot be told to a broker that does not listen: the end comes all
-            # the same.
+            # The broker does not accept the LeaveGroup request: the client ends nevertheless.
             await consumer.close(timeout_ms=FOREVER_MS)
 
 
@@ -86,7 +85,7 @@ async def test_c75_a_transaction(alice: Alice) -> None:
 
 
 async def test_c75_the_coordinator_of_a_transaction(alice: Alice) -> None:
-    """A step that waits when its connection is refused."""
+    """A step that waits while its connection is refused."""
     producer = Producer(**alice.settings, transactional_id="x", max_block_ms=FOREVER_MS)
     async with asyncio.timeout(60):
         await producer.start()

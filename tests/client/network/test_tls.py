@@ -153,7 +153,7 @@ async def test_n22_tls_to_a_plaintext_listener(folder: Path, start_broker: Start
 
 
 async def test_n22_tls_is_known_by_its_alert_too(folder: Path) -> None:
-    """Apache Kafka answers plaintext with one."""
+    """Apache Kafka answers plaintext with a TLS alert."""
 
     async def alert(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)

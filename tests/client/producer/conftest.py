@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def mock() -> Iterator[str]:
-    """The addresses of three nodes."""
+    """The addresses of the mock cluster's three nodes."""
     held = confluent_kafka.Producer(
         {"test.mock.num.brokers": 3, "log_level": 0, "bootstrap.servers": ""}
     )

@@ -206,7 +206,7 @@ async def test_a_hook_that_raises_while_others_wait_for_room_takes_none_of_it(
     assert len(broker.log("t").values) == 20
 
 
-# --- producers that nobody closes -----------------------------------------------------------------
+# --- producers that are never closed --------------------------------------------------------------
 
 
 async def test_a_producer_that_is_dropped_with_records_says_how_many(
@@ -228,7 +228,7 @@ async def test_a_producer_that_is_dropped_with_records_says_how_many(
 async def test_records_that_are_acknowledged_while_they_are_counted_are_no_error(
     broker: ScriptedBroker,
 ) -> None:
-    """At the end of a program the thread of `odradek.sync` still runs."""
+    """At the end of a program the thread of `odradek.sync` is still running."""
     sending = producer(broker)
     await sending.start()
     accumulator = sending._accumulator
@@ -296,5 +296,5 @@ async def test_a_program_that_ends_without_closing_its_producer_is_warned(
     )
     assert done.returncode == 0, done.stderr
     assert "ResourceWarning: 5 records are lost or unacknowledged" in done.stderr
-    # And in the log, which is shown by default.
+    # The log, which is shown by default, has the message too.
     assert done.stderr.count("5 records are lost or unacknowledged") >= 2

@@ -182,7 +182,7 @@ async def test_every_codec(broker: ScriptedBroker, compression: str) -> None:
         assert sending._accumulator is not None
         assert sending._accumulator.available_bytes == sending.config.buffer_memory
     assert broker.log("t").values == values_of(batch)
-    # What compression makes of the first batches is learned: later ones hold more.
+    # The producer learns the compression ratio from the first batches: later ones hold more.
     assert len(metadata.outcomes) > 1
     sizes = [len(outcome.rows) for outcome in metadata.outcomes]
     assert max(sizes) >= sizes[0]
@@ -235,7 +235,7 @@ async def test_nothing_is_buffered_of_rows_one_of_which_cannot_be_written(
     assert not broker.received(ApiKey.PRODUCE)
 
 
-# --- what goes wrong on the way -------------------------------------------------------------------
+# --- failures after buffering ---------------------------------------------------------------------
 
 
 async def test_c22_a_retry_has_the_same_sequences_and_nothing_is_lost_or_doubled(
@@ -382,7 +382,7 @@ async def test_c11_lines_that_were_buffered_before_the_room_was_used_up_are_coun
 
 
 async def test_what_became_of_lines_is_said_batch_by_batch(broker: ScriptedBroker) -> None:
-    """As `odradek produce` counts them when it is stopped."""
+    """The counts that `odradek produce` needs when it is stopped."""
     broker.on(ApiKey.PRODUCE, DEFAULT)
     broker.always(ApiKey.PRODUCE, lambda request, version: SILENCE)
     settings = {"batch_size": 1000, "max_in_flight_requests_per_connection": 1}

@@ -26,7 +26,7 @@ class World:
 
 
 def failed(partition: int, *, unknown: bool = True) -> ProducerBatch:
-    """A batch of two records."""
+    """A failed batch of two records."""
     loop: Any = None
     batch = ProducerBatch(TopicPartition("t", partition), Codec.NONE, 1_000, 0, 0.0, loop)
     batch.record_count = 2

@@ -67,7 +67,7 @@ async def test_every_version_of_produce(version: int) -> None:
         log = broker.log("t")
         assert (log.values, log.keys, log.headers) == ([b"value"], [b"key"], [(("h", b"x"),)])
         used = {v for key, v, _ in broker.requests if key is ApiKey.PRODUCE}
-        # Names go where topic ids are not known: they came with Metadata 10.
+        # Topic names are sent if topic ids are unknown: ids came with Metadata 10.
         assert used == {min(version, 12) if version < 10 else version}
 
 
@@ -188,7 +188,7 @@ async def test_acks_1_has_no_identity(broker: ScriptedBroker) -> None:
     assert request.acks == 1
 
 
-# --- trouble --------------------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 
 async def test_c54_p09_lost_answers_neither_lose_nor_double(broker: ScriptedBroker) -> None:
@@ -368,7 +368,7 @@ async def test_r09_zstd_needs_a_newer_broker() -> None:
             await sending.send_and_wait("t", b"x")
 
 
-# --- room -----------------------------------------------------------------------------------------
+# --- buffer memory --------------------------------------------------------------------------------
 
 
 async def test_c11_send_waits_for_room_and_order_is_kept(broker: ScriptedBroker) -> None:
@@ -448,7 +448,7 @@ async def test_a_loop_of_sends_that_never_waits_does_not_starve_the_sender(
         assert broker.received(ApiKey.PRODUCE), "something went out before the loop was over"
 
 
-# --- life -----------------------------------------------------------------------------------------
+# --- start and close ------------------------------------------------------------------------------
 
 
 async def test_leaving_the_block_delivers_what_was_sent(broker: ScriptedBroker) -> None:

@@ -106,7 +106,7 @@ def test_c53_metadata_errors_refresh(code: ErrorCode) -> None:
     assert world.refreshes == before + 1
 
 
-# --- a batch on the wire that gets another sequence -----------------------------------------------
+# --- a batch in flight that gets another sequence -------------------------------------------------
 
 
 def behind_a_refused_batch(world: World) -> tuple[Delivery, Delivery, Any]:
@@ -135,7 +135,7 @@ def test_c44_the_bytes_of_a_batch_on_the_wire_stay_as_they_were_sent(codec: str)
     world = World(compression_type=codec)
     _, behind, on_wire = behind_a_refused_batch(world)
     assert bytes(on_wire) == world.on_wire[1][0][1][0]
-    world.answer()  # out of order: the broker misses the one that was refused
+    world.answer()  # out of order: the broker misses the batch that was refused
     world.run(200.0)
     (retried,) = world.on_wire[1][0][0].batches
     assert retried.encoded is not on_wire
@@ -194,7 +194,7 @@ def test_c40_a_delivery_error_names_the_last_failure() -> None:
     assert isinstance(gone.exception().__cause__, ConnectionLost)  # type: ignore[union-attr]
 
 
-# --- single stories -------------------------------------------------------------------------------
+# --- single scenarios -----------------------------------------------------------------------------
 
 
 def test_c13_linger_then_one_request_with_everything() -> None:
@@ -282,8 +282,7 @@ def test_c54_p09_a_lost_answer_makes_no_duplicate() -> None:
 
 
 def test_c45_what_is_refused_may_have_been_written_before() -> None:
-    """A topic's settings may change between two tries; nothing behind the batch is written
-    twice."""
+    """A topic's settings may change between two attempts; no later batch is written twice."""
     world = World(batch_size=100)
     known(world)
     first, *behind = [world.send(size=80) for _ in range(4)]
@@ -451,7 +450,7 @@ def test_c34_a_forced_close_fails_everything() -> None:
     assert not world.accumulator.incomplete
 
 
-# --- many lives -----------------------------------------------------------------------------------
+# --- random runs ----------------------------------------------------------------------------------
 
 TROUBLE = [
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -529,11 +528,11 @@ def test_c05_also_when_batches_are_refused_or_expire(seed: int) -> None:
     check(world)
 
 
-# --- One pass, and what it does first (C-30) ---
+# --- The first step of a pass (C-30) ---
 
 
 def transactional_world() -> tuple[World, TransactionManager]:
-    """In the middle of a transaction of version 2."""
+    """A world in the middle of a transaction of version 2."""
     world = World()
     manager = TransactionManager(
         "id",

@@ -195,7 +195,7 @@ def at(state: State, level: int) -> Bench:
     return bench
 
 
-#: Call -> the state it leads to, and what it does on the manager.
+#: Call -> the state that follows it, and its effect on the manager.
 CALLS: dict[str, tuple[State, Callable[[TransactionManager], Any]]] = {
     "init_transactions": (State.INITIALIZING, lambda tm: tm.init()),
     "begin_transaction": (State.IN_TRANSACTION, lambda tm: tm.begin()),
@@ -298,7 +298,7 @@ def test_c62_t21_one_refused_partition_refuses_all_and_is_named() -> None:
     with pytest.raises(Abortable):
         bench.tm.commit()
     operation = bench.abort()
-    # Nothing was added: there is nothing to end, but the epoch is bumped (C-66).
+    # Nothing was added: there is no transaction to end, but the epoch is bumped (C-66).
     bench.answer(bench.expect(EpochBumpHandler), identified(ProducerIdentity(7, 1)))
     assert operation.done and operation.error is None
 
@@ -584,7 +584,7 @@ def test_c50_out_of_order_in_a_transaction_fails() -> None:
     assert not bench.tm.out_of_order(bench.write())
 
 
-# --- C-67: operations that outlive their callers --------------------------------------------------
+# --- C-67: operations that continue after their callers -------------------------------------------
 
 
 def test_c67_only_the_same_call_may_follow_one_that_timed_out() -> None:
@@ -689,7 +689,7 @@ def test_c68_every_code_to_every_question(kind: Kind, code: ErrorCode) -> None:
         assert operation.done and operation.error is not None
     if kind is Kind.INIT and code in OF_INIT:
         assert bench.state is State.UNINITIALIZED
-        bench.tm.lifecycle.operation("init_transactions", bench.tm.init)  # may be tried again
+        bench.tm.lifecycle.operation("init_transactions", bench.tm.init)  # may be retried
     elif code in ABORTABLE or (kind is Kind.COMMIT_OFFSETS and code in OF_OFFSETS):
         assert bench.state is State.ABORTABLE_ERROR
         with pytest.raises(Abortable, match="abort_transaction"):
@@ -726,7 +726,7 @@ def test_c68_an_unknown_code_is_fatal() -> None:
 def test_c68_without_permission_for_the_id_nothing_is_lost() -> None:
     bench = Bench()
     operation = bench.tm.lifecycle.operation("init_transactions", bench.tm.init)
-    # FindCoordinator answers it first.
+    # FindCoordinator returns this error first.
     refused = TransactionalIdAuthorizationFailed(
         "no", code=_E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     )
@@ -811,7 +811,7 @@ def test_c30_undrained_batches_fail_once_the_transaction_is_lost() -> None:
     assert isinstance(bench.tm.undrained_error, TransactionAborted)
 
 
-# --- C-70: which version --------------------------------------------------------------------------
+# --- C-70: the version to use ---------------------------------------------------------------------
 
 
 def test_c70_the_level_is_read_at_the_boundary_only() -> None:
@@ -862,7 +862,7 @@ def test_kip939_prepared_by_one_ended_by_another() -> None:
     assert first.tm.prepare() == prepared and not first.tm.has_open_transaction
     with pytest.raises(IllegalState, match="prepared"):
         first.tm.check_open("send")
-    for _ in range(2):  # T-65: whoever does not know asks again
+    for _ in range(2):  # T-65: a producer without the answer repeats the request
         second = Bench(2, two_phase=True)
         second.tm.resume(prepared)
         operation = second.commit()

@@ -126,7 +126,7 @@ async def test_t60_v1_against_our_broker(
                 await made.abort_transaction()
             else:
                 await made.commit_transaction()
-        # C-66: what fails brings a new epoch.
+        # C-66: a failure brings a new epoch.
         epoch = manager.identity.epoch
         await made.begin_transaction()
         await made.send_and_wait(unique_topic, b"x", partition=0)

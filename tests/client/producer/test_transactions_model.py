@@ -93,7 +93,7 @@ class TransactionWorld(World):
         self.transactions = self.tm
         return present
 
-    # --- traffic ----------------------------------------------------------------------------------
+    # --- network ----------------------------------------------------------------------------------
 
     def step(self, *, identity: bool = True) -> int:
         plan = self.sender.step(self.now_ms, lambda node: True)
@@ -302,7 +302,7 @@ def test_t66_an_exhausted_epoch_fences_no_producer(level: int) -> None:
         world.send(0)
         held.records.append(world.sent[-1])
         if level == 0:
-            # In v1 only what went wrong brings the next epoch.
+            # In v1 only a failure brings the next epoch.
             world.tm.batch_failed(Abortable("x"))
             held.committed = False
             operation = world.tm.lifecycle.operation("abort_transaction", world.tm.abort)
@@ -338,7 +338,7 @@ def test_t56_t59_a_successor_fences_the_older_one_and_its_transaction(
     world.transact(0.1)
     successor = world.tm
     world.transact(0.1)
-    # The old one comes back and wants to go on.
+    # The old instance comes back and tries to continue.
     since = world.take_back(aside)
     commit = old.lifecycle.operation("commit_transaction", old.commit)
     with pytest.raises((Fatal, Abortable)) as refused:

@@ -1,5 +1,5 @@
-"""Transactions of the producer over sockets: versions, lost answers, coordinators that move, and
-the API."""
+"""Transactions of the producer over sockets: versions, lost answers, moving coordinators, and the
+API."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def committed(broker: TransactionBroker) -> list[bytes]:
     return sorted(v or b"" for p in range(3) for v in broker.model.committed("t", p))
 
 
-# --- one life -------------------------------------------------------------------------------------
+# --- a run without faults -------------------------------------------------------------------------
 
 
 async def test_commit_abort_and_offsets(broker: TransactionBroker) -> None:
@@ -143,7 +143,7 @@ async def test_c70_a_feature_epoch_below_0_does_not_count() -> None:
         assert broker.received(ApiKey.ADD_PARTITIONS_TO_TXN)
 
 
-# --- trouble --------------------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 ASKED_IN = {
     -1: [

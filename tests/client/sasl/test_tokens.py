@@ -44,13 +44,13 @@ def test_what_is_no_token() -> None:
     [
         (Token("x", HOUR_MS), 0.0, 0.8 * HOUR_MS),
         (Token("x", HOUR_MS), 1.0, 0.85 * HOUR_MS),
-        # Its buffer begins before 80 %.
+        # The buffer before the expiry begins before 80 % of the lifetime.
         (Token("x", 1_000_000), 0.0, 700_000),
-        # It holds too short for both limits, which do not count then.
+        # The lifetime is too short for both limits, which are ignored then.
         (Token("x", 300_000), 0.0, 240_000),
-        # It began long ago: but not sooner than the shortest period.
+        # The token is old already: but it is not replaced sooner than the shortest period.
         (Token("x", 400_000, -HOUR_MS), 0.0, 60_000),
-        # Nobody knows: each time.
+        # The lifetime is unknown: a new token for each connection.
         (Token("x"), 0.0, 0),
     ],
 )

@@ -93,7 +93,7 @@ def delete_offsets(
 
 
 def commit_pending(world: GroupWorld, offset: int, partition: int = 0) -> None:
-    """An offset in an open transaction."""
+    """Commit an offset in an open transaction."""
     call = CommitCall(GROUP, -1, "", None, 5, -1, [part(offset, partition=partition)])
     assert world.groups.commit_in_transaction(call, PRODUCER, 0).result() == [E.NONE]
 

@@ -430,7 +430,7 @@ def test_o15_the_deletion_is_over_when_the_offsets_are_gone_for_good(world: Grou
 def test_o15_offsets_that_outlived_their_topic_go_at_the_next_start(
     world: GroupWorld, refused: bool
 ) -> None:
-    """The crash came between the removal of the topic and that of its offsets."""
+    """The broker was killed between the removal of the topic and that of its offsets."""
     world.commit_later(part(1), part(2, "other"), group="both")
     world.commit(3, group="only")
     if refused:

@@ -1,8 +1,7 @@
-"""Offsets survive anything: power cuts, kills, full disks, torn tails, failed flushes (O-03, O-18,
-G-90).
+"""Offsets survive power cuts, kills, full disks, torn tails and failed flushes (O-03, O-18, G-90).
 
-The whole node over files in memory, its own logs and recovery in between. Real processes that are
-killed: `tests/adversity/test_killed_group_coordinator.py`.
+The tests run a whole node over files in memory, with its own logs and recovery.
+`tests/adversity/test_killed_group_coordinator.py` kills real processes.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ class Witness:
         world.join(group).then(joined)
 
     def check(self, world: GroupsWorld) -> None:
-        """Nothing that was acknowledged is lost, nothing is there that was never sent."""
+        """Check that no acknowledged commit is lost, and that every stored commit was sent."""
         for group in GROUPS:
             assert self.acknowledged[group] <= world.committed(group) <= self.sent[group]
             found = world.node.groups.group(group)
@@ -136,10 +135,10 @@ class Witness:
 def test_o03_o18_what_was_acknowledged_is_there_after_a_crash_at_any_moment(
     seed: int, durability: str
 ) -> None:
-    """A power cut with fsync, a kill with the page cache, seven times over."""
+    """Power cuts with fsync, kills with the page cache, seven times each."""
     rng = random.Random(seed)
     world, witness = GroupsWorld(durability), Witness()
-    for group in GROUPS:  # a group that has offsets is not forgotten
+    for group in GROUPS:  # a group with offsets is not removed
         witness.commit(world, group)
     world.flush()
     for _ in range(7):
@@ -166,7 +165,7 @@ def test_o03_a_full_disk_is_an_error_and_loses_nothing(world: GroupsWorld) -> No
     assert world.commit("a", 5) is E.NONE
     full = Failure("append", code=errno.ENOSPC, path_part=OFFSETS_TOPIC, for_ever=True)
     world.files.fail(full)
-    # Retriable: the client tries until there is room, and stays a member.
+    # Retriable: the client retries until there is room, and stays a member.
     assert world.commit("a", 6) is E.COORDINATOR_LOAD_IN_PROGRESS
     assert full.fired > 0
     assert world.committed("a") == 5
@@ -194,7 +193,7 @@ def test_l08_a_commit_that_is_half_written_is_cut_off_again(
 
 
 def test_o18_a_torn_tail_costs_the_commits_in_it_and_nothing_else(world: GroupsWorld) -> None:
-    """Cut at every byte of the last commit, as a power cut may leave it."""
+    """Truncated at every byte of the last commit, as by a power cut."""
     assert world.commit("a", 5) is E.NONE
     path = world.log_path("a")
     before = world.files.open(path).size()
@@ -206,13 +205,13 @@ def test_o18_a_torn_tail_costs_the_commits_in_it_and_nothing_else(world: GroupsW
         world.files.put(path, whole[:size])
         world.crash()
         assert world.committed("a") == (6 if size == after else 5)
-    # A byte that is wrong is as good as one that is missing.
+    # A wrong byte has the same effect as a missing one.
     for position in range(before, after, 7):
         damaged = bytearray(whole)
         damaged[position] ^= 0x55
         world.files.put(path, bytes(damaged))
         world.crash()
-        # The base offset and the leader epoch are outside of the checksum, and no offset of ours.
+        # The checksum does not cover the base offset and the leader epoch.
         assert world.committed("a") in (5, 6)
 
 
@@ -240,7 +239,7 @@ def test_g90_an_assignment_is_durable_before_anybody_has_it(world: GroupsWorld) 
     synced = world.sync_later("a", member_id, 1)
     assert not synced.done
     world.crash(keep_page_cache=False)
-    # The generation was told and is known; the assignment was not.
+    # Members know the generation, which is durable; the assignment was not durable.
     again = world.join("a", member_id)
     world.flush()
     assert again.result().generation_id == 2

@@ -1,5 +1,5 @@
-"""The handlers of the group APIs: every version of every answer can be encoded and says the
-same."""
+"""The handlers of the group APIs: every version of every answer can be encoded and has the same
+content."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_d11_groups_without_a_member_are_limited(
     kept = world.new_id(group="a")
     world.new_id(group="b", session_ms=20_000)
     assert world.join(group="c").result().error_code == E.COORDINATOR_NOT_AVAILABLE
-    # One of them becomes a group, the other is given up: there is room again.
+    # One of the ids joins, the other is removed: there is room again.
     assert world.join(kept, group="a").result().error_code == E.NONE
     world.new_id(group="c", session_ms=30_000)
     assert world.join(group="d").result().error_code == E.COORDINATOR_NOT_AVAILABLE

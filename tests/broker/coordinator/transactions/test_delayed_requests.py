@@ -70,7 +70,7 @@ class Transactions:
         return self.who
 
     async def add(self, who: Identity) -> ErrorCode:
-        """Version 1 names the partitions before it writes to them."""
+        """Add the partitions, which version 1 does before writing to them."""
         answer = await self._client.call(
             AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=ID,
@@ -147,7 +147,7 @@ async def v2(client: RawClient, broker: RunningBroker) -> Transactions:
     return Transactions(client, broker, 2)
 
 
-# --- EndTxn that comes when the next transaction is open ---
+# --- EndTxn that arrives when the next transaction is open ---
 
 
 @RESULTS
@@ -180,12 +180,12 @@ async def test_t30_v1_a_delayed_end_ends_the_next_transaction(
     assert error is E.NONE, "Kafka takes it for the end of the second as well"
     await v1.complete()
     assert v1.state() is (S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT)
-    # Not silently: the rest of the transaction does not get in.
+    # Not silently: the rest of the transaction is refused.
     assert await v1.write(who, 2, b"of the second, too") is E.TRANSACTION_ABORTABLE
     assert await v1.aborted() == ([] if commit else [0, 2])
 
 
-# --- Records that come when their transaction is over ---
+# --- Records that arrive after the end of their transaction ---
 
 
 async def test_t63_v2_records_delayed_past_the_abort_get_into_no_transaction(
@@ -244,7 +244,7 @@ async def test_t65_v2_an_end_sent_again_gets_the_same_answer(
         error, _ = await v2.end(first, not commit)
         assert error is E.INVALID_TXN_STATE
     assert v2.last_stable_offset == before == (2, 2), "no second marker"
-    # Once the epoch was raised further, the retry is that of a stranger.
+    # After another epoch the retry counts as that of an unknown producer.
     await v2.init(second)
     error, _ = await v2.end(first, commit)
     assert error is E.PRODUCER_FENCED

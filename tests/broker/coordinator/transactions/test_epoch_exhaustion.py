@@ -1,6 +1,6 @@
 """Epochs run out at 32766 (T-13), and no producer fences itself: a new producer id follows.
 
-The whole way, 33,000 identities of one transactional id, is slow (about a minute each):
+The whole sequence, 33,000 identities of one transactional id, is slow (about a minute each):
 
     pytest -m slow tests/broker/coordinator/transactions/test_epoch_exhaustion.py
 
@@ -42,13 +42,13 @@ from waiting import until
 ID = "worn-out"
 LAST_EPOCH = 32_766
 IDENTITIES = 33_000
-#: So far before the end the short tests begin.
+#: The number of epochs left when the short tests begin.
 STEPS = 6
 
 Identity = tuple[int, int]
 
 
-# --- Whose requests they are ---
+# --- The requests of libraries ---
 
 
 @asynccontextmanager
@@ -248,7 +248,7 @@ async def test_t64_t66_our_producer_comes_over_the_end_within_its_transactions(
     await assert_committed(address, STEPS + 5)
 
 
-# --- The whole way ---
+# --- The whole sequence ---
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
-"""Markers: written through the leader, from wherever they come (rules T-40 to T-45, F-03, F-08,
-F-09)."""
+"""Markers: written through the leader, from any source (rules T-40 to T-45, F-03, F-08, F-09)."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ from raw_transactions import (
 from waiting import until
 
 E = ErrorCode
-#: Records of tests are old, markers are not; one fetch reads one segment.
+#: Records of tests are old, markers are new; one fetch reads one segment.
 ONE_SEGMENT = str(2**62)
 
 
@@ -49,7 +48,7 @@ async def verifier(broker: RunningBroker, client: RawClient) -> FakeVerifier:
 
 
 async def write(client: RawClient, sequence: int, **identity: Any) -> int:
-    """Append one record in a transaction; its offset."""
+    """Append one record in a transaction. Returns its offset."""
     batch = transactional_batch(sequence, **identity)
     answer = (await client.call(transactional_produce(batch), 11)).responses[0]
     assert answer.partition_responses[0].error_code == 0
@@ -151,7 +150,7 @@ async def test_t40_a_marker_is_not_compressed_and_keeps_its_kind_with_log_append
     assert header.is_control and header.codec == 0
 
 
-# --- T-41, T-43: what the log says ---
+# --- T-41, T-43: the log's answer ---
 
 
 async def test_t41_an_older_producer_epoch_is_47(client: RawClient, verifier: FakeVerifier) -> None:
@@ -262,7 +261,7 @@ async def test_t51_a_marker_is_acknowledged_when_it_is_durable(
     assert partition.log.last_stable_offset == 2
 
 
-# --- T-45, F-03, F-08, F-09: what readers see ---
+# --- T-45, F-03, F-08, F-09: the view of readers ---
 
 
 async def test_t45_f08_the_last_stable_offset_stays_below_an_open_transaction(

@@ -41,7 +41,7 @@ def row(
     return {"same": same, "older": older, "oldest": oldest, "newer": newer, "other": other}
 
 
-#: InitProducerId with the identity given (KIP-360). No last epoch is stored here.
+#: InitProducerId with the current producer id and epoch (KIP-360). No last epoch is stored here.
 INIT = {
     "Empty": row(OK, FENCED, FENCED, FENCED, FENCED),
     "Ongoing": row(BUSY, FENCED, FENCED, FENCED, FENCED),
@@ -67,7 +67,7 @@ ADD = {
     "CompleteCommit": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
     "CompleteAbort": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
 }
-#: Verification of a partition that is in the transaction, where there is one.
+#: Verification of a partition that is in the transaction, in states with partitions.
 VERIFY = {
     "Empty": row(NOT_IN, FENCED, FENCED, FENCED, UNMAPPED),
     "Ongoing": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
@@ -92,8 +92,8 @@ ABORT_V1 = {
     "CompleteCommit": row(BAD_STATE, FENCED, FENCED, FENCED, UNMAPPED),
     "CompleteAbort": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
 }
-#: In version 2 the older epoch is a retry, and what is decided and not complete counts before
-#: identity (T-65).
+#: In version 2 the older epoch is a retry, and the check for a decided, incomplete transaction
+#: precedes that of identity (T-65).
 COMMIT_V2 = {
     "Empty": row(BAD_STATE, FENCED, FENCED, FENCED, UNMAPPED),
     "Ongoing": row(OK, FENCED, FENCED, FENCED, UNMAPPED),
@@ -120,7 +120,7 @@ TABLES = {
     "commit v2": COMMIT_V2,
     "abort v2": ABORT_V2,
 }
-#: Where an answer of NONE changes nothing that is stored.
+#: Requests for which an answer of NONE changes no stored state.
 NO_RECORD = {
     ("commit v1", "CompleteCommit", "same"),
     ("abort v1", "CompleteAbort", "same"),
@@ -166,7 +166,7 @@ def test_every_state_answers_every_request(request_: str, state: str, identity: 
     assert ask(world, request_, IDENTITIES[identity]) is expected
     changes = expected is OK and request_ != "verify"
     changes = changes and (request_, state, identity) not in NO_RECORD
-    # A fenced transaction answers 51 and is aborted all the same.
+    # A fenced transaction answers 51 and is aborted nevertheless.
     changes = changes or (request_, state, identity) == ("init", "Ongoing", "same")
     if changes:
         assert len(world.log.records) > count

@@ -984,8 +984,8 @@ def test_t65_an_abort_of_nothing_is_legal_and_raises(world: TransactionWorld) ->
 def test_t65_a_producer_that_continues_before_the_markers_are_written_waits_and_is_not_fenced(
     world: TransactionWorld, commit: bool, again: bool
 ) -> None:
-    """A producer that aborts its next transaction before anything of it was sent shows the new
-    epoch while the markers of the last one are on their way."""
+    """A producer that aborts its next transaction before sending any of its records shows the new
+    epoch while the markers of the last one are in flight."""
     who = world.begin()
     world.verify(who, T0, add=True)
     world.markers.hold = True
@@ -1123,7 +1123,7 @@ def test_t68_an_older_epoch_that_waited_is_fenced_by_the_markers(world: Transact
     assert waiting.result() == {T0: E.PRODUCER_FENCED}
 
 
-# --- Limits and looks ---
+# --- Limits and periodic checks ---
 
 
 def test_markers_of_many_transactions_take_turns() -> None:
@@ -1192,7 +1192,7 @@ def test_deadlines_are_armed_and_closing_disarms(world: TransactionWorld) -> Non
     assert all(runtime.state is RuntimeState.CLOSED for runtime in world.transactions.shards)
 
 
-# --- D11: how many ids ---
+# --- D11: the number of ids ---
 
 
 def test_d11_new_ids_beyond_the_limit_are_refused_until_others_expire() -> None:

@@ -1,4 +1,4 @@
-"""The crash table T-50: what is not durable is lost, everything else is loaded again.
+"""The crash table T-50: state that is not durable is lost, everything else is loaded again.
 
 The points in other parts of the broker (partition logs, producer state, offsets) are tested there:
 T-50d, T-50j and T-50k.
@@ -150,7 +150,7 @@ def test_t50g_all_markers_were_written_complete_was_not(
 def test_t50h_t50i_a_decision_that_was_not_durable_was_not_made(
     world: TransactionWorld, version: int, commit: bool
 ) -> None:
-    """The Prepare record was not written (T-50h), or torn and cut off by recovery (T-50i)."""
+    """The Prepare record was not written (T-50h), or is torn and truncated by recovery (T-50i)."""
     who = open_transaction(world, version)
     world.log.hold = True
     lost = world.end_later(who, commit, version=version)

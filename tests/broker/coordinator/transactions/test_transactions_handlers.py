@@ -447,7 +447,8 @@ def test_list_filters(version: int) -> None:
     assert listed(state_filters=["Nonsense"]) == set()
     assert listed(producer_id_filters=[b[0]]) == {"a-2"}
     if version >= 1:
-        # Since the last begin, and since for ever where there was none; c-1 began just now.
+        # The time since the transaction began, and the largest number for one without a begin; c-1
+        # began just now.
         assert listed(duration_filter=5_000) == {"a-1", "b-1"}
         assert listed(duration_filter=5_001) == {"b-1"}
         assert listed(duration_filter=0) == {"a-1", "a-2", "b-1"}
@@ -475,7 +476,7 @@ def test_list_refuses_what_is_no_pattern(world: TransactionWorld, pattern: str) 
 
 @pytest.mark.parametrize("pattern", ["a?" * 60 + "a" * 60, "(a+)+b", "(a|a)*b", "(a|a)" * 60 + "b"])
 def test_d11_no_pattern_of_list_takes_for_ever(world: TransactionWorld, pattern: str) -> None:
-    """Backtracking would try 2^60 ways."""
+    """Backtracking would try 2^60 possibilities."""
     world.begin(name="a" * 60)
     answer = ask(world, ListTransactionsRequest(transactional_id_pattern=pattern), 2)
     assert answer.error_code == E.NONE

@@ -41,7 +41,7 @@ class Instance:
     version: int
     identity: Identity | None = None
     parts: set[TopicPartition] = field(default_factory=set)
-    #: The end that it has asked for and not heard of.
+    #: The requested end of the transaction, while its answer is missing.
     ending: bool | None = None
 
 
@@ -56,10 +56,10 @@ class TransactionMachine(RuleBasedStateMachine):
         self.instances = [Instance(version) for version in versions]
         self.told: dict[Identity, Instance] = {}
         self.last_told: Instance | None = None
-        #: What was acknowledged: (identity of the data, partitions, commit).
+        #: The acknowledged ends: (identity of the data, partitions, commit).
         self.decided: list[tuple[Identity, frozenset[TopicPartition], bool]] = []
 
-    # --- What instances do ---
+    # --- Events of instances ---
 
     @rule(at=WHO)
     def initialize_producer(self, at: int) -> None:
@@ -122,7 +122,7 @@ class TransactionMachine(RuleBasedStateMachine):
         if not instance.parts:
             if instance.version == 1:
                 return
-            commit = False  # Of nothing, only an abort is legal (T-65).
+            commit = False  # An empty transaction can only be aborted (T-65).
         commit = commit if instance.ending is None else instance.ending
         instance.ending = commit
         deferred = self.world.end_later(instance.identity, commit, version=instance.version)
@@ -135,7 +135,7 @@ class TransactionMachine(RuleBasedStateMachine):
         assert instance.identity is not None
         if answer.error is E.NONE:
             self._not_fenced(instance)
-            # An abort by the coordinator counts as the one that was asked for (T-65).
+            # An abort by the coordinator counts as the requested one (T-65).
             self.decided.append((instance.identity, frozenset(instance.parts), commit))
             if instance.version == 2:
                 assert 0 <= answer.epoch <= 32_766
@@ -145,7 +145,7 @@ class TransactionMachine(RuleBasedStateMachine):
         elif answer.error in (E.PRODUCER_FENCED, E.INVALID_PRODUCER_ID_MAPPING):
             instance.identity = None
         elif answer.error is E.INVALID_TXN_STATE:
-            # A time limit or a successor aborted what was to be committed.
+            # A timeout or a successor aborted the transaction that was to be committed.
             instance.identity = None
 
     @rule(at=WHO, commit=st.booleans(), parts=st.sets(st.sampled_from(PARTS)))
@@ -164,7 +164,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.nothing_in_the_way()
         for at in (first, second):
             self.initialize_producer(at)
-            self.initialize_producer(at)  # The first answer may be to wait.
+            self.initialize_producer(at)  # The first answer may be CONCURRENT_TRANSACTIONS.
 
     @rule()
     def nothing_in_the_way(self) -> None:
@@ -172,7 +172,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.disk_becomes(False)
         self.markers_become(False, T0, False)
 
-    # --- What the world does ---
+    # --- Events of the environment ---
 
     @rule(ms=st.sampled_from([10, 200, 5_000, 30_000, 100_000]))
     def time_passes(self, ms: int) -> None:
@@ -200,7 +200,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def crash(self) -> None:
         self.world.restart()
 
-    # --- What must hold ---
+    # --- Invariants ---
 
     @invariant()
     def nothing_is_stored_that_must_not_be(self) -> None:

@@ -30,7 +30,7 @@ def world() -> TransactionWorld:
 
 
 def prepared(world: TransactionWorld, version: int = 2) -> tuple[int, int]:
-    """An open transaction whose producer has gone away."""
+    """An open transaction whose producer is gone."""
     who = world.begin(two_phase=True, timeout_ms=-1)
     if version == 2:
         assert world.verify(who, T0, T1, add=True).result() == {T0: E.NONE, T1: E.NONE}

@@ -103,7 +103,7 @@ async def test_p07_a_damaged_batch_is_refused_before_anyone_is_asked(
     assert verifier.questions == []
 
 
-# --- A-01, A-03, A-20: who may ---
+# --- A-01, A-03, A-20: rights ---
 
 
 async def test_a01_a03_the_transactional_id_comes_before_the_topic(
@@ -139,7 +139,7 @@ async def test_a20_deny_beats_allow(
     assert codes(response) == [E.TOPIC_AUTHORIZATION_FAILED]
 
 
-# --- T-61, T-62: the coordinator's word ---
+# --- T-61, T-62: the coordinator's answer ---
 
 
 @pytest.mark.parametrize(("version", "add"), [(9, False), (11, False), (12, True)])
@@ -165,8 +165,8 @@ async def test_t62_after_the_marker_the_next_transaction_asks_again(
 async def test_t61_an_epoch_older_than_the_partitions_is_not_verified(
     client: RawClient, verifier: FakeVerifier, version: int
 ) -> None:
-    """The last marker of a producer id whose epochs ran out has 32,767, and the coordinator knows
-    another id."""
+    """The last marker of a producer id whose epochs ran out has 32,767, and the coordinator has
+    another producer id."""
     await client.call(transactional_produce(transactional_batch(0, epoch=32_766)), version)
     await client.call(marker_request(epoch=32_767))
     verifier.error = E.INVALID_PRODUCER_ID_MAPPING
@@ -310,7 +310,7 @@ async def test_p15_v2_a_partition_without_state_begins_at_0(
     response = await client.call(transactional_produce(transactional_batch(7)), 12)
     assert codes(response) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
     response = await client.call(transactional_produce(transactional_batch(7)), 11)
-    # The strict guard of the v2 attempt is still there; a v1 producer has another producer id.
+    # The sequence check of the v2 attempt is still in force; a v1 producer has another producer id.
     assert codes(response) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
     other = transactional_batch(7, producer_id=PRODUCER + 1)
     assert codes(await client.call(transactional_produce(other), 11)) == [E.NONE]

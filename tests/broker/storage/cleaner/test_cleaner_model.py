@@ -57,7 +57,7 @@ def test_l27_a_crash_at_any_operation_loses_nothing(seed: int) -> None:
     operations = _operations(clean_disk, history)
     assert operations > 10 and cleaned_to > 0
     for at in range(operations):
-        # Nothing unsynced is left, or some of it, or, where the process alone died, all.
+        # Nothing unsynced is left, or a part; or, if only the process was killed, everything.
         how = (at + seed) % 4
         disk = clean_disk.copy()
         _crash(disk, history, at, random.Random(at) if how else None, process_only=how == 3)
@@ -66,7 +66,7 @@ def test_l27_a_crash_at_any_operation_loses_nothing(seed: int) -> None:
         _check_between(batches_of(recovered), before, after)
         assert not [path for path in disk.paths() if path.endswith((".swap", ".cleaned"))]
         compact(recovered, disk, history.now_ms, history.cleaned_to)
-        # Markers may be a cleaning further.
+        # Markers may be one cleaning ahead.
         assert _visible(batches_of(recovered)) == _visible(after)
 
 
@@ -106,7 +106,7 @@ def _crash(
 def _check_between(
     found: list[ModelBatch], before: list[ModelBatch], after: list[ModelBatch]
 ) -> None:
-    """Each group of segments is as it was, or as it became, the first ones first."""
+    """Check that each group of segments is old or new, the first ones new first."""
     for swapped in range(len(found) + 1):
         rest = len(found) - swapped
         if found[:swapped] == after[:swapped] and (
@@ -174,8 +174,8 @@ def test_a_job_comes_back_from_lines() -> None:
 
 
 def test_l24_no_snapshot_remembers_a_transaction_whose_marker_is_gone() -> None:
-    """Of a transaction that was open when a segment began, the marker went with the next ones:
-    where newer snapshots are lost, the old one must not open it again."""
+    """The marker of a transaction that was open at the start of a segment was removed with later
+    segments: if newer snapshots are lost, the old one must not reopen the transaction."""
     files = MemoryFiles()
     config: dict[str, Any] = {
         "cleanup_policy": frozenset({"compact"}),
@@ -184,7 +184,7 @@ def test_l24_no_snapshot_remembers_a_transaction_whose_marker_is_gone() -> None:
     }
     log = make_log(files, **config)
     append(log, make_batch(producer_id=7, transactional=True))
-    # Something that stays, so that this segment and the next one do not become one.
+    # A record that stays, so that this segment and the next one are not merged.
     append(log, make_batch(key=b"other", value=bytes(50)))
     log.roll(NOW_MS)
     append_marker(log, False, 7)
@@ -218,8 +218,7 @@ def test_l15_a_time_finds_what_compaction_left() -> None:
 
 
 def test_f09_read_committed_needs_no_word_of_what_is_gone() -> None:
-    """As long as a batch of an aborted transaction is left, readers are told of it; then no
-    more."""
+    """Readers need the transaction index as long as a batch of an aborted transaction is left."""
     files = MemoryFiles()
     config: dict[str, Any] = {"cleanup_policy": frozenset({"compact"}), "delete_retention_ms": 1}
     log = make_log(files, **config)
@@ -230,7 +229,7 @@ def test_f09_read_committed_needs_no_word_of_what_is_gone() -> None:
     append(log)
     assert log.aborted_transactions(0, log.log_end_offset) == [(7, 1)]
     compact(log, files, NOW_MS)
-    # The batch is the last data of a living producer, so it stays, empty, and so does its marker.
+    # The batch is the last data of an active producer, so it stays, empty, and so does its marker.
     assert [(each.base, len(each.records)) for each in batches_of(log)] == [
         (0, 1),
         (1, 0),

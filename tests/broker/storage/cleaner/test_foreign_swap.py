@@ -1,4 +1,4 @@
-"""Directories that Apache Kafka left when it was killed in the middle of a compaction (L-46)."""
+"""Directories that Apache Kafka left when it was killed during a compaction (L-46)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def leftovers(files: MemoryFiles) -> list[str]:
 @pytest.mark.parametrize("first_source", [0, 1])
 @pytest.mark.parametrize("clean", [False, True])
 def test_l46_a_kill_before_each_step_leaves_all_or_nothing(first_source: int, clean: bool) -> None:
-    """Kafka leaves `.deleted` files when it stops cleanly, too."""
+    """Kafka leaves `.deleted` files at a clean stop, too."""
     log = CleanedByKafka.make(first_source=first_source)
     end = opened(log.files.copy()).log_end_offset
     kills = list(log.kills())
@@ -38,7 +38,7 @@ def test_l46_a_kill_before_each_step_leaves_all_or_nothing(first_source: int, cl
         assert found.log_end_offset == end, kill.what
         assert leftovers(kill.files) == [], kill.what
         assert read_all(found) == b"".join(expected[name] for name in sorted(expected)), kill.what
-        # Its indexes are those of the segment that is there.
+        # Indexes belong to the segment that is there.
         for segment in found.segments:
             assert not segment.indexes.damage
             for header in headers(read_all(found)):
@@ -47,7 +47,7 @@ def test_l46_a_kill_before_each_step_leaves_all_or_nothing(first_source: int, cl
 
 
 def test_l46_what_was_not_renamed_yet_keeps_nothing_from_being_finished() -> None:
-    """Whichever of the sources a power cut brings back."""
+    """A power cut may restore any of the old segments."""
     log = CleanedByKafka.make(first_source=1)
     rng = random.Random(1)
     swap = path_of(log.sources[0], "log.swap")
@@ -121,7 +121,7 @@ def test_l46_what_kafkas_compaction_deleted_says_nothing_of_what_lies_before() -
 
 
 def test_l46_l20_what_kafkas_retention_deleted_does() -> None:
-    """Of a log that is not compacted, nothing else ends so."""
+    """In a log without compaction no other step leaves this suffix."""
     files = MemoryFiles()
     log = make_log(files)
     for _ in range(4):
@@ -133,7 +133,7 @@ def test_l46_l20_what_kafkas_retention_deleted_does() -> None:
 
 
 def test_l46_several_swaps_go_together() -> None:
-    """As after a split: what lies between the first and the end of the last was replaced."""
+    """As after a split: everything between the first and the end of the last was replaced."""
     log = CleanedByKafka.make(first_source=1)
     kill = next(kill for kill in log.kills() if kill.committed)
     *_, last = headers(log.cleaned)

@@ -1,5 +1,5 @@
-"""Logs that are written while they are cleaned, on a machine that goes down again and again (L-23
-to L-28)."""
+"""Logs that are written while they are cleaned, with repeated crashes of the machine (L-23 to
+L-28)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_l24_l27_what_is_written_while_it_is_cleaned_outlives_any_number_of_cras
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed % 2:
-        # As logs with many keys have it.
+        # The state of logs with many keys.
         monkeypatch.setattr(offset_map, "DICT_ENTRY_BYTES", 2**40)
     history = InterleavedHistory(seed)
     for _ in range(10):

@@ -1,5 +1,4 @@
-"""The log cleaner of a node: which log it takes, what it survives, what it tells (L-25, L-28,
-L-29)."""
+"""The log cleaner of a node: the choice of logs, faults, and reports (L-25, L-28, L-29)."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from odradek_broker.storage.log_config import AppendOrigin
 
 
 class Timers:
-    """Calls later when a test says so."""
+    """A scheduler that fires when a test says so."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
@@ -38,7 +37,7 @@ class Timers:
 
 
 class World(NodeWorld):
-    """A node whose cleaner is asked to look."""
+    """A node with a cleaner."""
 
     def __init__(self, **settings: str) -> None:
         self.scheduler = self.timers = Timers()
@@ -170,8 +169,8 @@ def test_a_partition_that_is_made_again_begins_anew() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_l05_nothing_is_cleaned_by_a_transaction_index_that_is_gone(late: bool) -> None:
-    """An aborted record is no newer one of its key; `late`: the indexes are made anew in the
-    background."""
+    """An aborted record does not replace an older one of its key; `late`: the indexes are rebuilt
+    in the background."""
     world = World()
     log = world.topic("t")
     for producer_id, value, commit in ((1, b"kept", True), (2, b"aborted", False)):
@@ -233,7 +232,7 @@ def test_d05_a_swap_whose_sync_failed_takes_the_partition_offline() -> None:
     log = world.topic("t")
     world.fill(log, 60)
     before = batches_of(log)
-    # The first two are the cleaner's own, before there is anything to swap.
+    # The first two syncs are the cleaner's own, before the swap.
     world.files.fail(Failure("sync_dir", nth=3, path_part="data/t-0"))
     world.look()
     assert log.offline and "durable" in log.offline_reason
@@ -277,7 +276,7 @@ def test_a_log_that_kills_the_process_is_left_alone_after_three_times() -> None:
 
 
 class SlowCleaner(DyingCleaner):
-    """Says nothing until a test does."""
+    """A cleaner that answers when a test says so."""
 
     def begin(self, job: CleaningJob, done: CleaningDone) -> None:
         self.jobs.append(job)
@@ -302,7 +301,7 @@ def test_what_is_deleted_while_it_is_cleaned_is_given_up() -> None:
 
 
 def test_l32_a_log_is_cleaned_when_its_recovery_point_is_on_disk() -> None:
-    """Else a start could not tell the gaps of a cleaning from those of a crash."""
+    """Otherwise a start could not tell the gaps of a cleaning from those of a crash."""
     world = World()
     log = world.topic("t")
     world.fill(log, 60)
@@ -354,7 +353,7 @@ def test_l32_a_partition_that_is_made_again_has_a_recovery_point_of_its_own() ->
 
 @pytest.mark.parametrize("left_by", ["us", "another, before us", "another, after us"])
 def test_l32_gaps_of_another_broker_are_taken_as_they_are(left_by: str) -> None:
-    """Apache Kafka has no recovery point written before it cleans, and writes no checksums."""
+    """Apache Kafka writes no recovery point before it cleans, and no checksums."""
     world = World()
     log = world.topic("t")
     world.fill(log, 30)
@@ -375,7 +374,7 @@ def test_l32_gaps_of_another_broker_are_taken_as_they_are(left_by: str) -> None:
 
 
 def test_l32_a_log_that_could_not_be_opened_is_not_said_to_have_no_gaps() -> None:
-    """The checkpoint was lost, so its recovery point is 0 until a start has read it."""
+    """The checkpoint was lost, so the recovery point is 0 until a start has read the log."""
     world = World()
     log = world.topic("t")
     world.fill(log, 30)

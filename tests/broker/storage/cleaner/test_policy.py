@@ -1,4 +1,4 @@
-"""What is cleaned and when (L-25), which segments become one (L-26), what a cleaning takes (L-28,
+"""The choice and time of cleaning (L-25), merged segments (L-26), the cost of a cleaning (L-28,
 L-29)."""
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_l25_the_ratio_is_that_of_whole_closed_segments() -> None:
     assert (half.clean_bytes, half.cleanable_bytes) == (2 * size, 2 * size)
     assert not half.due, "more than the ratio, not as much"
     assert log_to_clean(log, 2, NOW_MS).due
-    # A cleaning whose map was full ended inside of a segment, which counts as clean and as new.
+    # A cleaning whose map was full ended inside a segment, which counts as clean and as dirty.
     inside = log_to_clean(log, 3, NOW_MS)
     assert (inside.clean_bytes, inside.cleanable_bytes) == (2 * size, 3 * size)
 
@@ -138,8 +138,7 @@ def test_l26_a_segment_of_which_nothing_is_left_stays_and_keeps_its_age() -> Non
         append(log)
     compact(log, files, NOW_MS)
     left = [(segment.base_offset, segment.size_bytes > 0) for segment in log.segments]
-    # 1 and 2 were no more than the active one has room for; the first two are gone, but for the
-    # offset.
+    # 1 and 2 did not fit into the active segment; the first two are removed, except for the offset.
     assert left == [(0, False), (1, False), (2, True), (3, True)]
     assert [files.modified_ms(segment.path) for segment in log.segments[:2]] == [1_000, 2_000]
     assert log.read(0, 1, upper_bound=EVERYTHING, minimum_one=True)[:8] == (2).to_bytes(8, "big")
@@ -163,8 +162,7 @@ def test_l28_the_map_takes_what_its_memory_holds_and_then_no_batch_more(
 
 
 def test_l28_packing_the_map_changes_nothing() -> None:
-    """Keys of all lengths, also those of a digest, before and behind the moment at which it is
-    packed."""
+    """Keys of all lengths, also a digest's, before and after the map is packed."""
     chance = random.Random(5)
     keys = [chance.randbytes(chance.randrange(40)) for _ in range(2_000)] + [chance.randbytes(16)]
     offsets = OffsetMap(500 * DICT_ENTRY_BYTES, 1.0)

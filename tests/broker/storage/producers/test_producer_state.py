@@ -71,7 +71,7 @@ def batch(
 
 
 class Partition:
-    """Just enough of a log: check, take an offset, update."""
+    """The part of a log that these tests need: check, take an offset, update."""
 
     def __init__(self, **limits: Any) -> None:
         self.state = ProducerStateManager(**limits)
@@ -100,7 +100,7 @@ class Partition:
         return aborted
 
     def refuses(self, header: BatchHeader, error: ErrorCode, origin: AppendOrigin = CLIENT) -> str:
-        """The message of the refusal; asserts that it changed nothing."""
+        """The message of the refusal; asserts that the state is unchanged."""
         before = self.state.snapshot()
         with pytest.raises(ProducerStateError) as caught:
             self.append(header, origin)
@@ -427,8 +427,8 @@ def test_p24_idle_is_measured_from_what_was_written_not_from_arrival() -> None:
 
 
 def test_p24_the_last_batch_counts_also_where_it_is_older_than_the_one_before() -> None:
-    """Clients write what time they like. Kafka forgets such a producer at its next look, and takes
-    whatever it sends then for new."""
+    """Clients choose timestamps. Kafka expires such a producer at its next check, and accepts its
+    next batch as that of an unknown producer."""
     log = Partition(expiration_ms=1000)
     log.append(batch(0, timestamp=NOW))
     log.append(batch(1, timestamp=NOW - 2000))
@@ -477,14 +477,14 @@ def test_p24_with_only_open_transactions_a_new_producer_must_wait() -> None:
     with pytest.raises(ProducerStateError):
         log.state.check_marker(3, 0, 0)
     assert ErrorCode.NOT_ENOUGH_REPLICAS.retriable
-    log.append(batch(0, pid=3), REPLAY)  # what is in the log goes in
+    log.append(batch(0, pid=3), REPLAY)  # the log has the record
     log.mark(ABORT_MARKER, pid=1)
     log.append(batch(0, pid=4))
     assert len(log.state) <= 3
 
 
 def test_p26_snapshot_bytes_are_kafkas() -> None:
-    """Put together by hand from the format's table."""
+    """The bytes are written by hand from the format's table."""
     log = Partition()
     log.append(batch(10, 3, pid=7, epoch=2, timestamp=NOW))
     log.mark(COMMIT_MARKER, pid=8, epoch=4, coordinator_epoch=6)
@@ -739,7 +739,7 @@ def test_t45_earliest_transaction_holds_the_lso(log: Partition) -> None:
 def test_t45_open_transactions_come_back_in_order(log: Partition) -> None:
     for pid in (1, 2, 3):
         log.append(batch(0, pid=pid, transactional=True))
-    log.append(batch(1, pid=1, transactional=True))  # now the last written
+    log.append(batch(1, pid=1, transactional=True))  # now written last
     log.reload()
     assert log.state.first_open_transaction_offset == 0
     log.mark(COMMIT_MARKER, pid=1)
@@ -796,7 +796,7 @@ class _ModelProducer:
 
 
 class AgainstAModel(RuleBasedStateMachine):
-    """The manager beside a naive model that writes every record's sequence and offset down."""
+    """The manager beside a naive model that records every record's sequence and offset."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -810,7 +810,7 @@ class AgainstAModel(RuleBasedStateMachine):
     counts = st.sampled_from([1, 1, 2, 3, 50])
 
     def _expected(self, header: BatchHeader) -> ErrorCode | tuple[int, int]:
-        """What a client must be answered; a pair is the original's offsets."""
+        """The expected answer to a client; a pair is the original's offsets."""
         known = self.model.get(header.producer_id)
         if known is None:
             return ErrorCode.NONE

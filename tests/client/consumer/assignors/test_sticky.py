@@ -136,7 +136,7 @@ def test_k52_equal_subscriptions_differ_by_one_at_most(
     check_once(answer, members, partition_counts)
     sizes = sorted(map(len, answer.values()))
     assert sizes[-1] - sizes[0] <= 1
-    # As much is kept as any even assignment can keep.
+    # The assignment keeps as much as any even assignment can.
     kept = sum(len(set(answer[name]) & set(before[name])) for name in members)
     had = sorted((len(each) for each in before.values()), reverse=True)
     assert kept == sum(map(min, had, reversed(sizes)))
@@ -174,7 +174,7 @@ def test_k52_unequal_subscriptions_are_as_even_as_can_be(
 
 
 def test_k52_a_chain_of_handovers_evens_the_loads() -> None:
-    # Nobody can take from x directly but y, who then gives to z.
+    # Only y can take from x, and then gives to z.
     members = {"x": ["a"], "y": ["a", "b"], "z": ["b"]}
     before = {
         "x": partitions_of({"a": 4}),
@@ -280,7 +280,7 @@ def test_k53_two_rebalances_and_never_two_owners(
 ) -> None:
     held = cooperate(partition_counts, first, {}, 1)
     check_once(held, first, partition_counts)
-    # Before they join again members give up what they do not want any more (K-31).
+    # Before they join again, members revoke the partitions that they give up (K-31).
     held = {
         name: [each for each in held.get(name, ()) if each.topic in topics]
         for name, topics in second.items()
@@ -295,7 +295,7 @@ def test_k53_two_rebalances_and_never_two_owners(
     assert withheld <= {each for had in held.values() for each in had}
     final = cooperate(partition_counts, second, given, 3)
     check_once(final, second, partition_counts)
-    # The second rebalance takes nothing from anybody.
+    # The second rebalance revokes nothing.
     for name, partitions in given.items():
         assert set(partitions) <= set(final[name])
     assert cooperate(partition_counts, second, final, 4) == final

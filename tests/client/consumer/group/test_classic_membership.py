@@ -121,7 +121,9 @@ def test_k30_the_phases_of_a_follower() -> None:
     assert member.on_sync(SyncGroupResponse(assignment=assignment(("t", 2))), 0) is Action.GO_ON
     assert member.take_assignment() == [TopicPartition("t", 2)]
     assert member.state is JoinState.STABLE
-    assert subscription.assigned() == set()  # the shell does that, between the listener's calls
+    assert (
+        subscription.assigned() == set()
+    )  # the group loop does that, between the listener's calls
 
 
 def test_k30_the_leader_assigns_to_everybody() -> None:
@@ -212,7 +214,7 @@ def test_k36_join_errors_that_are_raised(code: int, error: type[Exception]) -> N
     member.join_request()
     with pytest.raises(error, match="group 'g'"):
         member.on_join(JoinGroupResponse(error_code=code))
-    member.join_request()  # the next poll may try again
+    member.join_request()  # the next poll may retry
 
 
 @pytest.mark.parametrize(
@@ -309,7 +311,7 @@ def test_k35_leaving_when_the_application_does_not_poll() -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_g81_leaving_ends_heartbeats_and_forgets_the_member(version: int) -> None:
-    """In every version; from 5 on with the reason."""
+    """All versions; from version 5 on with the reason."""
     member, _ = a_stable_member()
     assert member.heartbeat_due_ms(0) >= 0
     asked = member.leave_request("closing")

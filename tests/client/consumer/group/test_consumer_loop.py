@@ -98,7 +98,7 @@ async def until_idle_in_the_group(consumer: Any) -> None:
 
     while True:
         await until(idle, consumer)
-        for _ in range(10):  # for the task that awaited an answer to take it in
+        for _ in range(10):  # for the task that waits for the answer
             await asyncio.sleep(0)
         if idle():
             return
@@ -112,7 +112,7 @@ async def test_a_fenced_member_loses_its_partitions_and_joins_again(
     consumer.subscribe([topic], listener=diary)
     await until(lambda: len(consumer.assignment()) == 3, consumer)
     await until_idle_in_the_group(consumer)
-    consumer._group.membership.epoch += 7  # the broker knows no such epoch
+    consumer._group.membership.epoch += 7  # the broker does not know this epoch
     consumer._group.membership.hasten_heartbeat()
     consumer._group._heartbeat_wanted.set()
     await until(lambda: len(diary.entries) == 3, consumer)
@@ -132,7 +132,7 @@ async def test_kip447_a_fenced_member_keeps_its_identity_until_it_polls(
     await until_idle_in_the_group(consumer)
     held = consumer.group_metadata()
     assert (held.generation_id, held.member_id) == (membership.epoch, membership.member_id)
-    membership.epoch += 7  # the broker knows no such epoch
+    membership.epoch += 7  # the broker does not know this epoch
     membership.hasten_heartbeat()
     consumer._group._heartbeat_wanted.set()
     async with asyncio.timeout(DEADLINE_S):

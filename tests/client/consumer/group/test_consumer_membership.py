@@ -67,7 +67,7 @@ def answer(
 
 
 class Driven:
-    """A member and the clock."""
+    """A member and its clock."""
 
     def __init__(self, **settings: Any) -> None:
         self.member = ConsumerMembership(ConsumerGroupSettings("g", **settings), "m")
@@ -222,7 +222,7 @@ def test_a_target_is_taken_over_and_acknowledged_at_once() -> None:
     step = driven.step()
     assert step.assigned == {TopicPartition("t", 0), TopicPartition("t", 1)}
     assert step.complete
-    # Heartbeats go on, and claim nothing yet.
+    # Heartbeats continue, and claim no partitions yet.
     assert said(driven.ask()) is None
     member.reconciled(step)
     assert driven.state() is MemberState.ACKNOWLEDGING
@@ -297,7 +297,7 @@ def test_topics_without_a_name_wait_for_metadata() -> None:
     assert driven.step().assigned == {TopicPartition("t", 0), TopicPartition("u", 1)}
 
 
-# --- trouble --------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_k34_leaving_says_so_at_once(instance_id: str | None, epoch: int) -> Non
     member = driven.member
     assert member.prepare_leaving()
     assert not member.in_group
-    # While listeners run it goes on beating, and what comes is too late.
+    # While listeners run heartbeats continue, and new assignments come too late.
     assert driven.beat(answer(9, {T: [0, 1]})) is Action.IGNORE
     assert driven.state() is MemberState.PREPARE_LEAVING
     member.leave()

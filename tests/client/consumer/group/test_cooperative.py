@@ -41,13 +41,13 @@ async def test_k31_k32_only_what_moves_is_revoked_and_assigned(
     first, second, third = (diary.entries for diary in diaries)
     assert first[0] == ("assigned", {0, 1, 2})
     revoked = [partitions for kind, partitions in first if kind == "revoked"]
-    # One partition for each of those that came, and never more than that at once.
+    # One partition for each new member, and never more than that at once.
     assert len(revoked) <= 2
     assert all(len(each) == 1 for each in revoked)
     assert not any(kind == "lost" for diary in diaries for kind, _ in diary.entries)
     for entries, member in zip((first, second, third), group, strict=True):
         assert {each.partition for each in member.assignment()} == owned_after(entries)
-    # A new member is told of an assignment of nothing first: its share is still to be revoked.
+    # A new member first gets an empty assignment: its share is still to be revoked.
     assert second[0] == ("assigned", set())
 
 
@@ -72,7 +72,7 @@ async def test_k31_kept_partitions_are_read_while_the_group_waits_for_a_member(
     await until(lambda: shares(*group) == [1, 2], *group)
     reader = group[0]
     await until(lambda: not any(each._group.membership.rebalancing for each in group), *group)
-    # A third one comes; the second does not poll, so the group waits for its join.
+    # A third member joins; the second does not poll, so the group waits for its join.
     third = await consumers(topic, group_id=topic, **COOPERATIVE)
     membership = reader._group.membership
     await until(lambda: membership.state.value == "joining", reader, third)

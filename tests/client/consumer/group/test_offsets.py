@@ -48,7 +48,7 @@ class World:
         self.next_protocol = next_protocol
         self.committed: dict[TopicPartition, int] = dict.fromkeys(ALL, 0)
         self.history: list[tuple[TopicPartition, int]] = []
-        #: Said, in turn, to commits that come: a code, or what becomes of the request.
+        #: The outcomes of the next commits: an error code, or the fate of the request.
         self.script: list[ErrorCode | str] = []
         self.chance: Callable[[], ErrorCode | str] = lambda: ErrorCode.NONE
         self.delay_s: Callable[[], float] = lambda: 0.01
@@ -136,7 +136,7 @@ class World:
         self.committed[partition] = offset
         self.history.append((partition, offset))
 
-    # --- the standing in the group ---
+    # --- membership ---
 
     def identity(self) -> Identity:
         if not self.joined:
@@ -156,7 +156,7 @@ class World:
     def on_rebalance_in_progress(self) -> None:
         pass
 
-    # --- what happens to it ---
+    # --- events ---
 
     def read_up_to(self, offset: int, *partitions: TopicPartition) -> None:
         for partition in partitions or ALL:
@@ -194,7 +194,7 @@ def each_protocol(function: Any) -> Any:
     )
 
 
-# --- One thing at a time --------------------------------------------------------------------------
+# --- Single scenarios -----------------------------------------------------------------------------
 
 
 @each_protocol
@@ -316,7 +316,7 @@ def test_k38_an_epoch_that_grew_over_partitions_that_were_kept_is_no_rebalance()
         world.moved()
         await tried
         assert world.committed[ALL[0]] == 5
-        # The epoch of the first try, then, that being refused, the member's own.
+        # First the epoch of the first attempt, and after its refusal the member's present one.
         assert [each.generation_id_or_member_epoch for each in world.requests] == [1, 1, 2]
 
     run(story)
@@ -409,7 +409,7 @@ def test_a_commit_is_given_no_longer_than_its_time_and_names_what_it_met() -> No
     run(story)
 
 
-# --- Everything at once ---------------------------------------------------------------------------
+# --- Random scenarios -----------------------------------------------------------------------------
 
 
 class Life:
@@ -456,7 +456,7 @@ class Life:
         gone = [each for each in sorted(held) if self.random.random() < 0.5]
         free = [each for each in ALL if each not in held]
         if not world.next_protocol:
-            # Eager: everything is given up, and what is kept comes back.
+            # Eager: all partitions are revoked, and the kept ones come back.
             world.revoke(*held)
         else:
             world.revoke(*gone)
@@ -519,4 +519,4 @@ def test_k38_k39_committed_offsets_never_go_back_by_themselves(next_protocol: bo
 
     run(story)
     assert committed > 7 * lives
-    assert refused > lives // 3  # else there was nothing to see
+    assert refused > lives // 3  # otherwise nothing was tested

@@ -1,12 +1,13 @@
-"""Random members, timeouts, lost answers, slow disks and crashes against what must always hold.
+"""Random members, timeouts, lost answers, slow disks and crashes, with invariants of classic
+groups.
 
-- A generation never goes back, and its answers agree: one leader, one protocol, one set of members,
-  the list of which only the leader has.
+- Generations never decrease, and the answers of one agree: one leader, one protocol, one set of
+  members, whose list only the leader gets.
 - Every request is answered, at the latest when every deadline has passed.
-- A member that has its assignment has the one that its generation's leader gave.
-- Within a generation no partition has two owners, and once it is settled none is forgotten.
-- What is durable is the same before and after a reload. Committed offsets never go back, except by
-  a commit that came later: what is stored is the last acknowledged one or one that was sent after.
+- A member's assignment is the one that its generation's leader gave.
+- Within a generation no partition has two owners, and in a stable group each has one.
+- Durable state is the same before and after a reload. A stored offset is that of the last
+  acknowledged commit, or of a commit that was sent later.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ S = GroupState
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
 PARTITIONS = 7
-#: Longer than any deadline there is: the 300 s of a new member, then a whole join phase.
+#: Longer than any deadline: the 300 s of a new member, then a whole join phase.
 ALL_DEADLINES_MS = 1_000_000
 
 CLIENTS = st.integers(0, 4)
@@ -99,7 +100,7 @@ class GroupMachine(RuleBasedStateMachine):
         #: offset -> how many were committed before it, anywhere.
         self.order: dict[int, int] = {}
         self.acknowledged: dict[int, int] = {}
-        #: (generation, partition) -> member id, as members were told.
+        #: (generation, partition) -> member id, from the answers to members.
         self.owners: dict[tuple[int, int], str] = {}
 
         if delay_ms == 0:
@@ -107,7 +108,7 @@ class GroupMachine(RuleBasedStateMachine):
             self.everyone_joins(9, False)
             self.everyone_syncs(9, 0, False)
 
-    # --- What clients do ---
+    # --- Events of clients ---
 
     @rule(at=CLIENTS, lost=RARELY, refused=RARELY, version=VERSIONS)
     def join(self, at: int, lost: bool, refused: bool, version: int) -> None:
@@ -202,7 +203,7 @@ class GroupMachine(RuleBasedStateMachine):
         known = self.generations.get(number)
         members = tuple(member.member_id for member in answer.members)
         if known is None:
-            # The answers of a generation go out together, so numbers come up in order.
+            # The answers of a generation are sent together, so numbers increase in order.
             assert number > self.highest
             self.highest = number
             known = Generation(answer.leader, answer.protocol_name)
@@ -249,7 +250,7 @@ class GroupMachine(RuleBasedStateMachine):
             return
         number, dealt_to, share = answer.assignment.decode().split(":")
         assert int(number) == generation
-        # A static member has a new id after it came back, and what was dealt to the old one.
+        # A returning static member has a new id, and the partitions of the old one.
         assert dealt_to == member_id or (dealt_to[:3] == member_id[:3] and dealt_to.startswith("i"))
         for partition in _partitions(share):
             assert self.owners.setdefault((generation, partition), dealt_to) == dealt_to
@@ -297,7 +298,7 @@ class GroupMachine(RuleBasedStateMachine):
         if errors == [E.NONE]:
             self.acknowledged[partition] = offset
 
-    # --- What the world does ---
+    # --- Events of the environment ---
 
     @rule(duration_ms=st.sampled_from([1, 1, 1_000, 2_999, 3_000, 3_000, 9_999, 10_000, 30_000]))
     def wait(self, duration_ms: int) -> None:
@@ -345,7 +346,7 @@ class GroupMachine(RuleBasedStateMachine):
     def _expect(self, deferred: Deferred[Any]) -> None:
         self.unanswered.append(deferred)
 
-    # --- What must hold ---
+    # --- Invariants ---
 
     @invariant()
     def generations_only_rise(self) -> None:

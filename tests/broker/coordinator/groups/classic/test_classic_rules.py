@@ -69,7 +69,7 @@ def test_g05_the_defaults_are_kafkas() -> None:
     assert NEW_MEMBER_JOIN_TIMEOUT_MS == 300_000
 
 
-# --- What makes a settled group rebalance ---
+# --- Reasons for a stable group to rebalance ---
 
 REBALANCE_MS = 60_000
 

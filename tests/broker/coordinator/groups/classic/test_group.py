@@ -69,7 +69,7 @@ def test_g50_each_member_votes_for_its_first_common_protocol(
     world: GroupWorld, offers: list[list[str]], selected: str
 ) -> None:
     protocols = [[(name, b"") for name in names] for names in offers]
-    # Static members, whose answers can be had without the id handshake.
+    # Static members join without the request for a member id.
     parked = [
         world.join(instance=str(index), protocols=offer) for index, offer in enumerate(protocols)
     ]
@@ -155,7 +155,7 @@ def test_g90_members_of_an_unfinished_generation_that_do_not_return_are_out(
     again = world.join(two)
     world.wait(9_999)
     assert not again.done
-    world.wait(1)  # the session of the other one, which began at the load
+    world.wait(1)  # the session of the other member, which began at the load
     assert again.result().generation_id == 3
     assert list(world.group().members) == [two]
 
@@ -187,7 +187,7 @@ def test_g90_during_the_load_everything_is_answered_with_14(world: GroupWorld) -
 
 def test_a_record_that_cannot_be_read_closes_that_partition_only() -> None:
     world = GroupWorld(partitions=2)
-    for name in ("a", "b"):  # hashes 97 and 98: one in each partition
+    for name in ("a", "b"):  # hashes 97 and 98: one group in each partition
         world.commit(group=name)
     broken = world.topic_partitions[1]
     broken.records.append((b"\x00\x02\x00\x01x", b"\x00"))

@@ -1,4 +1,4 @@
-"""The join phase: when it is complete, and who is late (G-40 to G-46)."""
+"""The join phase: when it is complete, and which members are late (G-40 to G-46)."""
 
 from __future__ import annotations
 
@@ -177,11 +177,11 @@ def test_g44_a_newcomer_extends_the_wait_up_to_the_rebalance_timeout() -> None:
     world.wait(1_000)
     world.enter(rebalance_ms=7_000)
     world.wait(2_000)
-    assert not first.done  # 3 s: somebody came, so 3 s more
+    assert not first.done  # 3 s: a member joined, so 3 s more
     world.wait(2_000)
     world.enter(rebalance_ms=7_000)
     world.wait(1_000)
-    assert not first.done  # 6 s: somebody came, but only 1 s is left
+    assert not first.done  # 6 s: a member joined, but only 1 s is left
     world.wait(999)
     assert not first.done
     world.wait(1)

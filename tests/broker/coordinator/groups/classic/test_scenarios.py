@@ -1,7 +1,7 @@
 """The three scenarios of a group that grows, and lost answers, step by step (G-95 to G-99).
 
-Each ends with the journal of all that happened, in order: what was asked, what was answered, what
-state the group entered. `>` is a request, `<` its answer.
+Each ends with the journal of all events in order: requests, answers, states of the group. `>` is a
+request, `<` its answer.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Consumer:
         self.revoked = 0
         self.assigned: list[bytes] = []
         self.members: list[str] = []
-        self._holds = True  # nothing yet, which is given up all the same (K-31)
+        self._holds = True  # no partitions yet, which are revoked all the same (K-31)
 
     def join(self, *, lost: bool = False) -> Consumer:
         """Join the group. `lost`: the answer does not reach the client."""
@@ -83,7 +83,7 @@ class Consumer:
             self._holds = False
         self.stage.note(f"> join {self.name}")
         answer = self.stage.world.join(self.member_id)
-        # What was entered on the way was entered before the answer left.
+        # A state that was entered before the answer is listed before it.
         answer.then(lambda response: self._joined(response, lost))
         return self
 
@@ -208,7 +208,7 @@ def test_g98_with_the_initial_delay_three_at_once_join_once_each() -> None:
     stage = Stage(INITIAL_DELAY_MS)
     consumers = [stage.consumer(name).join() for name in "321"]
     stage.world.wait(INITIAL_DELAY_MS)
-    # Two came during the wait, which therefore goes on for another 3 s (G-44).
+    # Two joined during the wait, which therefore continues for another 3 s (G-44).
     stage.world.wait(INITIAL_DELAY_MS - 1)
     assert stage.journal() == ["> join 3", "= PreparingRebalance", "> join 2", "> join 1"]
     stage.world.wait(1)

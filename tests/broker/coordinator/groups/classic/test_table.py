@@ -1,4 +1,4 @@
-"""The table of states and requests, walked cell by cell against what a client sees."""
+"""The table of states and requests, compared cell by cell with a client's view."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ SETUPS: dict[str, Callable[[GroupWorld], tuple[str, str, int]]] = {
 
 PARKED = "parked"
 
-#: (state, request) -> what the client is told at once, and the state afterwards.
+#: (state, request) -> the immediate answer, and the state afterwards.
 EXPECTED: dict[tuple[str, Request], tuple[ErrorCode | str, GroupState | None]] = {
     # A new member of an empty group is parked for the initial delay, which these tests set to 0.
     ("none", R.JOIN_NEW): (E.NONE, S.COMPLETING_REBALANCE),

@@ -156,7 +156,7 @@ def test_g140_uniform_moves_no_more_than_it_must(before: int, moved: int) -> Non
     again = assign_uniform([*after(members, first), member("new", A)], {A: 12})
     kept = sum(len(first[held.member_id][A] & again[held.member_id][A]) for held in members)
     assert (12 - kept, len(again["new"][A])) == (moved, moved)
-    # It leaves again: the others keep all that they have.
+    # The member leaves again: the others keep all their partitions.
     rest = after(members, again)
     back = assign_uniform(rest, {A: 12})
     assert all(again[held.member_id][A] <= back[held.member_id][A] for held in members)

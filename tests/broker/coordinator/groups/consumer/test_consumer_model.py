@@ -1,11 +1,11 @@
 """Random members, lost requests and answers, timeouts, topics that change, refused appends and
-crashes against what must always hold in a consumer group (KIP-848; G-100 to G-133).
+crashes, with invariants of consumer groups (KIP-848; G-100 to G-133).
 
-- No partition is owned twice. A member owns what it was told, until it says that it does not, or is
-  told that it is out; silence does not end it before its session does.
-- Nothing is forgotten: when all is quiet, every partition has an owner.
-- Epochs only grow.
-- A restart, whenever it comes, finds the same group.
+- No partition has two owners. A member owns its assigned partitions until it reports that it does
+  not, or is told that it was removed; without answers, until its session ends.
+- Without further events, every partition has an owner.
+- Epochs only increase.
+- A restart at any moment finds the same group.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.group_epoch = 0
         self.uses = 0
 
-    # --- What members do ---
+    # --- Events of members ---
 
     def _client(self, name: str) -> Client:
         if name not in self.clients:
@@ -109,7 +109,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     ) -> None:
         now_ms = self.world.clock.now_ms
         if now_ms >= client.alive_ms and client.epoch > 0:
-            # Its own clock has told it that it must be out.
+            # The member's own clock has told it that its session is over.
             client.owned, client.keeps, client.epoch = frozenset(), frozenset(), 0
         request = client.request(full=full)
         if "topic_partitions" in request and client.epoch > 0:
@@ -118,7 +118,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         answer = send(self.world, **request).result()
         self.world.log.refuse = E.NONE
         if lost:
-            # It will say everything again.
+            # The next heartbeat will have all fields.
             client.told = False
             return
         self._take(client, answer, now_ms)
@@ -144,7 +144,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         before = client.owned
         client.take(answer)
         if client.keeps and client.owned == before:
-            # What it owns has not changed: nothing new to say.
+            # The owned partitions are unchanged: the heartbeat need not report them.
             client.told = True
 
     @rule(who=WHO, slow=st.booleans())
@@ -178,7 +178,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             assert not old_holds, "it was let in beside the one that lives"
             self.clients["d"] = new
 
-    # --- What the world does ---
+    # --- Events of the environment ---
 
     @rule(duration_ms=st.sampled_from([1, 1_000, 5_000, 20_000, 44_000, 46_000, 61_000]))
     def wait(self, duration_ms: int) -> None:
@@ -206,7 +206,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         now_ms = self.world.clock.now_ms
         for client in self.clients.values():
             if client.alive_ms > now_ms:
-                # What it counts by is its own clock.
+                # The member counts by its own clock.
                 client.alive_ms = min(client.alive_ms, now_ms + SESSION_MS)
 
     def _groups(self) -> dict[str, ConsumerGroup]:
@@ -215,7 +215,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             group.topics_version = None
         return groups
 
-    # --- What must hold ---
+    # --- Invariants ---
 
     def _group(self) -> ConsumerGroup | None:
         return shard(self.world).consumers.get(GROUP)

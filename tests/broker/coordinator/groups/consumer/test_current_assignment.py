@@ -63,7 +63,7 @@ def test_g120_the_table_walked(state: MemberState, report: Report, newer: bool) 
     if step in (Step.STAY, Step.WAIT):
         assert after is member
     else:
-        # 1 is to be given back first, whatever else there is to get.
+        # Partition 1 is revoked first, whatever else is assigned.
         assert after.state is M.UNREVOKED_PARTITIONS
         assert (after.assigned, after.pending) == (
             {TOPIC: frozenset({0})},

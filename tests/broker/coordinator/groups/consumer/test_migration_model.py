@@ -1,6 +1,6 @@
-"""Random members of both protocols in one group that changes from one to the other and back
-(KIP-848; G-150 to G-156): nothing is owned twice, numbers never go back, no step is illegal, and a
-restart finds the same."""
+"""Random members of both protocols in one group that changes its protocol back and forth (KIP-848;
+G-150 to G-156): no partition has two owners, numbers never decrease, no step is illegal, and a
+restart finds the same state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARTITIONS = 10
 
 
 class EagerClient:
-    """A client of the classic protocol: it gives up everything before it joins."""
+    """A client of the classic protocol: it revokes everything before it joins."""
 
     def __init__(self, world: GroupWorld, instance: str | None) -> None:
         self.world, self.instance = world, instance
@@ -201,7 +201,7 @@ class MigrationMachine(RuleBasedStateMachine):
         assert self._stored() == before
         for client in self.old:
             if client.waits is not None and not client.waits.done:
-                # The connection is gone, and the answer with it.
+                # The connection is closed, and the answer is lost.
                 client.waits = None
                 client.lost()
 

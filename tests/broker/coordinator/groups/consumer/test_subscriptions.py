@@ -59,7 +59,7 @@ def test_g146_an_expression_follows_the_topics(world: GroupWorld) -> None:
 
 
 def test_g146_an_expression_that_only_others_can_read_matches_nothing(world: GroupWorld) -> None:
-    """As in a log that Kafka has written."""
+    """Kafka may have written such an expression to the log."""
     a, b = joined(world, "a", "b")
     foreign = replace(stored(world, "b"), pattern=r"\p{Lu}.*", topics=frozenset())
     world.log.append_internal([member_record(GROUP, foreign)], 0)

@@ -145,7 +145,9 @@ def test_g151_partitions_on_their_way_are_assigned_though_no_member_is_added(
     given = {first.member_id: assignment(frozenset({0, 1, 2}))}
     world.sync(first.member_id, first.generation, given, instance="one")
     assert first.sync() is E.NONE
-    world.join(first.member_id, **first.how())  # it has given back the rest, which is nobody's now
+    world.join(
+        first.member_id, **first.how()
+    )  # the member has revoked the rest, which has no owner now
     new = FakeMember(world, "new", instance="two")
     assert new.beat().error_code == E.NONE
     rest(first, new)
