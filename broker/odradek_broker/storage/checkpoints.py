@@ -32,8 +32,7 @@ from odradek_protocol.checksums import crc32c
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
-#: Held by the cleaner. Where it is, this broker compacts, and did so below recovery points of its
-#: own (L-32).
+#: Where this file is, this broker wrote the recovery points, and compacts only below them (L-32).
 CLEANER_LOCK = ".cleaner.lock"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
