@@ -1,13 +1,13 @@
 """Consume, transform, produce in transactions, while workers and the broker are killed at random.
 
-What is asked of it: the input equals the committed output, each record once, in order per partition
-and key. Once with librdkafka (transactions v1), once with our own client (v2); with partitions
-dealt by hand, and as a group that rebalances (`subscribe`, KIP-447). There, one of the three
-workers is a static member, and some workers do not die but stand still until the group has given
-their partitions away: what they had in hand must not be committed.
+The committed output must equal the input: each record once, in order per partition and key. The
+test runs with librdkafka (transactions v1) and our own client (v2), with assigned partitions and in
+a group that rebalances (`subscribe`, KIP-447). In the group one of three workers is a static
+member, and some workers are stopped until the group has reassigned their partitions: records that
+they had read must not be committed.
 
-ODRADEK_LONG=1 runs the long form, 200,000 records and two minutes of killing; ODRADEK_SEED another
-sequence of deaths.
+ODRADEK_LONG=1 runs the long form, 200,000 records and two minutes of kills; ODRADEK_SEED another
+sequence of kills.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TIMEOUT_S = KILLING_S + 3 * REST_S
 
 BY_HAND = {"worker-0": ["0", "1"], "worker-1": ["2"], "worker-2": ["3"]}
 
-#: Rebalance protocol to the arguments of the workers.
+#: Rebalance protocol -> the arguments of the workers.
 SUBSCRIBED: dict[str, dict[str, list[str]]] = {
     "eager": {"worker-0": [], "worker-1": [], "worker-2": ["static"]},
     "cooperative": {
@@ -67,7 +67,7 @@ def test_every_record_arrives_once_and_in_order_whoever_dies(library: str, tmp_p
     )
     result = run(plan, tmp_path)
     _judge(result)
-    # Which of them die is a matter of chance and of the machine's speed.
+    # Which workers are killed depends on chance and on the machine's speed.
     assert sum(result.starts.values()) > len(BY_HAND)
 
 
@@ -90,12 +90,12 @@ def test_a_group_that_rebalances_loses_and_doubles_nothing_whoever_dies(
         library,
         RECORDS_EACH,
         KILLING_S,
-        # Longer than a rebalance takes, mostly, or else no work would ever be done.
+        # Usually longer than a rebalance, or no work would ever be done.
         pauses_s=(0.3, 4.0),
         broker_one_in=4,
         arguments=SUBSCRIBED[protocol],
         frozen_one_in=4,
-        # Longer than a session and the rebalance after it.
+        # Longer than a session timeout and the rebalance after it.
         frozen_s=4.0,
         settings=(
             "group.min.session.timeout.ms=1000",

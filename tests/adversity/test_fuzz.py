@@ -1,7 +1,7 @@
-"""The fuzzer's targets without coverage guidance: what it found once, seeds, and a short run of
+"""The fuzzer's targets without coverage guidance: earlier findings, seeds, and a short run of
 mutations.
 
-The mutations are the same on every run. `python -m tests.adversity.fuzz` looks for more.
+The mutations are the same on every run. `python -m tests.adversity.fuzz` searches for more.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def memory_counted() -> Iterator[None]:
 
 @pytest.fixture
 def target(request: pytest.FixtureRequest) -> Target:
-    """Imported before memory is counted, which makes that slow."""
+    """A target, imported before memory is counted, because counting makes imports slow."""
     return load(request.param)
 
 

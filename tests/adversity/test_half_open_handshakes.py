@@ -1,8 +1,8 @@
 """Peers that begin TLS handshakes and never finish them: others are served meanwhile, and
 afterwards.
 
-They are a process of its own, at many addresses of this machine where the system has them, so that
-it is not the limit of one address (`max.ssl.handshakes.per.ip`) that saves the broker.
+The peers are in a process of their own, at many addresses of this machine if possible, so that the
+limit of one address (`max.ssl.handshakes.per.ip`) does not protect the broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from odradek.broker import SubprocessBroker
 CA = Authority()
 _PATIENCE_S = 30.0
 _MANY_ADDRESSES = sys.platform.startswith("linux")
-#: Of one address, as honest peers behind one router may be.
+#: Handshakes of one address, as by correct peers behind one router.
 _PER_ADDRESS = 90
 #: Files of the peers' process besides their sockets.
 _SPARE_FILES = 100
@@ -56,7 +56,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[SubprocessBroker]:
-    """With TLS alone, and peers that have all the time in the world."""
+    """A broker with TLS alone, and no timeout for handshakes."""
     CA.issue().write(tmp_path / "broker.pem")
     settings = {
         "listeners": "SSL://127.0.0.1:0",
@@ -69,7 +69,7 @@ def broker(tmp_path: Path) -> Iterator[SubprocessBroker]:
 
 
 def ask(broker: SubprocessBroker, trusted: ssl.SSLContext) -> None:
-    """One connection from its handshake to its answer."""
+    """Make one connection, from its handshake to an answer."""
     host, port = broker.bootstrap.rsplit(":", 1)
     with (
         socket.create_connection((host, int(port)), _PATIENCE_S) as plain,
@@ -90,7 +90,7 @@ def resident_bytes(broker: SubprocessBroker) -> int:
 
 
 def others_are_served(broker: SubprocessBroker, count: int) -> None:
-    """While so many peers come, and while they stay."""
+    """Check that others are served while so many peers connect, and while they stay."""
     trusted = ssl.create_default_context(cadata=CA.pem)
     ask(broker, trusted)
     before = resident_bytes(broker) if _MANY_ADDRESSES else 0
@@ -126,7 +126,7 @@ def test_n23_others_are_served_beside_1500_half_open_handshakes(broker: Subproce
 
 @pytest.mark.slow
 def test_n23_others_are_served_beside_10000_half_open_handshakes(broker: SubprocessBroker) -> None:
-    """Fewer where a process may not open so many files."""
+    """Fewer peers if a process may not open so many files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = 10_000
     if hard != resource.RLIM_INFINITY:

@@ -1,7 +1,8 @@
-"""Bytes that no honest client sends: the broker lives, holds little memory, and serves the others.
+"""Bytes that no correct client sends: the broker survives, uses little memory, and serves the
+others.
 
-Raw sockets against a running broker. Every connection that is hung up on is counted, and a
-well-behaved connection that was there before works on.
+Raw sockets are connected to a running broker. Every connection that it closes is counted, and an
+earlier well-behaved connection keeps working.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ MEGABYTE = 1024 * 1024
 REQUEST_BYTES_MAX = 100 * MEGABYTE
 TOPIC = "victim"
 _CLOSED = "closed a connection"
-#: Produce may ask for no answer, and Kafka has none for ACLs of kinds that nobody knows.
+#: Produce may require no answer, and Kafka has none for ACLs of unknown kinds.
 _MAY_END = {ApiKey.PRODUCE, ApiKey.CREATE_ACLS, ApiKey.DESCRIBE_ACLS, ApiKey.DELETE_ACLS}
 
 linux_only = pytest.mark.skipif(
@@ -108,13 +109,13 @@ class Peer:
         return frames.decode_response(api, version, frame)
 
     def assert_closed(self) -> None:
-        """Nothing is answered; the connection is over."""
+        """Check that no answer comes, and that the connection is closed."""
         assert self.read_frame() is None
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker with a topic of one partition; it must end as well as it began."""
+    """A broker with a topic of one partition; it must stop cleanly."""
     process = BrokerProcess(
         tmp_path_factory.mktemp("hostile"),
         [
@@ -149,7 +150,7 @@ def _assert_served(peer: Peer) -> None:
 
 
 def _hung_up_on(broker: BrokerProcess) -> int:
-    """Connections, as the broker's metrics have them."""
+    """The number of closed connections in the broker's metrics."""
     (port,) = re.findall(r'"port": (\d+).*"serving metrics"', broker.log)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT_S) as answer:
         (count,) = re.findall(
@@ -160,8 +161,8 @@ def _hung_up_on(broker: BrokerProcess) -> int:
 
 @pytest.fixture
 def hung_up_on(broker: BrokerProcess) -> Callable[[int], None]:
-    """Checks that so many connections were hung up on since the test began; the log has said so,
-    and no more often than that."""
+    """Checks that so many connections were closed since the test began, and that the log has as
+    many lines."""
     before, lines = _hung_up_on(broker), broker.log.count(_CLOSED)
 
     def check(count: int) -> None:
@@ -182,7 +183,7 @@ def _header(api: Api, version: int) -> bytes:
 
 
 def _golden_requests(variant: str = "full") -> list[tuple[Api, int, bytes]]:
-    """A frame of every API and version served, as another encoder wrote it."""
+    """A frame of every served API and version, as another encoder wrote it."""
     return [
         (api, line["version"], _header(api, line["version"]) + bytes.fromhex(line["hex"]))
         for api, line in golden.bodies()
@@ -329,9 +330,9 @@ def test_n08_bytes_behind_a_request_are_ignored(broker: BrokerProcess, bystander
 def test_n06_mutated_requests_are_answered_or_closed(
     broker: BrokerProcess, bystander: Peer
 ) -> None:
-    """Whatever they say by now: the broker lives, and so does the connection beside."""
+    """Whatever the requests mean by now, the broker survives, and so does the other connection."""
     dice = random.Random(20)
-    # Those that could park, or create what the other tests count on, are for their own tests.
+    # Requests that could park, or create what other tests count, have tests of their own.
     left_out = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.FETCH, ApiKey.PRODUCE}
     requests = [frame for api, _, frame in _golden_requests("long") if api.key not in left_out] + [
         frame for api, _, frame in _golden_requests("sparse") if api.key not in left_out
@@ -339,7 +340,7 @@ def test_n06_mutated_requests_are_answered_or_closed(
     for number in range(400):
         frame = bytearray(dice.choice(requests))
         for _ in range(dice.choice([1, 1, 2, 5])):
-            # Behind key and version, so that most of them reach a handler.
+            # Changed behind key and version, so that most of them reach a handler.
             at = dice.randrange(4, len(frame))
             frame[at] = dice.choice([0, 1, 127, 128, 255, dice.randrange(256)])
         with Peer(broker) as peer:
@@ -354,7 +355,7 @@ def test_n06_mutated_requests_are_answered_or_closed(
 def test_n10_mutated_requests_that_may_wait_are_left_unread(
     broker: BrokerProcess, bystander: Peer
 ) -> None:
-    """Fetches, joins and appends that say something else than was meant, from peers that leave."""
+    """Fetches, joins and appends with changed meaning, from peers that leave."""
     dice = random.Random(40)
     waiting = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.FETCH, ApiKey.PRODUCE}
     requests = [
@@ -398,7 +399,8 @@ def test_n06_random_bytes(broker: BrokerProcess, bystander: Peer) -> None:
             peer.read_frame()
     for _ in range(50):
         with Peer(broker) as peer:
-            # Without a frame around it: mostly an impossible length, else one that never fills.
+            # Without a frame around it: mostly an impossible length, otherwise one that is never
+            # reached.
             peer.send(b"\xff" + dice.randbytes(dice.randrange(1, 500)))
             peer.assert_closed()
 
@@ -428,7 +430,7 @@ def _good(**settings: Any) -> bytearray:
 
 
 def _changed(position: int, layout: str, value: int, *, sealed: bool = True) -> bytearray:
-    """A good batch with one field of its header overwritten, with a matching checksum or not."""
+    """A valid batch with one field of its header overwritten, with a matching checksum or not."""
     batch = _good()
     struct.pack_into(layout, batch, position, value)
     if sealed:
@@ -514,7 +516,7 @@ def test_p23_an_error_without_acks_closes_the_connection(
         peer.assert_closed()
 
 
-# --- Memory and patience --------------------------------------------------------------------------
+# --- Memory and timeouts --------------------------------------------------------------------------
 
 
 @linux_only
@@ -596,7 +598,7 @@ def test_d11_a_crowd_of_tiny_elements_takes_neither_time_nor_memory(
 
 @linux_only
 def test_d11_an_idle_connection_costs_little(broker: BrokerProcess, bystander: Peer) -> None:
-    """It has been used, and keeps nothing of it."""
+    """The connection has been used, and keeps no memory for that."""
     peers = [Peer(broker) for _ in range(20)]
     before = broker.memory_bytes()
     try:
@@ -641,7 +643,8 @@ def test_d11_a_group_that_is_named_thousands_of_times_is_described_once(
 def test_n14_answers_that_nobody_reads_do_not_pile_up(
     broker: BrokerProcess, bystander: Peer
 ) -> None:
-    """A peer asks without reading: it is no longer read from, rather than kept in memory for."""
+    """A peer sends requests without reading: the broker stops reading from it, instead of keeping
+    answers in memory."""
     before = broker.memory_bytes()
     request = b"".join(frames.encode_request(ApiVersionsRequest(), 0, 1, "deaf" * 100))
     with Peer(broker) as peer:
@@ -656,7 +659,7 @@ def test_n14_answers_that_nobody_reads_do_not_pile_up(
 
 
 def test_connections_that_vanish_are_forgotten(broker: BrokerProcess, bystander: Peer) -> None:
-    """In the middle of a length, of a frame, and before the answer."""
+    """Closed in the middle of a length, of a frame, and before the answer."""
     request = b"".join(frames.encode_request(MetadataRequest(topics=None), 9, 5, "gone"))
     for cut in (0, 2, 10, len(request)):
         for _ in range(10):

@@ -1,8 +1,8 @@
-"""Kill -9 at any moment: what was acknowledged is there after the restart, at its offset, once.
+"""Kill -9 at any moment: acknowledged records are there after the restart, at their offset, once.
 
-Real processes, a foreign client (librdkafka). A seed decides when the broker dies; that a process
-dies leaves the page cache alone, so both durabilities must pass. Loss of what was not fsynced is
-the simulator's business.
+Processes are real, with another project's client (librdkafka). A seed chooses the kills. Killing a
+process does not affect the page cache, so both durabilities must pass. The simulator tests the loss
+of unsynced data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEADLINE_S = 40
 PARTITIONS = 4
 IN_FLIGHT_RECORDS = 3000
 SETTINGS = [
-    # Small segments, so that rolls, snapshots and recoveries of several of them happen.
+    # Small segments, so that rolls, snapshots and recoveries of several segments occur.
     "log.segment.bytes=300000",
     "log.index.interval.bytes=4096",
     "auto.create.topics.enable=false",
@@ -35,7 +35,7 @@ SETTINGS = [
 
 
 class Writer:
-    """Writes numbered records to all partitions of a topic and notes what was acknowledged."""
+    """Writes numbered records to all partitions of a topic, and keeps the acknowledged ones."""
 
     def __init__(self, address: str, topic: str, idempotent: bool) -> None:
         self.topic = topic
@@ -61,7 +61,7 @@ class Writer:
         )
 
     def pump(self) -> None:
-        """Send some more, unless much is on its way, and take answers."""
+        """Send some more records unless many are in flight, and take answers."""
         if len(self._producer) < IN_FLIGHT_RECORDS:
             for _ in range(100):
                 for partition, sent in enumerate(self.sent):
@@ -73,7 +73,7 @@ class Writer:
         self._producer.poll(0)
 
     def send_one(self) -> None:
-        """One record, acknowledged on return."""
+        """Send one record, which is acknowledged at the return."""
         self._producer.produce(self.topic, b"one", partition=0, on_delivery=self._delivered)
         assert self._producer.flush(DEADLINE_S) == 0
         assert self.errors == []
@@ -146,7 +146,7 @@ def lost_or_moved(
 def not_once_in_order(
     sent: Sequence[Sequence[bytes]], found: Sequence[Sequence[tuple[int, bytes]]]
 ) -> list[str]:
-    """Where a partition does not hold exactly what was sent, in that order, without gaps."""
+    """Partitions that do not have exactly the sent records, in order, without gaps."""
     problems = []
     for partition, (expected, records) in enumerate(zip(sent, found, strict=True)):
         values = [value for _, value in records]
@@ -279,7 +279,7 @@ def test_p29_no_producer_id_is_given_twice_across_kills(
 
 
 def producer_ids(log_file: Path) -> list[int]:
-    """Of every batch in a segment."""
+    """The producer id of every batch in a segment."""
     content = log_file.read_bytes()
     assert PACKED_HEADER.size == HEADER_BYTES
     ids, position = [], 0

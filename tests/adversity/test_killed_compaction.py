@@ -1,8 +1,8 @@
-"""Kill -9 while logs are compacted: of each key the newest that was acknowledged is there, and
-nothing twice.
+"""Kill -9 while logs are compacted: the newest acknowledged record of each key is there, and none
+twice.
 
-Real processes. In both durabilities, for the page cache outlives the process; loss of what was not
-synced is the business of tests/broker/storage/cleaner and of the simulator.
+Processes are real. Both durabilities are tested, because the page cache survives the process;
+tests/broker/storage/cleaner and the simulator test the loss of unsynced data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS = [
     "log.cleaner.backoff.ms=50",
     "log.cleaner.delete.retention.ms=1000",
     "log.segment.delete.delay.ms=500",
-    # So slow that most kills come upon it.
+    # So slow that most kills happen during a cleaning.
     "log.cleaner.io.max.bytes.per.second=40000000",
 ]
 CONFIG = {
@@ -40,7 +40,7 @@ CONFIG = {
     "delete.retention.ms": "1000",
 }
 CLEANED = "compacted a log"
-#: What a broker may be doing when it is killed, as its files show it.
+#: Activities of a broker at the kill, as its files show them.
 MOMENTS = ("any", ".cleaned", ".cleaned", ".swap", ".compacted.deleted")
 _LIFE_S = 5.0
 
@@ -53,7 +53,7 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerPro
 
 
 class KillLoop:
-    """One broker, killed again and again, and what is found each time."""
+    """A broker that is killed repeatedly, and the findings after each kill."""
 
     def __init__(self, broker: BrokerProcess, seed: int, moments: Sequence[str] = MOMENTS) -> None:
         self.broker = broker
@@ -74,7 +74,7 @@ class KillLoop:
             self.write_until_the_moment()
             self.kill()
             assert self.world.problems() == [], f"after kill {number + 1}"
-            # Nobody writes now; the cleaner goes on.
+            # No client writes now; the cleaner continues.
             self.verify("--running")
         wait_until(lambda: CLEANED in self.broker.log, "a cleaning comes to its end")
         assert self.world.problems() == [], "after a whole cleaning"
@@ -83,8 +83,8 @@ class KillLoop:
         self.verify()
 
     def write_until_the_moment(self) -> None:
-        """Some writes were acknowledged, and the broker does what was chosen, or has lived long
-        enough."""
+        """Wait until some writes are acknowledged and the chosen activity has begun, or the broker
+        has run long enough."""
         moment = self.random.choice(self.moments)
         enough = self.world.acknowledged + self.random.choice((1, 100, 300))
         end_s = time.monotonic() + _LIFE_S * (self.random.random() if moment == "any" else 1)
@@ -98,7 +98,7 @@ class KillLoop:
         time.sleep(self.random.choice((0, 0, 0.01, 0.1)))
 
     def endings(self) -> set[str]:
-        """What is there of a cleaning."""
+        """The files of a cleaning that exist."""
         names = [path.name for path in self.broker.data_dir.glob("*/0*")]
         wanted = (".cleaned", ".swap", ".compacted.deleted")
         return {ending for ending in wanted if any(name.endswith(ending) for name in names)}
@@ -114,13 +114,14 @@ class KillLoop:
         self.ready_s.append(time.monotonic() - began_s)
 
     def verify(self, *options: str, sound: bool = True) -> None:
-        """After a kill the next start may have something to repair; never may anything be lost."""
+        """Check the directory: after a kill the next start may repair something, but nothing may be
+        lost."""
         commands = Commands("127.0.0.1:1")
         directory = str(self.broker.data_dir)
         commands.run("log", "verify", directory, *options, code=0 if sound else (0, 1))
 
     def told(self) -> str:
-        """For people."""
+        """A summary for people."""
         ready = sorted(self.ready_s)
         return (
             f"{len(ready)} kills, {self.world.acknowledged} writes acknowledged, {self.cleanings} cleanings;"

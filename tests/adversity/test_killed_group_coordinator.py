@@ -1,8 +1,8 @@
-"""Kill -9 at any moment: what was committed for a group is there after the restart (D5, O-03).
+"""Kill -9 at any moment: committed offsets of a group are there after the restart (D5, O-03).
 
-Real processes, a foreign client (librdkafka): simple commits of numbered positions to several
-groups, and a consumer that commits as a member. That a process dies leaves the page cache alone, so
-both durabilities must pass; power cuts are in
+Processes are real, with another project's client (librdkafka): simple commits of numbered positions
+to several groups, and a consumer that commits as a member. Killing a process does not affect the
+page cache, so both durabilities must pass; power cuts are in
 `tests/broker/coordinator/groups/test_groups_crash.py`. `-m slow` runs the long form.
 """
 
@@ -22,7 +22,7 @@ from broker_process import BrokerProcess
 DEADLINE_S = 40.0
 PARTITIONS = 3
 GROUPS = ("one", "two", "three")
-#: What a commit may meet while the broker is away; it is sent again.
+#: Errors of a commit while the broker is down; the commit is retried.
 _RETRIED = {
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
@@ -51,7 +51,7 @@ def _consumer(address: str, group: str, **settings: object) -> Consumer:
 
 
 class Committer:
-    """Commits 1, 2, 3 ... for one group, outside of any membership, and knows what was taken."""
+    """Commits 1, 2, 3 ... for one group without being a member, and knows the accepted ones."""
 
     def __init__(self, address: str, group: str) -> None:
         self._consumer = _consumer(address, group)
@@ -60,7 +60,7 @@ class Committer:
         self.acknowledged = 0
 
     def commit(self) -> None:
-        """One more position, for all partitions at once. It may fail; then nobody knows."""
+        """Commit one more position for all partitions. After an error the outcome is unknown."""
         self.sent += 1
         offsets = [TopicPartition("topic", number, self.sent) for number in range(PARTITIONS)]
         try:
@@ -73,7 +73,8 @@ class Committer:
         self.acknowledged = self.sent
 
     def check(self) -> None:
-        """All partitions stand where one commit put them, and not before the last one taken."""
+        """Check that all partitions have the position of one commit, not older than the last
+        accepted one."""
         asked = [TopicPartition("topic", number) for number in range(PARTITIONS)]
         deadline = time.monotonic() + DEADLINE_S
         while True:
@@ -99,7 +100,7 @@ def _kill_loop(folder: Path, durability: str, seed: int, kills: int) -> None:
         [
             f"log.durability={durability}",
             "group.initial.rebalance.delay.ms=0",
-            # Small segments, so that rolls and recoveries of several of them happen.
+            # Small segments, so that rolls and recoveries of several segments occur.
             "offsets.topic.segment.bytes=20000",
             "offsets.topic.num.partitions=2",
         ],
@@ -143,7 +144,8 @@ def test_d5_o03_killed_broker_keeps_the_offsets_it_acknowledged_many_times(
 
 
 def test_g90_a_member_goes_on_where_it_was_when_the_broker_is_back(tmp_path: Path) -> None:
-    """The coordinator is killed under a settled member: same id, same generation, no rebalance."""
+    """The coordinator of a stable group is killed: same member id, same generation, no
+    rebalance."""
     broker = BrokerProcess(tmp_path, ["group.initial.rebalance.delay.ms=0"])
     broker.start()
     assigned: list[int] = []

@@ -1,4 +1,4 @@
-"""One broker for all foreign clients; topics keep the tests apart."""
+"""One broker for all foreign clients; each test has topics of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS = [
 
 @pytest.fixture(scope="session")
 def broker_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A running broker; that it ends well is part of the test."""
+    """A running broker, which must stop cleanly at the end."""
     broker = BrokerProcess(tmp_path_factory.mktemp("interop"), SETTINGS)
     broker.start()
     yield broker
@@ -33,7 +33,7 @@ def broker_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerP
 
 @pytest.fixture(scope="session")
 def address(broker_process: BrokerProcess) -> str:
-    """Where it listens."""
+    """The broker's address."""
     return broker_process.address
 
 

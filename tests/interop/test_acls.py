@@ -1,4 +1,4 @@
-"""ACLs by the admin clients of others."""
+"""ACLs set by other projects' admin clients."""
 
 from __future__ import annotations
 
@@ -129,7 +129,8 @@ def ours(bootstrap: str, user: str) -> dict[str, Any]:
 
 @pytest.fixture
 async def secured(tmp_path: Path) -> AsyncIterator[str]:
-    """Where `loader` may write to topics in-..., and `reports` read them as its own group."""
+    """A broker where `loader` may write to topics in-..., and `reports` read them with its own
+    group."""
     with SubprocessBroker(data_dir=tmp_path / "data", settings=USERS) as broker:
         topic = AclResourceType.TOPIC, "in-", PatternType.PREFIXED
         async with Admin(**ours(broker.bootstrap, "admin")) as admin:

@@ -1,8 +1,8 @@
-"""The administration of others' clients and of Kafka's own tools, the same programs against Apache
-Kafka and our broker.
+"""Other projects' admin clients and Kafka's own tools: the same programs against Apache Kafka and
+our broker.
 
-The programs print a line for each call without what differs between any two brokers: ids, times and
-the words of errors.
+The programs print a line for each call without parts that always differ between brokers: ids, times
+and error messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHARED_SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-#: Kafka's shipped settings, where ours are others.
+#: Kafka's shipped settings that differ from our defaults.
 OUR_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "log.durability": "page-cache",
@@ -83,7 +83,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, s
 def test_go_clients(
     brokers: Mapping[str, str], tmp_path: Path, program: str, modules: list[str], lines: set[str]
 ) -> None:
-    """`lines`: some of those that both brokers must make the program print."""
+    """`lines`: some of the lines that the program must print for both brokers."""
     go = shutil.which("go")
     if go is None:
         pytest.skip("there is no go")
@@ -100,7 +100,7 @@ def test_go_clients(
     assert lines <= set(printed["ours"])
 
 
-#: Output that no two brokers have in common, and its placeholder. Our quorum has no listener for
+#: Output that always differs between brokers, and its placeholder. Our quorum has no listener for
 #: controllers.
 OWN = (
     (r"TopicId: \S{22}", "TopicId: ID"),
@@ -113,7 +113,7 @@ OWN = (
 
 
 def comparable(printed: str, address: str) -> list[str]:
-    """Printed lines without ids, addresses, times and places; settings of a topic in the order of
+    """Printed lines without ids, addresses, times and paths; settings of a topic in the order of
     their names."""
     text = printed.replace(address, "HOST:PORT").replace(address.rpartition(":")[2], "PORT")
     for pattern, stands in OWN:

@@ -1,5 +1,5 @@
-"""librdkafka as a member of consumer groups (KIP-848, `group.protocol=consumer`): the judge of what
-we wrote on both sides ourselves."""
+"""librdkafka as a member of consumer groups (KIP-848, `group.protocol=consumer`), to check both of
+our implementations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NewTopic = Callable[..., str]
 Place = tuple[str, int]
 PARTITIONS = 6
 
-#: Joins a group and says what it has, until it is killed.
+#: A program that joins a group and prints its partitions until it is killed.
 _MEMBER = """
 import sys, confluent_kafka
 address, group, topic = sys.argv[1:]
@@ -37,7 +37,7 @@ while True:
 
 
 class Member:
-    """A consumer that is polled by a thread of its own."""
+    """A consumer that a thread of its own polls."""
 
     def __init__(self, address: str, group: str, *topics: str, **settings: str) -> None:
         self.owned: frozenset[Place] = frozenset()
@@ -72,7 +72,7 @@ class Member:
             self.owned = frozenset((place.topic, place.partition) for place in held)
 
     def rest(self) -> None:
-        """Poll no more: while another thread polls, a commit takes librdkafka a second or more."""
+        """Stop polling: while another thread polls, a commit takes librdkafka a second or more."""
         self._stop.set()
         self._thread.join(10)
 
@@ -100,7 +100,8 @@ class Group:
         return member
 
     def settle(self, places: set[Place], members: list[Member] | None = None) -> None:
-        """Every partition has one owner, and the members differ by at most one."""
+        """Wait until every partition has one owner, and the members differ by at most one
+        partition."""
         among = self.members if members is None else members
 
         def settled() -> bool:
@@ -237,7 +238,7 @@ def test_g160_the_group_is_described_and_listed(
 def test_g150_g155_a_group_changes_its_protocol_member_by_member(
     group: Group, new_topic: NewTopic, strategy: str, admin: confluent_kafka.admin.AdminClient
 ) -> None:
-    """There and back again, and everything is read once on the way."""
+    """The protocol is changed and changed back, and every record is read once meanwhile."""
     topic = new_topic(PARTITIONS)
     classic = {"group_protocol": "classic", "partition_assignment_strategy": strategy}
     classic |= {"session_timeout_ms": "6000", "heartbeat_interval_ms": "200"}

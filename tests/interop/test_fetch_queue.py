@@ -1,10 +1,9 @@
-"""librdkafka with room for one record in its queue: each fetch of records that are there is
-answered at once.
+"""librdkafka with room for one record in its queue: each fetch of available records is answered at
+once.
 
-Its own test 0127 wants each record within 30 ms of `fetch.queue.backoff.ms`, by a clock, which a
-busy machine fails with any broker. What it needs of the broker can be counted: with a wait that is
-longer than any patience, a fetch that the broker holds back stops the reader, and an answer with
-less than there is makes one more of them.
+librdkafka's own test 0127 requires each record within 30 ms of `fetch.queue.backoff.ms`, by a
+clock, which fails on a busy machine with any broker. This test counts instead: with a very long
+wait, a parked fetch would stop the reader, and an incomplete answer would cause one more fetch.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ RECORDS = 20
 READ = 10
 #: One record fits into an answer, two do not.
 RECORD_BYTES, ANSWER_BYTES = 10_000, 12_000
-#: The longest that librdkafka takes.
+#: The longest wait that librdkafka accepts.
 WAIT_MS = 300_000
 
 
 @pytest.fixture
 def proxy(tmp_path: Path) -> Iterator[BrokerProxy]:
-    """A broker that is reached through it only."""
+    """A broker that is reached only through the proxy."""
     proxy = BrokerProxy()
     settings = [f"advertised.listeners=PLAINTEXT://{proxy.address}", "log.retention.ms=-1"]
     broker = BrokerProcess(tmp_path, settings)
@@ -44,7 +43,7 @@ def proxy(tmp_path: Path) -> Iterator[BrokerProxy]:
 
 @pytest.mark.parametrize("backoff_ms", [100, 10, 0])
 def test_f01_no_fetch_waits_while_there_are_records(proxy: BrokerProxy, backoff_ms: int) -> None:
-    """0127 of librdkafka, counted."""
+    """librdkafka's test 0127, by counts."""
     create_topic(proxy.address, "t")
     records = [Record(None, b"%02d" % n + bytes(RECORD_BYTES - 2)) for n in range(RECORDS)]
     settings = Settings(linger_ms=0, extra={"batch.num.messages": 1})

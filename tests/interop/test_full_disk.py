@@ -1,5 +1,5 @@
-"""librdkafka's consumer at a broker whose disk is full: a commit says so soon, and the consumer
-stays a member."""
+"""librdkafka's consumer at a broker with a full disk: a commit fails soon, and the consumer stays a
+member."""
 
 from __future__ import annotations
 

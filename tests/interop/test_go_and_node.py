@@ -1,5 +1,4 @@
-"""franz-go and kafkajs at our listener of SASL. Go and Node have to be there, and their
-registries."""
+"""franz-go and kafkajs at our SASL listener. Go, Node and their package registries are required."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def bootstrap(tmp_path: Path) -> Iterator[str]:
 
 
 def program(name: str) -> str:
-    """Where it is; skips if it is not there."""
+    """The path of a program; skips without it."""
     found = shutil.which(name)
     if found is None:
         pytest.skip(f"there is no {name}")

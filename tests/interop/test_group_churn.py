@@ -8,8 +8,8 @@ import pytest
 
 from churn import PARTITIONS, Churn
 
-#: By strategy, who knows it: aiokafka has no cooperative rebalancing, and librdkafka alone has
-#: KIP-848.
+#: The clients that support each strategy: aiokafka has no cooperative rebalancing, and only
+#: librdkafka has KIP-848.
 KINDS = {
     "range": ["odradek", "confluent", "aiokafka", "kafka-python"],
     "cooperative-sticky": ["odradek", "confluent", "kafka-python"],

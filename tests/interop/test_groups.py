@@ -19,7 +19,7 @@ GROUPS.append(CLIENTS)
 
 
 class Group:
-    """The members of a group, and what was produced for them."""
+    """The members of a group, and the records for them."""
 
     def __init__(self, address: str, name: str, topic: str) -> None:
         self.address, self.name, self.topic = address, name, topic
@@ -38,7 +38,7 @@ class Group:
         member.leave()
 
     def settle(self) -> None:
-        """Wait until every partition has one owner, and everyone an equal share."""
+        """Wait until every partition has one owner, and every member an equal share."""
         share = PARTITIONS // len(self.members)
 
         def settled() -> bool:
@@ -97,7 +97,7 @@ def test_g_three_members_share_and_one_leaves_and_one_joins(
     group.join(clients[1])
     group.settle()
     group.produce(60)
-    # Everyone who holds partitions has read something.
+    # Every member with partitions has read something.
     assert all(member.records for member in group.members)
 
 

@@ -1,7 +1,6 @@
 """Kafka's own Java clients, Streams and Connect, against our broker and against Kafka's.
 
-The programs are single files in `java/`; each says in its last line how many of how many it found
-good.
+The programs are single files in `java/`; the last line of each has the number of successful checks.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.kafka
 PROGRAMS = Path(__file__).parent / "java"
 DEADLINE_S = 300
 LINES = 500
-#: Kafka's shipped settings, where ours are others.
+#: Kafka's shipped settings that differ from our defaults.
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "log.durability=page-cache")
 
 
@@ -30,7 +29,7 @@ SETTINGS = ("group.initial.rebalance.delay.ms=0", "log.durability=page-cache")
 def address(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """Where a broker listens: ours, then Kafka's, which must find the programs sound."""
+    """The address of our broker, then of Kafka's, which shows that the programs are right."""
     if request.param == "kafka":
         cluster: KafkaCluster = request.getfixturevalue("kafka")
         yield cluster.bootstrap
@@ -42,7 +41,7 @@ def address(
 
 
 def run(class_path: str, program: str, *arguments: str) -> list[str]:
-    """The lines that a program prints; it must end well."""
+    """The lines that a program prints; it must succeed."""
     done = subprocess.run(
         [kafka_cluster.java(), "-cp", class_path, str(PROGRAMS / f"{program}.java"), *arguments],
         check=False,
@@ -56,7 +55,7 @@ def run(class_path: str, program: str, *arguments: str) -> list[str]:
 
 @pytest.mark.parametrize("how", ["commit", "abort", "both"])
 def test_t65_transactions_right_behind_each_other(address: str, how: str) -> None:
-    """Nobody is fenced by the markers of its own last transaction."""
+    """No producer is fenced by the markers of its own last transaction."""
     printed = run(kafka_cluster.class_path(), "Transactions", address, "100", how)
     assert printed[-1] == "100 of 100 rounds"
 

@@ -25,8 +25,7 @@ _INDEX_INTERVAL_BYTES = 100
 
 
 class Rounds:
-    """A history that is cleaned several times, with what the log was before each time, and
-    after."""
+    """A history that is cleaned several times, with the log before and after each cleaning."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.history = CompactedHistory(

@@ -1,4 +1,4 @@
-"""The command line against Apache Kafka: what each command prints and ends with."""
+"""The command line against Apache Kafka: output and exit code of each command."""
 
 from __future__ import annotations
 

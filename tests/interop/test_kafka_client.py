@@ -1,4 +1,4 @@
-"""Our client against Apache Kafka, alone and as three nodes: what it writes, reads, commits."""
+"""Our client against Apache Kafka, one node and three: writing, reading, commits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.kafka
 
 DEADLINE_S = 60.0
 PARTITIONS = 3
-#: Settings of a group's members, by what they are called here.
+#: Settings of a group's members, by their names in these tests.
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "eager": {},
     "cooperative": {"partition_assignment_strategy": "cooperative-sticky"},
@@ -40,7 +40,7 @@ async def topic(nodes: KafkaCluster) -> str:
 
 
 async def read(bootstrap: str, topic: str, count: int, **settings: Any) -> list[ConsumerRecord]:
-    """`count` records from the beginning, and whatever comes right behind them."""
+    """`count` records from the beginning, and those that follow immediately."""
     found: list[ConsumerRecord] = []
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -84,7 +84,7 @@ async def test_every_acks(nodes: KafkaCluster, topic: str, acks: Any) -> None:
     settings: dict[str, Any] = {"acks": acks}
     if acks != "all":
         settings["enable_idempotence"] = False
-    # Nobody hears of a record with acks=0 that comes before the topic is everywhere.
+    # A record with acks=0 is lost without an error if it arrives before all nodes know the topic.
     async with Producer(bootstrap_servers=nodes.bootstrap) as producer:
         for n in range(PARTITIONS):
             await producer.send_and_wait(topic, b"%d" % n, partition=n)
@@ -98,7 +98,7 @@ async def test_every_acks(nodes: KafkaCluster, topic: str, acks: Any) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_group_shares_and_resumes(nodes: KafkaCluster, topic: str, protocol: str) -> None:
-    """Two members read everything once; who comes after them begins behind what they committed."""
+    """Two members read everything once; a later member begins behind their commits."""
     bootstrap = nodes.bootstrap
     settings: dict[str, Any] = {
         "bootstrap_servers": bootstrap,
@@ -133,8 +133,8 @@ async def test_a_group_shares_and_resumes(nodes: KafkaCluster, topic: str, proto
 
 
 async def test_transactions(nodes: KafkaCluster, topic: str) -> None:
-    """Version 2 (KIP-890): what is committed is read once, what is aborted never; offsets go
-    along."""
+    """Version 2 (KIP-890): committed records are read once, aborted ones never; offsets are part of
+    it."""
     bootstrap, group = nodes.bootstrap, f"g-{topic}"
     async with Producer(bootstrap_servers=bootstrap, transactional_id=topic) as producer:
         await producer.init_transactions()

@@ -1,4 +1,4 @@
-"""Our client against Apache Kafka in trouble: a node that hangs, rebalances, listeners that
+"""Our client against an Apache Kafka with faults: a node that hangs, rebalances, listeners that
 commit."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def new_topic(cluster: KafkaCluster) -> str:
 
 
 async def read_all(bootstrap: str, topic: str, count: int) -> list[int]:
-    """The values of `count` records from the beginning, and of what comes right behind them."""
+    """The values of `count` records from the beginning, and of those that follow immediately."""
     found: list[int] = []
     async with Consumer(
         topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest"
@@ -54,7 +54,7 @@ async def read_all(bootstrap: str, topic: str, count: int) -> list[int]:
 
 @pytest.fixture
 async def hanging(kafka_cluster: KafkaCluster) -> AsyncIterator[list[Any]]:
-    """Nodes put into the list are woken up at the end, and waited for until they lead again."""
+    """Continue the stopped nodes in the list at the end, and wait until they lead again."""
     hung: list[Any] = []
     yield hung
     for node in hung:
@@ -68,7 +68,7 @@ async def hanging(kafka_cluster: KafkaCluster) -> AsyncIterator[list[Any]]:
 async def test_records_for_a_node_that_hangs_are_written_once_by_the_next_leader(
     kafka_cluster: KafkaCluster, hanging: list[Any]
 ) -> None:
-    """Long before the request's timeout: that is ten minutes here."""
+    """Long before the request timeout, which is ten minutes here."""
     topic, count = await new_topic(kafka_cluster), 600
     settings: dict[str, Any] = {"request_timeout_ms": 600_000, "delivery_timeout_ms": 700_000}
     async with (
@@ -110,7 +110,8 @@ class Committing(RebalanceListener):
 async def test_what_listeners_commit_is_read_by_nobody_again(
     kafka: KafkaCluster, protocol: str
 ) -> None:
-    """Members come and go, each commits only when its partitions go, also at its end."""
+    """Members join and leave; each commits only when its partitions are revoked, also at its
+    end."""
     topic, count = await new_topic(kafka), 300
     settings: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap,
@@ -127,7 +128,7 @@ async def test_what_listeners_commit_is_read_by_nobody_again(
     listeners: list[Committing] = []
 
     async def member(records: int) -> None:
-        """Until the group has seen so many."""
+        """Run a member until the group has seen so many records."""
         listener = Committing()
         listeners.append(listener)
         async with Consumer(**settings) as consumer:
@@ -152,7 +153,7 @@ def nodes(request: pytest.FixtureRequest) -> KafkaCluster:
 
 
 async def commits_of(bootstrap: str, group_id: str) -> dict[TopicPartition, list[int]]:
-    """Every offset that a group has committed, in the order of the coordinator's log."""
+    """Every committed offset of a group, in the order of the coordinator's log."""
     found: dict[TopicPartition, list[int]] = {}
     async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         numbers = await consumer.partitions_for("__consumer_offsets")
@@ -173,7 +174,7 @@ async def commits_of(bootstrap: str, group_id: str) -> dict[TopicPartition, list
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_committed_offsets_never_go_back(nodes: KafkaCluster, protocol: str) -> None:
-    """Commits in the background and by hand, members that come and go, answers that are lost."""
+    """Background and explicit commits, members that join and leave, lost answers."""
     topic = await new_topic(nodes)
     group_id = f"g-{topic}"
     chance = random.Random(9)
@@ -228,8 +229,7 @@ async def test_committed_offsets_never_go_back(nodes: KafkaCluster, protocol: st
                 await asyncio.sleep(0.02)
             stop.set()
         commits = await commits_of(nodes.bootstrap, group_id)
-    # With KIP-848 a member may be gone again before its first partition has come (5 s between
-    # heartbeats).
+    # With KIP-848 a member may leave before its first partition arrives (5 s between heartbeats).
     assert set(commits) <= {TopicPartition(topic, n) for n in range(PARTITIONS)}
     for where, offsets in commits.items():
         back = [pair for pair in itertools.pairwise(offsets) if pair[1] < pair[0]]

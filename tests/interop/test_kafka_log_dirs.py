@@ -1,4 +1,4 @@
-"""Two data directories, one of which goes away: what clients are told by Apache Kafka, and by us
+"""Two data directories, one of which is removed: the answers of Apache Kafka and of our broker
 (L-41, L-42, L-44)."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SETTINGS = {"offsets.topic.num.partitions": "2", "log.segment.bytes": "1048576"
 
 @pytest.fixture(params=["kafka", "odradek"])
 def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
-    """Of a broker on the directories a and b below `tmp_path`."""
+    """The port of a broker on the directories a and b below `tmp_path`."""
     settings = {**_SETTINGS, "log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}
     if request.param == "kafka":
         with KafkaCluster(tmp_path / "cluster", settings=settings) as cluster:
@@ -51,7 +51,7 @@ def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
 
 
 async def _described(client: RawClient) -> dict[str, tuple[int, bool, dict[str, list[int]]]]:
-    """{name of the directory: (error, are its bytes told, partitions by topic)}."""
+    """{name of the directory: (error, true if its size is given, partitions by topic)}."""
     answer = await client.call(DescribeLogDirsRequest(topics=None))
     assert answer.error_code == E.NONE
     return {

@@ -1,8 +1,8 @@
-"""Files of one broker under the eyes of the other: Apache Kafka's own tool on what ours wrote, and
-partitions that are handed over, both ways.
+"""Files of each broker read by the other's software: Apache Kafka's own tool on our files, and
+partitions that are moved, both ways.
 
-Whole directories are not exchanged: the metadata of a KRaft quorum has records that mean nothing
-here.
+Whole directories cannot be moved: the metadata of a KRaft quorum has records that this broker does
+not use.
 """
 
 from __future__ import annotations
@@ -181,11 +181,11 @@ def test_kafkas_tool_decodes_the_brokers_own_topics(data: Path, pattern: str, op
             assert '"data":' in line and "Could not" not in line and "Error" not in line, line
 
 
-# --- Partitions that are handed over --------------------------------------------------------------
+# --- Partitions that are moved --------------------------------------------------------------------
 
 
 def _hand_over(source: Path, target: Path) -> None:
-    """Everything of a partition but the topic's id, which is the other cluster's."""
+    """Move all files of a partition but the topic's id, which is the other cluster's."""
     kept = (target / "partition.metadata").read_bytes()
     shutil.rmtree(target)
     shutil.copytree(source, target)
@@ -252,7 +252,8 @@ def _replayed(partition: Path) -> list[tuple[int, int, int]]:
 def test_kafka_serves_partitions_that_our_broker_wrote(
     clean: bool, written_data: WrittenData, tmp_path: Path
 ) -> None:
-    """After a clean stop Kafka takes indexes and snapshots as they are; else it makes them anew."""
+    """After a clean stop Kafka uses indexes and snapshots as they are; otherwise it rebuilds
+    them."""
     data = written_data.stopped
     with KafkaCluster(tmp_path / "kafka", 1, {"log.retention.ms": "-1"}) as kafka:
         (node,) = kafka.nodes
@@ -277,7 +278,7 @@ def test_kafka_serves_partitions_that_our_broker_wrote(
     shutil.copytree(data, copy)
     with data_directory_broker(copy) as broker:
         ours = _offsets_by_time(broker.bootstrap, HANDED_OVER)
-        # Kafka forgot that the first records of this one were deleted.
+        # Kafka has lost the deletion of the first records of this one.
         assert {name: at for name, at in ours.items() if TRIMMED not in name} == {
             name: at for name, at in by_time.items() if TRIMMED not in name
         }
@@ -286,7 +287,7 @@ def test_kafka_serves_partitions_that_our_broker_wrote(
 
 
 def _log_errors(log: str) -> str:
-    """Lines of Kafka's that say that a log could not be loaded."""
+    """Log lines of Kafka about logs that could not be loaded."""
     return "\n".join(
         line
         for line in log.splitlines()
@@ -336,7 +337,7 @@ def test_our_broker_serves_partitions_that_kafka_wrote(clean: bool, tmp_path: Pa
 
 
 def _write(bootstrap: str) -> None:
-    """Every codec, and transactions of both ends."""
+    """Write records with every codec, and committed and aborted transactions."""
     for codec in CODECS:
         with sync.Producer(bootstrap_servers=bootstrap, compression_type=codec) as producer:
             for number in range(12):

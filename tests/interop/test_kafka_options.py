@@ -1,4 +1,4 @@
-"""`--kafka` and `--bootstrap`: what is run, and that nobody takes a missing Java for a pass."""
+"""`--kafka` and `--bootstrap`: the tests that run, and that a missing Java is never a pass."""
 
 from __future__ import annotations
 

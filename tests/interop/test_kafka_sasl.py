@@ -1,4 +1,4 @@
-"""SASL between us and Apache Kafka: our client at its broker."""
+"""SASL with Apache Kafka: our client at its broker."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def unsecured_token(lasts_s: float) -> tuple[str, float]:
 
 
 async def in_and_out(settings: dict[str, Any], topic: str) -> None:
-    """Through a transaction, and a group."""
+    """Produce and consume, with a transaction and a group."""
     async with Admin(**settings) as admin:
         await admin.create_topics([NewTopic(topic, 1)])
     values = [bytes([number]) * 50_000 for number in range(20)]
@@ -119,7 +119,7 @@ async def test_c74_oauthbearer(kafka_with_sasl: tuple[str, str]) -> None:
 
 
 async def test_c73_a_session_is_renewed_on_its_connection(kafka_with_sasl: tuple[str, str]) -> None:
-    """The broker would close a connection that is used beyond its session."""
+    """The broker would close a connection that is used after its session's end."""
     plaintext, sasl = kafka_with_sasl
     async with Admin(bootstrap_servers=plaintext) as admin:
         await admin.create_topics([NewTopic("renewed", 1)])

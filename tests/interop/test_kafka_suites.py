@@ -1,6 +1,7 @@
-"""The suites that only talk to a broker, against Apache Kafka: command line, client, transactions.
+"""The test suites that only send requests, against Apache Kafka: command line, client,
+transactions.
 
-Each in a pytest of its own, as `--bootstrap` is for a whole run.
+Each runs in a pytest of its own, because `--bootstrap` applies to a whole run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kafka_cluster import KafkaCluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 
-#: What KIP-939 wants of Kafka 4.3.
+#: The settings for KIP-939 in Kafka 4.3.
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true", "unstable.api.versions.enable": "true"}
 
 

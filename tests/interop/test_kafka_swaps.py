@@ -1,5 +1,5 @@
-"""Apache Kafka's own start over directories as it leaves them when it is killed while it compacts,
-beside ours."""
+"""Starts of Apache Kafka and of our broker on directories that Apache Kafka left when it was killed
+during compaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS between us and Apache Kafka: our client at its broker, its tools at ours."""
+"""TLS with Apache Kafka: our client at its broker, its tools at ours."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_n19_kafkas_tools_at_our_broker(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="no keytool")
 def test_n19_stores_that_keytool_makes(folder: Path, tmp_path: Path) -> None:
-    """PKCS12 is read whatever its file is called; for JKS the error has the line that converts
+    """PKCS12 is read whatever the file is called; for JKS the error has the command to convert
     it."""
 
     def make(name: str, kind: str) -> str:

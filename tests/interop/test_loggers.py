@@ -1,4 +1,4 @@
-"""The level of a logger that a client changes, in the lines of a broker that runs (A-79)."""
+"""The effect of a logger's level, changed by a client, on a running broker's log (A-79)."""
 
 from __future__ import annotations
 

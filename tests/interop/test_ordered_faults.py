@@ -1,4 +1,4 @@
-"""Faults that were ordered of a broker under test, as our client and confluent-kafka meet them."""
+"""Ordered faults of a broker under test, with our client and confluent-kafka."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_producer_gets_over_what_passes_and_writes_each_record_once(
 def test_p05_of_five_in_flight_the_second_fails_and_the_order_holds(
     broker: SubprocessBroker, faults: Faults, unique_topic: str, library: str, order: str
 ) -> None:
-    """Answers are slow, so that all five are on their way when the second is refused or lost."""
+    """Answers are slow, so that all five are in flight when the second is refused or lost."""
     values = [b"%d" % number for number in range(25)]
     faults_of: dict[str, dict[str, object]] = {
         "fail": {"code": "NOT_ENOUGH_REPLICAS"},
@@ -203,7 +203,7 @@ def test_a_moved_coordinator_and_an_expired_session_as_confluent_meets_them(
     try:
         message = consumer.poll(TIMEOUT_S)
         assert message is not None
-        # By a heartbeat: a synchronous commit that meets it does not end before the session does.
+        # By a heartbeat: a synchronous commit with this fault does not end before the session does.
         moved = faults.move_coordinator(unique_topic)
         wait_until(
             lambda: met(faults, moved) == 1,

@@ -1,4 +1,4 @@
-"""Quotas as other people's clients and ours meet them."""
+"""Quotas with other projects' clients and ours."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_q10_our_admin_tries_topics_again_that_a_quota_refuses(
     address: str, new_topic: Callable[..., str]
 ) -> None:
     name = new_topic()
-    # The bucket holds 22, and comes back at two a second.
+    # The bucket has 22 tokens, and gains two a second.
     limit(address, name, controller_mutation_rate=2)
     with sync.Admin(bootstrap_servers=address, client_id=name) as admin:
         admin.create_topics(NewTopic(f"{name}-a", partitions=23))

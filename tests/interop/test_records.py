@@ -1,4 +1,4 @@
-"""What one client has produced, every client reads: all of it, in order, in every codec."""
+"""Records of one client are read by every client: all of them, in order, with every codec."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ START_MS = 1_700_000_000_000
 
 
 def _varied(codec: str, refused: frozenset[str]) -> list[Record]:
-    """Records that differ in whatever a record can differ in, but for what a client refuses."""
+    """Records that differ in every possible way, except for features that a client refuses."""
     headers = (("null", b"" if "null header" in refused else None),)
     text = f"{codec} größe 漢字 ".encode()
     return [
@@ -30,7 +30,7 @@ def _varied(codec: str, refused: frozenset[str]) -> list[Record]:
 
 @pytest.fixture(scope="module")
 def produced(address: str, new_topic: NewTopic) -> Callable[[Client], tuple[str, list[Record]]]:
-    """The topic that a client has filled, in every codec, and what it put there."""
+    """The topic that a client has filled with every codec, and the records."""
     done: dict[str, tuple[str, list[Record]]] = {}
 
     def produce(client: Client) -> tuple[str, list[Record]]:
@@ -85,7 +85,7 @@ def test_p04_many_batches_in_flight_stay_in_order(
         "aiokafka": {"max_batch_size": 1000},
         "kafka-python": {"batch_size": 1000},
     }[client.name]
-    # Without idempotence only one request may be on its way, or retries could change the order.
+    # Without idempotence only one request may be in flight, or retries could change the order.
     settings = Settings(idempotent=idempotent, linger_ms=0, extra=small)
     offsets = client.produce(address, topic, records, settings)
     assert offsets == [number // 4 for number in range(2000)]

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made again under its name while producers write to it."""
+"""A topic that is deleted and created again under its name while producers write to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waiting import DEADLINE_S, until
 
 TOPIC, PARTITIONS = "t", 3
 TIMES = 6
-#: Acknowledged between two deletions, at least.
+#: The least number of acknowledged records between two deletions.
 ROUND = 30
 
 
@@ -27,8 +27,8 @@ def odradek_broker_settings() -> dict[str, object]:
 
 
 class Writer:
-    """Writes numbers, one after the other; `acknowledged`: (value, partition, offset) of those that
-    were sent since the topic was made last."""
+    """Writes numbers, one after the other; `acknowledged`: (value, partition, offset) of records
+    sent since the last creation of the topic."""
 
     def __init__(self, name: str, bootstrap: str) -> None:
         self._name = name
@@ -39,7 +39,7 @@ class Writer:
         self._topics_made = 0
 
     def topic_was_made(self) -> None:
-        """What is sent from now on is for another topic of the name."""
+        """Count later records for the new topic."""
         self._topics_made += 1
         self.acknowledged = []
 
@@ -54,13 +54,13 @@ class Writer:
                 try:
                     written = await producer.send_and_wait(TOPIC, value)
                 except OdradekError:
-                    continue  # It met the deletion.
+                    continue  # The record met the deletion.
                 if topics_made == self._topics_made:
                     self.acknowledged.append((value, written.partition, written.offset))
 
 
 async def read_all(bootstrap: str) -> list[tuple[bytes, int, int]]:
-    """What is in the topic: (value, partition, offset)."""
+    """The records in the topic: (value, partition, offset)."""
     partitions = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
     found: list[tuple[bytes, int, int]] = []
     async with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
@@ -82,8 +82,8 @@ def directories(broker: SubprocessBroker) -> list[str]:
 async def test_l38_a_topic_is_made_again_while_producers_write(
     odradek_broker: SubprocessBroker,
 ) -> None:
-    """What is acknowledged after it was made again is in it, once and where it was said to be;
-    nothing of its predecessors is, not after a kill either."""
+    """Records acknowledged after the creation are in the new topic, once and at their offset; no
+    older record is, not even after a kill."""
     bootstrap = odradek_broker.bootstrap
     topic = NewTopic(TOPIC, PARTITIONS, configs={"file.delete.delay.ms": "0"})
     writers = [Writer(name, bootstrap) for name in "abc"]
@@ -117,7 +117,7 @@ async def test_l38_a_topic_is_made_again_while_producers_write(
 
 
 async def written_by_all(writers: list[Writer]) -> None:
-    """Wait until each has had a few more acknowledged."""
+    """Wait until each writer has a few more acknowledged records."""
     goals = [len(writer.acknowledged) + ROUND for writer in writers]
     for writer, goal in zip(writers, goals, strict=True):
         await until(lambda writer=writer, goal=goal: len(writer.acknowledged) >= goal)  # type: ignore[misc]

@@ -1,4 +1,5 @@
-"""Others' clients at listeners of SASL: who gets in, and what those hear who do not."""
+"""Other projects' clients at SASL listeners: which ones authenticate, and the errors of the
+others."""
 
 from __future__ import annotations
 

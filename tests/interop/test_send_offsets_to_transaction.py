@@ -1,10 +1,10 @@
 """librdkafka's `send_offsets_to_transaction`, with each of its requests lost or refused once (T-23,
 T-24).
 
-librdkafka 2.16 may wait for ever in that call after a connection was lost, whatever its timeout
-says and whosesoever the broker is (confluentinc/librdkafka#5456, #5511). What the broker owes it
-then: an answer to every request, and to the same request again; and the next producer of the id
-finds everything as it was, so that the offsets are committed once, with the records.
+librdkafka 2.16 may wait for ever in that call after a lost connection, whatever its timeout and
+whichever broker (confluentinc/librdkafka#5456, #5511). The broker must then answer every request,
+and a repeated one in the same way; and the next producer with the id must find a consistent state,
+so that the offsets are committed once, with the records.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from waiting import wait_until
 END = b"end"
 POSITION = 3
 TIMEOUT_S = 10.0
-#: After that the call is taken for one that does not end.
+#: The time after which the call counts as hanging.
 PATIENCE_S = 12.0
 GROUP = 0
-#: What the call asks of a broker; coordinators are also looked for by consumers that end meanwhile.
+#: The requests of the call; consumers that end meanwhile look for coordinators, too.
 OWED = (ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT)
 STEPS = (*OWED, ApiKey.FIND_COORDINATOR)
 
 
 @dataclass
 class Setup:
-    """A broker that clients reach through a proxy only."""
+    """A broker that clients reach only through a proxy."""
 
     broker: BrokerProcess
     proxy: BrokerProxy
@@ -58,7 +58,7 @@ class Setup:
         return self.proxy.address
 
     def kill_broker(self) -> None:
-        """Connections are refused until it has come back."""
+        """Refuse connections until the broker is back."""
         self.proxy.refuse()
         self.broker.kill()
         self.broker.start()
@@ -85,7 +85,7 @@ def once(setup: Setup) -> Iterator[Once]:
 
 
 class Once:
-    """Does something to the first request of an API, or to its answer, and lets the others pass."""
+    """Changes the first request of an API, or its answer, and passes the others."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -113,7 +113,7 @@ class Once:
 
 
 class Attempt(threading.Thread):
-    """One record and a position in one transaction; a thread that may have to be left behind."""
+    """One record and a position in one transaction; in a thread that may hang."""
 
     _names = count(1)
 
@@ -158,7 +158,7 @@ class Attempt(threading.Thread):
 
 @dataclass
 class Job:
-    """What is to be done once. The name is the group's and the transactional id's."""
+    """The work to be done once. The name is the group's and the transactional id."""
 
     name: str
     source: str
@@ -178,7 +178,7 @@ def new_job(setup: Setup) -> Job:
 
 
 def attempt(setup: Setup, job: Job) -> Attempt:
-    """Try it; returns when it has ended or has had its time."""
+    """Try it; return when the attempt has ended or its time is over."""
     tried = Attempt(setup.address, job)
     tried.start()
     tried.join(PATIENCE_S)
@@ -186,8 +186,7 @@ def attempt(setup: Setup, job: Job) -> Attempt:
 
 
 def assert_done_once(setup: Setup, job: Job) -> None:
-    """The record and the position are there, once; and nothing that the broker was asked is
-    open."""
+    """Check that the record and the position are there once, and that no request is unanswered."""
     wait_until(lambda: not setup.proxy.unanswered(OWED), "every request is answered")
     assert committed_position(setup.address, job.name, job.source) == POSITION
     client = Confluent()
@@ -199,8 +198,7 @@ def assert_done_once(setup: Setup, job: Job) -> None:
 
 
 def assert_done_sooner_or_later(setup: Setup, once: Once, job: Job) -> None:
-    """Where the first call stands still or runs out of time, the next producer of the id does its
-    work."""
+    """If the first call hangs or times out, the next producer with the id does its work."""
     tried = attempt(setup, job)
     assert once.times == 1
     if tried.is_alive() or tried.error is not None:
@@ -212,7 +210,7 @@ def assert_done_sooner_or_later(setup: Setup, once: Once, job: Job) -> None:
 
 
 def may_be_repeated(error: BaseException | None) -> bool:
-    """It says nothing against the request: only no answer came in time."""
+    """True if the error says only that no answer came in time."""
     if not isinstance(error, confluent_kafka.KafkaException):
         return False
     told = error.args[0]
@@ -298,14 +296,14 @@ def test_t23_t24_what_was_refused_for_a_moment_is_asked_again(
 def test_t23_t24_what_was_answered_too_late_is_answered_again(
     setup: Setup, once: Once, key: ApiKey
 ) -> None:
-    """The client hangs up after its `socket.timeout.ms` and asks the same a second time."""
+    """The client closes the connection after its `socket.timeout.ms` and repeats the request."""
     job = new_job(setup)
     once.answered(key, lambda _: False)
     assert_done_sooner_or_later(setup, once, job)
     assert len(accepted(setup, key)) >= 2
 
 
-# --- Lost connections: the call may wait for ever, and the broker does what it owes ---
+# --- Lost connections: the call may hang, and the broker must stay consistent ---
 
 
 def cut(_: Exchange) -> Any:

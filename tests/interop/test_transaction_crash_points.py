@@ -1,9 +1,10 @@
 """The crash table T-50: a broker that kills itself at every point of it, with the client still
 there.
 
-Real processes. The broker dies at a named fault point (`odradek_broker/platform/fault_points.py`)
-and comes back on its port; what the rule states must hold. The same table is walked in memory, with
-more variants, in `tests/broker/coordinator/transactions/test_transactions_crash.py`.
+The processes are real. The broker dies at a fault point (`odradek_broker/platform/fault_points.py`)
+and is restarted on its port; the rule must hold.
+`tests/broker/coordinator/transactions/test_transactions_crash.py` tests the same table in memory,
+with more variants.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ BOTH_CLIENTS = pytest.mark.parametrize(
 EVERY_CLIENT = pytest.mark.parametrize(
     "client", budget.of_which([*FOREIGN, OWN], [OWN]), ids=lambda client: str(client.name)
 )
-#: One of them commits and the other one aborts, where the result makes no difference to the broker.
+#: One of them commits and the other one aborts, where the broker behaves the same.
 EACH_ITS_RESULT = pytest.mark.parametrize(
     ("client", "commit"),
     budget.of_which([(FOREIGN[0], True), (OWN, False)], [(FOREIGN[0], True)]),
@@ -91,7 +92,7 @@ def carried_out(
     nth: int = 1,
     also: Callable[[CrashingBroker], None] = lambda broker: None,
 ) -> None:
-    """A consume-transform-produce that meets its broker's death, and still comes out as it was
+    """Run a consume-transform-produce during which its broker dies, and check that its result is as
     decided: the records once and in order, and the group's position with them."""
     broker = CrashingBroker(folder, point, SETTINGS, nth=nth)
     broker.start_armed()
@@ -113,7 +114,7 @@ def carried_out(
 
 
 def torn_logs(broker: CrashingBroker) -> list[str]:
-    """What its start said of logs whose end it cut off."""
+    """The log lines of the start about truncated logs."""
     return [line for line in broker.log.splitlines() if "cut a torn log" in line]
 
 
@@ -139,7 +140,8 @@ async def connected(broker: CrashingBroker) -> RawClient:
 
 
 async def dies_of(broker: CrashingBroker, request: Message, version: int) -> None:
-    """Send it; no answer comes, and the broker is back when this returns."""
+    """Send a request that kills the broker: no answer comes, and the broker is back at the
+    return."""
     client = await connected(broker)
     client.send(request, version)
     assert await client.closed()
@@ -148,7 +150,7 @@ async def dies_of(broker: CrashingBroker, request: Message, version: int) -> Non
 
 
 async def told(broker: CrashingBroker, request: Message, version: int) -> Any:
-    """The answer on a connection of its own, once the coordinator has loaded (T-58)."""
+    """The answer on a new connection, once the coordinator has loaded (T-58)."""
     client = await connected(broker)
     try:
         async with asyncio.timeout(20):
@@ -212,7 +214,7 @@ async def state_name(broker: CrashingBroker) -> str:
 
 
 async def batches(broker: CrashingBroker) -> list[tuple[int, bool]]:
-    """(epoch, is a marker) of everything in t-0."""
+    """(epoch, true for a marker) of all batches in t-0."""
     found: list[tuple[int, bool]] = []
     offset = 0
     client = await connected(broker)
@@ -333,7 +335,7 @@ async def test_t50e_t50f_the_retry_of_the_end_is_answered_as_the_end_would_have_
     tmp_path: Path, version: int, commit: bool
 ) -> None:
     """CONCURRENT_TRANSACTIONS until the markers are written, then NONE; in version 2 with the
-    identity that the lost answer had."""
+    producer id and epoch of the lost answer."""
     point = P.PREPARE_COMMIT_DURABLE if commit else P.PREPARE_ABORT_DURABLE
     async with dying(tmp_path, point) as broker:
         who = await begun(broker)
@@ -369,7 +371,7 @@ def test_t50f_an_abort_that_was_decided_is_carried_out(
 def test_t50e_t50f_with_some_markers_written(
     client: TransactionalClient, tmp_path: Path, commit: bool
 ) -> None:
-    """One of two: those of `target` and of the group's offsets."""
+    """One of two markers: those of `target` and of the group's offsets."""
     carried_out(client, tmp_path, P.MARKER_WRITTEN, commit=commit)
 
 

@@ -129,7 +129,7 @@ def test_t56_t59_a_new_producer_of_the_id_fences_the_old_one(
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """One that may be killed, durable, and looks for late transactions often."""
+    """A broker that may be killed, is durable, and checks for late transactions often."""
     broker = BrokerProcess(
         tmp_path,
         [

@@ -34,8 +34,7 @@ def test_the_known_values() -> None:
 
 
 def test_the_extension_is_taken_without_its_package() -> None:
-    """A start has no use for what the package imports; and whoever imports the package gets the
-    same."""
+    """A start does not need the rest of the package; the full import gets the same extension."""
     program = (
         "import sys\n"
         "from odradek_protocol import checksums\n"

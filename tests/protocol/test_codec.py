@@ -1,4 +1,4 @@
-"""The generated codecs mean what the declarations say, and take nothing else."""
+"""The generated codecs follow the declarations, and accept nothing else."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ every_version = looped("cls, version", message_versions(), ids=version_id, by=ap
 
 @message(versions="0-1", flexible="1+")
 class Everything(Message):
-    """Every type in every position, including those that no API of ours uses yet."""
+    """Every type in every position, including those that no API uses yet."""
 
     flag: bool = field_of(BOOL)
     ratio: float = field_of(FLOAT64)
@@ -229,7 +229,7 @@ def _arrays(cls: Any, version: int) -> bool:
 def test_n06_claimed_counts_are_rejected_before_allocating(
     cls: type[Message], version: int
 ) -> None:
-    """Everything before the first array is right; the array claims what is not there."""
+    """Everything before the first array is valid; the array claims missing elements."""
     flexible = version in cls.flexible
     encoded = codec.encode_bytes(cls(), version)
     first = next(
@@ -244,7 +244,7 @@ def test_n06_claimed_counts_are_rejected_before_allocating(
     default = element.default if isinstance(element, WireType) else element and element()
     setattr(grown, first.name, [default])
     other = codec.encode_bytes(grown, version)
-    # The count is where the two first differ: the last byte of it if it is four bytes long.
+    # The count is where the two first differ: its last byte if it is four bytes long.
     at = next(i for i, (a, b) in enumerate(zip(encoded, other, strict=False)) if a != b)
     head = other[: at if flexible else other.rindex(b"\0\0\0\1", 0, at + 4)]
     for count in (2, 100, MAX_ARRAY_ELEMENTS, MAX_ARRAY_ELEMENTS + 1, 2**31 - 1):
@@ -313,7 +313,7 @@ def test_n06_overlong_varints_are_a_decode_error(varint: bytes) -> None:
 
 
 def test_varints_need_not_be_minimal() -> None:
-    """Kafka reads them too; they are not what we would write."""
+    """Kafka reads such varints too; our encoder writes minimal ones."""
     body = b"\x80\x00" + bytes(6) + b"\x81\x80\x00\x00"
     assert codec.decode(ProduceRequest, 9, body) == ProduceRequest(acks=0)
 

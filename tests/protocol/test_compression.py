@@ -1,4 +1,4 @@
-"""The codecs: foreign frames, damage, and bombs held to the limit."""
+"""The codecs: other projects' frames, damage, and decompression bombs limited in size."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_r10_lz4_frames_of_any_flags_are_read(linked: bool, checksum: bool) -> N
 
 
 def test_r10_one_lz4_frame_of_independent_blocks_is_portable() -> None:
-    """What Java reads; the others are read here all the same."""
+    """Java reads only such frames; the others are readable here all the same."""
     check_portable(Codec.LZ4, compress(Codec.LZ4, b"one"))
     check_portable(Codec.GZIP, b"not looked at")
     linked = _linked_lz4(SAMPLES["mixed"], block_linked=True)
@@ -276,7 +276,7 @@ def test_lz4_block_larger_than_its_frame_allows() -> None:
 
 
 def _zstd_stream(data: bytes) -> bytes:
-    """A frame that does not tell its size, as the Java client writes it."""
+    """A frame without its size, as the Java client writes it."""
     compressor = cramjam.zstd.Compressor(level=3)
     for start in range(0, len(data), 1000):
         compressor.compress(data[start : start + 1000])
@@ -318,7 +318,7 @@ def test_zstd_window_beyond_reason_is_refused() -> None:
 
 
 def _bomb(codec: Codec) -> bytes:
-    """About a megabyte or less that claims to be very much more than the limit below."""
+    """A megabyte or less that claims much more than the limit below."""
     huge = 512 << 20
     if codec is Codec.GZIP:
         packer = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -361,8 +361,7 @@ def test_r12_bomb_is_refused_without_growing_beyond_the_limit(codec: Codec) -> N
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.full
 def test_r12_the_bombs_are_real(codec: Codec) -> None:
-    """With room for it, what was refused above is sound data (a part of it, for the time it
-    takes)."""
+    """With a higher limit, the refused bombs are valid data (a part of each, to save time)."""
     if codec is Codec.LZ4:
         bomb = _bomb(codec)
         block_bytes = 4 + struct.unpack_from("<I", bomb, 7)[0]
@@ -381,8 +380,8 @@ def test_r12_the_bombs_are_real(codec: Codec) -> None:
 
 
 def test_r12_a_tiny_input_cannot_claim_the_whole_limit() -> None:
-    """Ten bytes that claim 100 MB are damaged whatever the limit is: nothing of that size is
-    made."""
+    """Ten bytes that claim 100 MB are damaged whatever the limit is: no buffer of that size is
+    allocated."""
     claim = b"\x80\x84\xaf\x5f" + b"\x00" * 6
     tracemalloc.start()
     try:

@@ -24,7 +24,8 @@ def _stream(frames: list[bytes]) -> bytes:
 
 
 def _feed(receiver: FrameReceiver, data: bytes, pieces: list[int]) -> list[bytes]:
-    """What comes out when at most so many bytes go in at a time (the last size repeats)."""
+    """The frames that result when at most so many bytes are received at a time (the last size
+    repeats)."""
     got: list[memoryview] = []
     position = 0
     turn = 0
@@ -36,7 +37,7 @@ def _feed(receiver: FrameReceiver, data: bytes, pieces: list[int]) -> list[bytes
         got += receiver.received(size)
         position += size
         turn += 1
-    # Only now: what was handed out must not have been written over.
+    # Checked only now: returned frames must not have been overwritten.
     return [bytes(frame) for frame in got]
 
 
@@ -152,7 +153,7 @@ def test_d11_a_claimed_length_costs_no_memory_until_its_bytes_come() -> None:
 def test_n01_connections_may_share_a_scratch_buffer(
     sizes: list[list[int]], pieces: list[int], order: random.Random
 ) -> None:
-    """Whichever of them has bytes next, wherever those end."""
+    """The buffer may be used by either connection next, wherever the bytes end."""
     scratch = memoryview(bytearray(SCRATCH_BYTES))
     sent = [[_frame(size, seed) for size in each] for seed, each in enumerate(sizes)]
     streams = [_stream(frames) for frames in sent]

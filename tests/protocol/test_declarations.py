@@ -1,4 +1,4 @@
-"""Our declarations say what Kafka's own message definitions say, field by field (D7)."""
+"""Our declarations equal Kafka's own message definitions, field by field (D7)."""
 
 from __future__ import annotations
 
@@ -27,21 +27,20 @@ def _stored_messages() -> list[type[Message]]:
     return list(found.values())
 
 
-#: What Kafka has no definition of is left out by name.
+#: Messages without a definition of Kafka's.
 KAFKAS = [api for api in APIS.values() if api.key not in PRIVATE_KEYS]
 WIRE = [cls for api in KAFKAS for cls in (api.request, api.response)]
 STORED = _stored_messages()
-#: Where a stored record has another name than Kafka's definition of it.
+#: Stored records whose name differs from Kafka's definition.
 STORED_NAMES = {
     "ConsumerAssignment": "ConsumerProtocolAssignment",
     "ConsumerSubscription": "ConsumerProtocolSubscription",
 }
-#: What Kafka's client writes by hand.
+#: Messages that Kafka's client writes by hand.
 NOT_DEFINED_THERE = {"CooperativeStickyUserData", "StickyUserData"}
-#: Where we read and write fewer versions than Kafka: later ones place replicas on several nodes.
+#: Messages with fewer versions than Kafka's: later versions place replicas on several nodes.
 FEWER_VERSIONS = {"PartitionRecord": "0"}
-#: Tagged fields that we do not declare: nothing here needs them, and readers pass over unknown
-#: tags.
+#: Undeclared tagged fields: nothing here needs them, and readers skip unknown tags.
 LEFT_OUT = {
     ("ConsumerGroupCurrentMemberAssignmentValue", "AssignmentEpochs"),
     ("ConsumerGroupMetadataValue", "MetadataHash"),
@@ -53,7 +52,7 @@ LEFT_OUT = {
 
 
 def _snake(name: str) -> str:
-    """As our declarations write Kafka's names."""
+    """Kafka's name in the form of our declarations."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
@@ -125,7 +124,7 @@ def _compare(
     definition: dict[str, Any],
     valid: Versions,
 ) -> None:
-    """Every field that a valid version has, in order, and what is inside of it."""
+    """Compare every field of a valid version, in order, with everything inside it."""
     theirs = []
     for field in fields:
         if (definition["name"], field["name"]) in LEFT_OUT:
@@ -172,7 +171,7 @@ def test_records_without_a_definition_are_ours_and_have_none() -> None:
 
 
 def _field_names(definition: dict[str, Any]) -> Iterator[str]:
-    """Of all fields, also inside of others."""
+    """The names of all fields, nested ones included."""
     for each in [*definition.get("fields", []), *definition.get("commonStructs", [])]:
         yield each["name"]
         yield from _field_names(each)

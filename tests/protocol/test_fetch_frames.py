@@ -33,7 +33,7 @@ def frame_of(request: FetchRequest, version: int, client_id: str | None = "c") -
 
 
 def usual(version: int, count: int = 1, **fields: Any) -> FetchRequest:
-    """A request with so many partitions."""
+    """A common request with so many partitions."""
     partitions = [
         FetchPartition(
             partition=index,
@@ -108,7 +108,8 @@ def uncommon(version: int) -> Iterator[FetchRequest]:
 
 @looped("version", VERSIONS)
 def test_d7_any_other_request_is_left_to_the_generated_codec(version: int) -> None:
-    """Or both read it: long names have one form in some versions and another in others."""
+    """Or both codecs read the request: long names have one form in some versions and another in
+    others."""
     for number, request in enumerate(uncommon(version)):
         read = check_one_fetch(memoryview(frame_of(request, version)))
         if number < 3:

@@ -29,7 +29,7 @@ EVERY_API_VERSION = looped(
 
 
 def _joined(parts: Any) -> bytes:
-    """The frame behind its length, which must be right."""
+    """The frame behind its length field, which is checked."""
     data = b"".join(parts)
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     return data[4:]
@@ -100,7 +100,7 @@ def test_n07_the_header_of_an_unknown_version_can_be_read() -> None:
         "00000003000000000005",  # a client id that is not there
         "0000000300000000fffe",  # a length that no null has
         "000000030000000000017f"[:-2],
-        "00000003000000000001ff",  # no UTF-8
+        "00000003000000000001ff",  # not UTF-8
     ],
 )
 def test_n06_malformed_headers_are_a_decode_error(header: str) -> None:
@@ -122,7 +122,7 @@ def test_header_tags_are_skipped() -> None:
         "0100",
         "010005",
         "010005616263",
-        "41" + "0000" * 65,  # more of them than any peer has a reason for
+        "41" + "0000" * 65,  # more tags than any peer needs
         "ffffffff0f",
         "0100ffffffff0f",
         "808080808001",

@@ -1,6 +1,6 @@
-"""Bytes that other people's code has made decode to what it meant, and encode to the same bytes.
+"""Bytes that other projects' code wrote: decoded to the same values, and encoded to the same bytes.
 
-See tests/golden/make.py for where they come from.
+tests/golden/make.py describes their origin.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek_protocol.keys import APIS, Api, ApiKey
 BODIES = list(golden.bodies())
 CAPTURED = golden.lines("captured")
 API_BY_NAME = {api.name: api for api in APIS.values()}
-#: librdkafka's mock broker ends this answer with a byte too many (to be ignored: rule N-08).
+#: librdkafka's mock broker ends this answer with an extra byte (to be ignored: rule N-08).
 _EXTRA_BYTES = {("Metadata", "response", 13): 1}
 
 

@@ -1,4 +1,4 @@
-"""Every schema module says what its key is for and what its versions brought."""
+"""Every schema module describes its API key and the changes of its versions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Broker and clients under workloads, faults drawn from seeds, and checkers of what they promise.
+"""Broker and clients under workloads, with faults from seeds, and checkers of their promises.
 
-`run` plays one seed of a workload on `odradek.simulation`'s machine, `mutants` puts known bugs in
-that the checkers must see, `regressions` keeps failing seeds. `python -m tests.sim --help` has the
-command.
+`run` plays one seed of a workload on `odradek.simulation`'s machine, `mutants` inserts known bugs
+that the checkers must detect, `regressions` keeps failing seeds. `python -m tests.sim --help`
+describes the command.
 """

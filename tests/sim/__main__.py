@@ -24,7 +24,7 @@ from tests.sim.workers import WorkerEndedError
 from tests.sim.workloads import WORKLOADS
 
 _TRACE_TAIL = 80
-#: The exit code of what Ctrl+C has ended, as shells have it.
+#: The exit code after Ctrl+C, as in shells.
 _INTERRUPTED = 130
 
 
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    """End at once: what half a run has left on its loop has nothing more to say."""
+    """End the process at once: half a run has left objects on its loop that would log."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -192,7 +192,8 @@ def _mutants(workloads: list[str], table: Path | None) -> int:
 
 
 def _with_fixed_hashes() -> None:
-    """Sets of strings have an order, and it must not differ from run to run."""
+    """Run again with a fixed hash seed: the order of sets of strings must not differ from run to
+    run."""
     if os.environ.get("PYTHONHASHSEED") != "0":
         environment = os.environ | {"PYTHONHASHSEED": "0"}
         os.execve(

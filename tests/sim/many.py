@@ -1,4 +1,4 @@
-"""Many seeds, on all cores: each worker process is given a few of them at a time."""
+"""Many seeds on all cores: each worker process gets a few of them at a time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.sim.workers import in_workers
 #: A workload and a seed.
 Job = tuple[str, int]
 
-#: How many jobs a worker takes at a time.
+#: The number of jobs that a worker gets at a time.
 _CHUNK = 5
 
 
 @dataclass
 class Tally:
-    """What was run so far, in one sentence."""
+    """The runs so far, in one sentence."""
 
     begun_s: float = field(default_factory=time.monotonic)
     runs: int = 0
@@ -30,7 +30,7 @@ class Tally:
     virtual_ms: int = 0
 
     def add(self, result: Result) -> None:
-        """One run more."""
+        """Count one run more."""
         self.runs += 1
         self.failures += bool(result.violations)
         self.virtual_ms += result.virtual_ms
@@ -45,16 +45,15 @@ class Tally:
 
 
 def quietly(workload: str, seed: int, *, explain: bool = False) -> Result:
-    """`run_seed`; what the broker and the clients log is no part of the output."""
+    """`run_seed` without the logs of broker and clients."""
     with contextlib.redirect_stderr(io.StringIO()):
         return run_seed(workload, seed, explain=explain)
 
 
 def run_many(jobs: Iterator[Job], until_s: float = float("inf")) -> Iterator[Result]:
-    """The results, in the order of the jobs; none is begun when the monotonic clock shows
-    `until_s`.
+    """The results, in the order of the jobs; none begins after the monotonic time `until_s`.
 
-    WorkerEndedError, naming what was under way, when a worker is killed from outside.
+    WorkerEndedError, naming the jobs in progress, when a worker is killed from outside.
     """
     in_time = takewhile(lambda _: time.monotonic() < until_s, _chunks(jobs))
     for _, results in in_workers(_run_chunk, in_time):
@@ -62,7 +61,7 @@ def run_many(jobs: Iterator[Job], until_s: float = float("inf")) -> Iterator[Res
 
 
 class _Chunk(tuple[Job, ...]):
-    """What a worker takes at a time."""
+    """The jobs that a worker gets at a time."""
 
     def __str__(self) -> str:
         seeds: dict[str, list[int]] = {}
@@ -87,6 +86,6 @@ def _run_chunk(jobs: _Chunk) -> list[Result]:
         if not result.violations:
             result.trace = []
     with contextlib.redirect_stderr(io.StringIO()):
-        # Producers of killed processes would say that nobody has closed them.
+        # Producers of killed processes would warn that they were not closed.
         gc.collect()
     return results

@@ -1,4 +1,4 @@
-"""All that a topic holds, as a reader finds it when everything is over."""
+"""All records of a topic, as a reader finds them at the end."""
 
 from __future__ import annotations
 

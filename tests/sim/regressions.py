@@ -1,7 +1,7 @@
-"""Failing seeds, made small and kept: a line of JSON each, which `tests/sim` runs again.
+"""Failing seeds, minimised and kept: a line of JSON each, which `tests/sim` runs again.
 
-A line holds the faults themselves, so that a change in how they are drawn does not change it. What
-it does not hold is the order of events: that is of the seed, and of the code that runs.
+A line has the faults themselves, so that it does not depend on how a seed draws faults. The order
+of events is not in the line: it depends on the seed, and on the code.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from odradek.simulation.faults import FAULTS, Fault
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """`violated`: what a checker said of it. `found`: the day, as 2026-11-23. `mutant`: the name of
-    the known bug that it was found with, empty for one of the day."""
+    """`violated`: the checker's message. `found`: the day, as 2026-11-23. `mutant`: the name of the
+    known bug that was inserted, empty for a real one."""
 
     workload: str
     seed: int
@@ -31,25 +31,25 @@ class Regression:
     mutant: str = ""
 
     def run(self) -> Result:
-        """Once more, as it was kept."""
+        """Run it again, as it was kept."""
         return run_seed(self.workload, self.seed, self.faults)
 
 
 def regression_of(result: Result, mutant: str = "") -> Regression:
-    """What is to be kept of a run that failed."""
+    """The regression to keep for a failed run."""
     today = datetime.now(UTC).date().isoformat()
     violated = result.violations[0] if result.violations else ""
     return Regression(result.workload, result.seed, tuple(result.faults), violated, today, mutant)
 
 
 def append_regression(path: Path, regression: Regression) -> None:
-    """Add a line; the file is made if it is missing."""
+    """Add a line; the file is created if it is missing."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(regression)) + "\n")
 
 
 def read_regressions(path: Path) -> Iterator[Regression]:
-    """Every line of a file. ValueError, with the number of the line, for one that is none."""
+    """Read every line of a file. ValueError, with the line number, for a malformed one."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             fields = json.loads(line)

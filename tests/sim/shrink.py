@@ -11,10 +11,10 @@ from odradek.simulation.faults import Fault
 
 
 def shrink(result: Result) -> Result:
-    """Leave faults out as long as one of the same checkers complains: all of them if that will do,
-    or else one at a time, until none of those left can be spared.
+    """Leave out faults as long as one of the same checkers complains: all of them if possible,
+    otherwise one at a time, until all are needed.
 
-    The result of the smallest run, with the sentences of the broker in its trace.
+    Returns the result of the smallest run, with the broker's sentences in its trace.
     """
     wanted = checkers_of(result.violations)
 

@@ -1,4 +1,4 @@
-"""Checkers over hand-made histories: silent on a good one, and each anomaly is told."""
+"""Checkers on hand-made histories: no violation on a good one, and one for each anomaly."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_each_anomaly_is_told(history: list[Operation], anomaly: str) -> None:
 
 
 def test_what_nobody_has_asked_to_commit_is_not_read() -> None:
-    """Whatever becomes of it later: what counts is when it was read."""
+    """The time of the read counts, whatever happens to the record later."""
 
     def history(read_at: int, commit_at: int | None) -> list[Operation]:
         written = sent("w", Send("p", b"a"), outcome=Outcome.UNKNOWN)
@@ -94,7 +94,8 @@ def test_what_nobody_has_asked_to_commit_is_not_read() -> None:
 
 
 def test_a_sent_record_has_its_time_until_somebody_has_read_further() -> None:
-    """Unseen and lost differ in what was read behind it; below the log start neither is told."""
+    """Unseen and lost records differ in the later reads; below the log start neither is
+    reported."""
     history = [sent("w", Send("p", b"b", 1)), read("r", A)]
     (problem,) = check_anomalies(history)
     assert problem.startswith("unseen")
@@ -138,7 +139,7 @@ def test_deleted_records_do_not_come_back() -> None:
 
 
 def test_a_hole_in_a_log_that_nothing_has_compacted_is_told() -> None:
-    """Later writes of the key hide the hole from whoever looks at the last one only."""
+    """Later writes of the key hide the hole from a check of the last one only."""
     written = {"k": Writes("p")}
     for number in range(3):
         write = written["k"].add(tombstone=False)
@@ -182,7 +183,7 @@ def test_the_records_of_a_deleted_topic_do_not_come_back_and_its_offsets_are_giv
         "k: write 0 at offset 0 is of a deleted topic",
         "l: write 0 was at offset 0, and is at 1 now",
     ]
-    # Before the deletion it was there.
+    # Before the deletion the record was there.
     assert list(check_latest({"k": written["k"]}, {"p": [(0, "k", 0)]}, whole=False)) == []
     assert len(list(check_offsets_given_once(written))) == 1
     written["l"].writes[0].life = 2
@@ -201,7 +202,7 @@ def test_what_a_replay_does_not_give_back() -> None:
 def test_a_running_broker_is_compared_and_its_queues_are_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At the end of a run: state that the disk lacks, and requests that nobody answers."""
+    """At the end of a run: state that the disk does not have, and requests without an answer."""
     worlds: list[World] = []
     heal = World.heal
 

@@ -96,7 +96,7 @@ def endless(repository: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def workers_of(running: subprocess.Popen[bytes]) -> list[int]:
-    """Its worker processes, when it has some."""
+    """The command's worker processes, once it has some."""
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and running.poll() is None:
@@ -125,7 +125,7 @@ def test_a_worker_that_is_killed_ends_the_run_with_an_error(
     assert b" runs in " in out
 
 
-#: A worker dies with half of its answer written: whoever reads it must not wait for the rest.
+#: A worker is killed with half of its result written: the reader must not wait for the rest.
 _DIES_WHILE_IT_ANSWERS = """
 import os, signal, sys
 from multiprocessing.connection import Connection

@@ -1,4 +1,4 @@
-"""Cycles of dependencies: which Kafka allows, and which it does not."""
+"""Cycles of dependencies: those that Kafka allows, and others."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ def reader(*records: tuple[str, int, bytes]) -> Operation:
 P_A, P_B, Q_A, Q_B = ("p", 0, b"pa"), ("p", 1, b"pb"), ("q", 1, b"qa"), ("q", 0, b"qb")
 ALL = reader(P_A, P_B, Q_B, Q_A)
 
-#: a is first in p, and b in q.
+#: In partition p, a comes first; in q, b.
 INTERLEAVED = [
     transaction("a", [], [Send("p", b"pa", 0), Send("q", b"qa", 1)]),
     transaction("b", [], [Send("p", b"pb", 1), Send("q", b"qb", 0)]),
     ALL,
 ]
-#: b read what a wrote to p, and a wrote behind b in q.
+#: b read a's record in p, and a wrote behind b in q.
 READ_AND_OVERTAKEN = [
     transaction("a", [], [Send("p", b"pa", 0), Send("q", b"qa", 1)]),
     transaction("b", [P_A], [Send("q", b"qb", 0)]),
     reader(P_A, Q_B, Q_A),
 ]
-#: Neither read what the other wrote.
+#: Neither read the other's record.
 WRITE_SKEW = [
     Operation("setup", [Send("p", b"pa", 0), Send("q", b"qb", 0)], Outcome.DONE),
     transaction("a", [P_A], [Send("q", b"qa", 1)]),
     transaction("b", [Q_B], [Send("p", b"pb", 1)]),
     ALL,
 ]
-#: Of a the reader saw p and not yet q.
+#: The reader saw a's record in p, but not yet that in q.
 HALF_SEEN = [
     Operation("setup", [Send("q", b"qb", 0)], Outcome.DONE),
     transaction("a", [], [Send("p", b"pa", 0), Send("q", b"qa", 1)]),
@@ -61,7 +61,7 @@ HALF_SEEN = [
     ],
 )
 def test_cycles_that_kafka_allows(history: list[Operation], kinds: tuple[Edge, ...]) -> None:
-    """They are there, by just these edges, and are no anomaly."""
+    """The cycles exist, by exactly these edges, and are no anomalies."""
     assert len(find_cycles(history, kinds)) == 1
     for kind in kinds if len(kinds) > 1 else ():
         assert find_cycles(history, (kind,)) == []

@@ -1,4 +1,4 @@
-"""The simulated disk: what a power failure takes, and what no file system does."""
+"""The simulated disk: the effects of a power failure, and those that no file system has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _written(files: MemoryFiles, path: str, content: bytes) -> None:
 
 
 def _replaced_directory() -> MemoryFiles:
-    """`data/t` was durable, is renamed, and another `data/t` takes its place; `data` is not
+    """`data/t` was durable and is renamed, and another `data/t` takes its place; `data` is not
     synced."""
     files = MemoryFiles()
     files.make_dirs("data/t")
@@ -61,7 +61,7 @@ def test_a_synced_rename_is_there() -> None:
 
 
 def _outcomes(make: Callable[[], MemoryFiles], seeds: int = 300) -> set[tuple[str, ...]]:
-    """The files, with their content, that power cuts leave."""
+    """The files that power cuts leave, with their content."""
     found = set()
     for seed in range(seeds):
         files = make()
@@ -90,8 +90,7 @@ def test_a_removed_directory_comes_back_until_its_parent_is_synced() -> None:
 
 
 def test_a_new_file_has_content_and_name_or_neither() -> None:
-    """Both are durable by syncs of their own: a cache that nobody syncs may be there without its
-    bytes."""
+    """Both are synced separately: an unsynced cache may exist without its bytes."""
 
     def written() -> MemoryFiles:
         files = MemoryFiles()

@@ -1,5 +1,4 @@
-"""Checkers of consumer groups: each yields on a history that violates, and is silent on a good
-one."""
+"""Checkers of consumer groups: violations on bad histories, and none on a good one."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def test_a_member_that_was_removed_and_is_back_before_it_hears_of_it() -> None:
 
 
 def test_a_static_member_that_missed_a_rebalance_and_is_back_before_it_hears_of_it() -> None:
-    """Partitions of a member that is kept in the group are given away, and stay so when it joins
+    """Partitions of a member that is kept in the group are reassigned, and stay so when it joins
     again."""
     checker = OwnershipChecker()
     assert list(checker.assigned("a", "static", 3, ["t-0"], yes)) == []

@@ -1,4 +1,5 @@
-"""Connections without sockets: order, pieces, limits, ends; and the shipped ends on top of them."""
+"""Connections without sockets: order, pieces, limits, ends; and real clients and brokers using
+them."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from odradek_protocol.schemas.produce import (
 
 
 class Recorder(asyncio.Protocol):
-    """Remembers what it is told."""
+    """A protocol that records its calls."""
 
     def __init__(self) -> None:
         self.received = b""
@@ -222,7 +223,7 @@ def produce(topic: str, batch: memoryview) -> ProduceRequest:
 
 
 class Client:
-    """The owner of a client's transport: counts what it is told."""
+    """The owner of a client's transport, which counts its calls."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -239,7 +240,7 @@ class Client:
 
 @pytest.mark.parametrize("piece_bytes_max", [0, 1, 7])
 def test_the_shipped_client_and_the_shipped_broker_talk_over_it(piece_bytes_max: int) -> None:
-    """Session and transport as they are; only the event loop is another one."""
+    """Session and transport are the shipped ones; only the event loop differs."""
     network = SimulatedNetwork(Random(3), Weather((0.1, 2), piece_bytes_max))
 
     async def story() -> None:

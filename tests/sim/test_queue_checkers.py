@@ -1,4 +1,5 @@
-"""Checkers of what brokers and clients hold: silent on running ones, and each excess is told."""
+"""Checkers of brokers' and clients' resources: no violation on running ones, and one for each
+excess."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from odradek_client.consumer.consumer import Consumer
 def problems_with(
     workload: str, spoil: Callable[[Node], None], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[str], list[str]]:
-    """(before, after) something is put into a broker that has worked."""
+    """The violations (before, after) a change of a broker that has worked."""
     found: list[list[str]] = []
     heal = World.heal
 
@@ -113,7 +114,7 @@ def test_effects_markers_and_calls_that_nobody_carries_out(
 def producer_with(
     *, available: int, reserved: list[int], in_flight: int = 0, unanswered: int = 0
 ) -> Any:
-    """As much of one as is looked at."""
+    """The parts of a producer that the checker reads."""
     config = SimpleNamespace(
         client_id="p", buffer_memory=100, max_in_flight_requests_per_connection=5
     )
@@ -144,7 +145,7 @@ def test_what_a_producer_holds() -> None:
 def network_with(
     *, unanswered: int = 0, queued: int = 0, nodes: int = 1, waiters: int = 0, known: int = 1
 ) -> Any:
-    """As much of a client's network as is looked at."""
+    """The parts of a client's network that the checker reads."""
     connection = SimpleNamespace(
         _unanswered=[0] * unanswered,
         _queued=[0] * queued,
@@ -178,7 +179,7 @@ def test_what_waits_in_the_network_of_a_client() -> None:
 def consumer_with(
     *, fetches: int = 0, in_flight: int = 0, sessions: int = 1, pending: int = 0, commits: int = 0
 ) -> Any:
-    """As much of one as is looked at."""
+    """The parts of a consumer that the checker reads."""
     queue = SimpleNamespace(pending=lambda: range(pending))
     return SimpleNamespace(
         config=SimpleNamespace(client_id="c"),
@@ -202,7 +203,7 @@ def test_what_a_consumer_waits_for() -> None:
 
 
 def test_clients_that_live_are_looked_at() -> None:
-    """Those of dead processes, and closed ones, hold what they like."""
+    """Clients of dead processes, and closed ones, are not checked."""
     seen: list[tuple[list[str], int]] = []
 
     async def story(world: World) -> None:

@@ -1,6 +1,6 @@
-"""Failing seeds that were kept, made small, are run again: `regressions.jsonl`, a line each.
+"""Failing seeds that were kept and minimised are run again: `regressions.jsonl`, one per line.
 
-`python -m tests.sim --seeds N --keep tests/sim/regressions.jsonl` adds those that it finds.
+`python -m tests.sim --seeds N --keep tests/sim/regressions.jsonl` adds new findings.
 """
 
 from __future__ import annotations

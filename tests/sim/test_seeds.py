@@ -1,4 +1,4 @@
-"""Seeds: the same one gives the same run, those kept here pass, and known bugs are caught."""
+"""Seeds: the same one gives the same run, kept ones pass, and known bugs are caught."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import budget
 from odradek.simulation.faults import Fault
 
 SEEDS = range(1, 6)
-#: Those of every workload, without violations.
+#: Seeds of every workload, without violations.
 _CLEAN_SEEDS = SEEDS[: 2 if budget.is_short() else 5]
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.budgeted
 def test_d10_nothing_is_violated(workload: str) -> None:
-    # Everything at once takes as long as four others.
+    # The workload with everything takes as long as four others.
     for seed in _CLEAN_SEEDS if workload != "everything" else _CLEAN_SEEDS[:2]:
         result = run_seed(workload, seed)
         assert result.violations == [], (seed, result.faults)
@@ -31,7 +31,8 @@ def test_d10_nothing_is_violated(workload: str) -> None:
 
 @pytest.mark.budgeted
 def test_d10_a_seed_gives_the_same_trace_whatever_the_hashes() -> None:
-    """Of every workload, or of one in the short run: two processes, other hash seeds, one text."""
+    """Two processes with different hash seeds print the same trace: of every workload, or of one in
+    the short run."""
     workloads = ["transactional-copy"] if budget.is_short() else list(WORKLOADS)
     chosen = ["--workload", *workloads] if budget.is_short() else []
     running = [
@@ -72,7 +73,7 @@ def test_d10_a_start_with_page_cache_that_syncs_nothing_is_caught_where_durabili
 
 
 def test_d10_records_are_deleted_under_open_transactions_where_everything_happens_at_once() -> None:
-    """Without any fault, in one seed of a few."""
+    """Without any fault, in one of a few seeds."""
     mutant = MUTANTS[
         "a last stable offset that stays behind when the records of its transaction are deleted"
     ]

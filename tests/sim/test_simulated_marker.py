@@ -1,4 +1,4 @@
-"""Users' own tests on virtual time: `@pytest.mark.simulated`."""
+"""Users' own tests in virtual time: `@pytest.mark.simulated`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_what_was_acknowledged_is_read(simulated_cluster: SimulatedCluster
 
 
 def test_it_was_run_with_each_seed() -> None:
-    if _SEEDS:  # pytest may be asked for this test alone
+    if _SEEDS:  # pytest may be run with this test alone
         assert _SEEDS == [1, 2, 3, 4, 5]
 
 
@@ -111,7 +111,7 @@ def test_a_fault_that_there_is_not_is_named() -> None:
 async def test_k21_a_first_poll_without_a_group_goes_on_when_metadata_come(
     simulated_cluster: SimulatedCluster,
 ) -> None:
-    """On virtual time: a loop that is not woken waits a whole second."""
+    """In virtual time: a loop without a wake-up would wait a whole second."""
     async with Producer(bootstrap_servers=simulated_cluster.bootstrap) as producer:
         await producer.send_and_wait("orders", b"1")
     async with Consumer(

@@ -1,4 +1,4 @@
-"""Checkers of transactions: silent on a good history, and not on a bad one."""
+"""Checkers of transactions: no violation on a good history, and one on each bad history."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_record_is_copied_once() -> None:
 
 
 def broker_with(state: TransactionState, lso: int, pending: bool, waiting: int) -> Any:
-    """As much of a node as is looked at."""
+    """The parts of a node that the checkers read."""
     held = Transaction("copy", 1, 0, 60_000, state)
     log = SimpleNamespace(
         name="sink-0", loaded=True, offline=False, last_stable_offset=lso, high_watermark=5

@@ -1,7 +1,7 @@
-"""Work for all cores: processes that are given one task at a time, each over a pipe of its own.
+"""Worker processes for all cores: each gets one task at a time, over its own pipe.
 
-Not `concurrent.futures`: all of its processes write into one pipe, and when one is killed in the
-middle of a result, its reader waits for the rest of it as long as any other of them lives.
+`concurrent.futures` is not used: its processes share a pipe, and when one is killed in the middle
+of a result, the reader waits for the rest as long as any other process lives.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any, Generic, TypeVar
 Task = TypeVar("Task")
 Outcome = TypeVar("Outcome")
 
-#: How many tasks, per worker, may be begun before the oldest of them has ended.
+#: The number of tasks per worker that may begin before the oldest has ended.
 _AHEAD = 4
 
 
 class WorkerEndedError(Exception):
-    """A worker process ended before its work. `task`: what it was at."""
+    """A worker process ended before its work. `task`: the one in progress."""
 
     def __init__(self, task: Any) -> None:
         super().__init__(task)
@@ -66,10 +66,10 @@ class _Worker(Generic[Task]):
 def in_workers(
     work: Callable[[Task], Outcome], tasks: Iterable[Task]
 ) -> Iterator[tuple[Task, Outcome]]:
-    """Each task with what `work` makes of it, in the order of the tasks.
+    """Each task with the result of `work`, in the order of the tasks.
 
-    Raises what `work` raises; WorkerEndedError when a worker is killed from outside. Workers hear
-    no Ctrl+C, and do not outlive this.
+    Raises the errors of `work`; WorkerEndedError when a worker is killed from outside. Workers
+    ignore Ctrl+C, and end with this process.
     """
     workers: list[_Worker[Task]] = []
     try:
@@ -88,7 +88,7 @@ def worker_count() -> int:
 
 
 def _start(work: Callable[[Any], Any], workers: list[_Worker[Any]]) -> None:
-    # Blocked until all of them are there: what it interrupts while they are made is not told of it.
+    # SIGINT is blocked until all exist: an interrupt while they start would be lost.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         for _ in range(worker_count()):
@@ -98,7 +98,7 @@ def _start(work: Callable[[Any], Any], workers: list[_Worker[Any]]) -> None:
                 target=_serve, args=(work, theirs, [*others, ours]), daemon=True
             )
             process.start()
-            # Whoever dies is the only one who had this end, so that its death can be read.
+            # Only the worker has this end, so that its death can be read.
             theirs.close()
             workers.append(_Worker(process, ours))
     finally:
@@ -111,7 +111,7 @@ def _distribute(
     ended: dict[int, tuple[Task, Any]] = {}
     wanted = 0
     while True:
-        # First, for it makes room for more tasks.
+        # Read first, because that makes room for more tasks.
         while wanted in ended:
             yield ended.pop(wanted)
             wanted += 1
@@ -132,7 +132,7 @@ def _distribute(
 
 
 def _serve(work: Callable[[Any], Any], pipe: Connection, others: Iterable[Connection]) -> None:
-    """In a worker, until nobody asks any more."""
+    """The loop of a worker, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in others:
         other.close()

@@ -1,4 +1,4 @@
-"""One Spark session and one broker for all tests of the format; topics keep the tests apart."""
+"""One Spark session and one broker for all tests of the format; each test has topics of its own."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def spark(
             log_file=folder / "spark.log",
             spark_local_dir=str(folder),
             spark_sql_warehouse_dir=str(folder / "warehouse"),
-            # Short jobs: the second compiler would cost more than it brings.
+            # Short jobs: the second compiler would cost more than it saves.
             spark_driver_extraJavaOptions=f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={folder}",
-            # A worker that starts late on a busy machine is no failure.
+            # A worker that starts late on a busy machine is not a failure.
             spark_python_authenticate_socketTimeout="120s",
             spark_sql_shuffle_partitions="2",
             spark_sql_session_timeZone="UTC",
@@ -79,7 +79,7 @@ def new_topic(spark_broker: str) -> Callable[..., str]:
 
 @pytest.fixture
 def produce(spark_broker: str) -> Callable[..., None]:
-    """Sends records by somebody else's client: (partition, key, value, timestamp_ms, headers)."""
+    """Sends records by another project's client: (partition, key, value, timestamp_ms, headers)."""
 
     return functools.partial(send_records, spark_broker)
 

@@ -47,7 +47,7 @@ def topic_frame(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
 
 
 def transactions_of(bootstrap: str, commit_id: str) -> int:
-    """The tasks with rows that a job has had: each leaves the id of its transaction."""
+    """The tasks with rows of a job: each leaves the id of its transaction."""
     with sync.Admin(bootstrap_servers=bootstrap) as admin:
         ids = [each.transactional_id for each in admin.list_transactions()]
     return sum(f":{commit_id}." in each for each in ids)

@@ -1,4 +1,5 @@
-"""Limits of a micro-batch: split by backlog, nobody starved, held back until it is worth it."""
+"""Limits of a micro-batch: split by backlog, without starvation, and delayed until there are enough
+records."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def test_c1_a_limit_is_split_in_proportion_to_the_backlog() -> None:
 
 def test_c1_small_partitions_are_not_starved() -> None:
     assert split({P0: 1_000_000, P1: 1, P2: 0}, 10) == {P0: 9, P1: 1, P2: 0}
-    # Fewer than partitions: one each all the same.
+    # Fewer than partitions: each gets one nevertheless.
     assert split({P0: 50, P1: 50, P2: 50}, 2) == {P0: 1, P1: 1, P2: 1}
 
 
@@ -52,7 +53,7 @@ def test_both_limits_hold() -> None:
 
 def test_c1_a_batch_waits_for_its_minimum_or_its_time() -> None:
     gate = MinimumGate(Limits(min_offsets=10, max_delay_ms=1000))
-    assert not gate.holds(1, 0)  # The first goes at once.
+    assert not gate.holds(1, 0)  # The first batch starts at once.
     assert gate.holds(9, 999)
     assert not gate.holds(10, 500)
     assert gate.holds(9, 1499)

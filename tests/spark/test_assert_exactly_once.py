@@ -1,5 +1,4 @@
-"""The assertion of odradek.testing: it holds for what writes exactly once, and fails for what does
-not."""
+"""The assertion of odradek.testing: it passes for exactly-once writes, and fails for others."""
 
 from __future__ import annotations
 
@@ -15,18 +14,18 @@ AT_LEAST_ONCE = {"semantics": "at_least_once"}
 
 @pytest.fixture
 def odradek_spark(spark: SparkSession) -> SparkSession:
-    """The session of these tests; as users may do with theirs."""
+    """The session of these tests, overridden as users may do."""
     return spark
 
 
 def doubled(frame: DataFrame) -> DataFrame:
-    """Every number twice over, keyed by its last digit; odd ones are left out."""
+    """Every number doubled, keyed by its last digit; odd ones are left out."""
     numbers = frame.selectExpr("CAST(CAST(value AS STRING) AS INT) AS n").where("n % 2 = 0")
     return numbers.selectExpr("CAST(n % 10 AS STRING) AS key", "CAST(2 * n AS STRING) AS value")
 
 
 def distinct(frame: DataFrame) -> DataFrame:
-    """Each value when it comes first; keeps state."""
+    """Each value at its first occurrence; keeps state."""
     return frame.select("value").dropDuplicates(["value"])
 
 

@@ -27,7 +27,7 @@ T0 = 1_700_000_000_000
 
 @pytest.fixture
 def read(spark: SparkSession, spark_broker: str) -> Callable[..., DataFrame]:
-    """`read(subscribe=..., ...)`: the frame of these options."""
+    """`read(subscribe=..., ...)`: the DataFrame for these options."""
 
     def load(**options: str) -> DataFrame:
         reader = spark.read.format("odradek").option("kafka.bootstrap.servers", spark_broker)
@@ -122,7 +122,7 @@ def test_times_choose_the_first_record_at_or_behind_them(
 def test_a_pattern_is_looked_for_anywhere_in_names(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:
-    """Spark's own format looks anywhere too; anchors make it whole names."""
+    """Spark's own format searches anywhere too; anchors match whole names."""
     one, two = new_topic(prefix="pattern-a"), new_topic(prefix="pattern-b")
     longer = new_topic(prefix="not-pattern-a")
     for topic in (one, two, longer):
@@ -208,14 +208,14 @@ def test_what_retention_has_deleted_is_data_loss(
 
 
 def _drop_first_segment(folder: Path) -> int:
-    """As retention does it; where the log starts then."""
+    """Delete the first segment, as retention does. Returns the new log start."""
     first, second = sorted(folder.glob("*.log"))[:2]
     for file in folder.glob(f"{first.stem}.*"):
         file.unlink()
     return int(second.stem)
 
 
-# --- what goes wrong for users --------------------------------------------------------------------
+# --- errors of users ------------------------------------------------------------------------------
 
 
 def test_errors_are_told_by_load_and_all_at_once(spark: SparkSession) -> None:

@@ -1,5 +1,4 @@
-"""A task's read of one range while its broker and topic go through things; without Spark around
-it."""
+"""A task's read of one range while its broker and topic have faults, without Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ RECORDS = 400
 
 
 def fill(broker: SubprocessBroker, topic: str) -> None:
-    """Batches of ten records, so that a fetch of 1000 bytes takes few."""
+    """Write batches of ten records, of which a fetch of 1000 bytes returns few."""
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": broker.bootstrap, "batch.num.messages": 10, "linger.ms": 50}
     )
@@ -31,7 +30,7 @@ def fill(broker: SubprocessBroker, topic: str) -> None:
 
 
 def read(broker: SubprocessBroker, topic: str, **options: str) -> Iterator[Any]:
-    """The batches of the one range that is planned, by many small fetches."""
+    """The batches of the only planned range, read by many small fetches."""
     given = {
         "kafka.bootstrap.servers": broker.bootstrap,
         "kafka.max.partition.fetch.bytes": "1000",

@@ -1,4 +1,4 @@
-"""Writing through a real Spark session; what was written is read by other people's clients."""
+"""Writing through a real Spark session; other projects' clients read the records."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_rows_that_cannot_be_written_are_told(
 
 
 def test_modes(spark: SparkSession, spark_broker: str, new_topic: NewTopic) -> None:
-    """Spark asks for a mode from every source that is written in Python."""
+    """Spark requires a mode from every source written in Python."""
     frame = spark.sql("SELECT 'x' AS value")
     with pytest.raises(Exception, match="a topic cannot be overwritten"):
         write(frame, spark_broker, "overwrite", topic=new_topic())

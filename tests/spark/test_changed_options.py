@@ -1,4 +1,4 @@
-"""Streams that are started again from their checkpoint with other options."""
+"""Streams that are restarted from their checkpoint with other options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_read_committed_waits_where_the_query_was_ahead_of_open_transactions(
     spark_broker: str,
     fail_on_data_loss: str,
 ) -> None:
-    """Nothing is lost there, and nothing is read twice."""
+    """No record is lost there, and none is read twice."""
     topic = new_topic()
     produce(topic, numbered(0, 3))
     is_open = open_transaction(spark_broker, topic, 2)
@@ -62,7 +62,7 @@ def test_where_to_start_is_looked_at_without_a_checkpoint_only(
     query = stream(subscribe=topic)
     query.run()
     produce(topic, numbered(0, 2, start=5))
-    # Not even that it names another partition matters.
+    # The changed option names another partition, which does not matter.
     query.options["startingOffsets"] = json.dumps({topic: {"7": 2}})
     assert query.run_anew() == [(0, 5), (0, 6)]
 

@@ -1,5 +1,4 @@
-"""A Spark standalone cluster of real processes: what docs/spark/connector.md says of running on
-one.
+"""A Spark standalone cluster of real processes, as docs/spark/connector.md describes it.
 
 pytest tests/spark/test_cluster.py -m slow
 """

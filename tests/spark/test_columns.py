@@ -29,7 +29,7 @@ def batch(first: int, count: int, **more: Any) -> bytearray:
 
 
 def with_gap_behind(data: bytearray, last_offset_delta: int) -> bytearray:
-    """As compaction leaves a batch whose last records are gone."""
+    """A batch whose last records compaction has removed."""
     data[LAST_OFFSET_DELTA_AT : LAST_OFFSET_DELTA_AT + 4] = last_offset_delta.to_bytes(4, "big")
     update_crc(data, 0)
     return data

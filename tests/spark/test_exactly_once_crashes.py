@@ -29,12 +29,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 BATCHES, ROWS = 3, 40
 PATIENCE_S = 300.0
 RUNS_MAX = 4
-#: Who is killed: the one at the fault point by an exception, or by SIGKILL; the driver; the broker.
+#: The process to kill: the one at the fault point by an exception, or by SIGKILL; the driver; the
+#: broker.
 VICTIMS = ("step", "worker", "driver", "broker")
 
 
 class Application:
-    """`crashing_stream` and its broker."""
+    """The program `crashing_stream`, and its broker."""
 
     def __init__(self, folder: Path, broker: SubprocessBroker, semantics: str) -> None:
         self.folder = folder
@@ -70,7 +71,7 @@ class Application:
             )
 
     def wait_for_point(self, driver: subprocess.Popen[bytes]) -> int:
-        """The pid of the process that waits there."""
+        """The pid of the process that waits at the fault point."""
         reached = self.folder / "faults" / "reached"
         deadline = time.monotonic() + PATIENCE_S
         while not reached.exists():
@@ -85,7 +86,7 @@ class Application:
             os.kill(waiting, signal.SIGKILL)
         elif victim == "driver":
             self.kill_driver(driver)
-            # Its workers end with it, as they would on a machine that is gone.
+            # The driver's workers are killed too, as by a crash of the machine.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(waiting, signal.SIGKILL)
         elif victim == "broker":
@@ -104,7 +105,7 @@ class Application:
         driver.wait()
 
     def run_to_the_end(self, driver: subprocess.Popen[bytes]) -> int:
-        """Start again until it ends well; how often it was started again."""
+        """Restart the program until it succeeds. Returns the number of restarts."""
         for again in range(RUNS_MAX):
             try:
                 code = driver.wait(PATIENCE_S)
@@ -122,7 +123,7 @@ class Application:
         return path.read_text(errors="replace")[-4000:] if path.exists() else ""
 
     def visible(self) -> Counter[str]:
-        """What somebody else's consumer reads committed."""
+        """The committed records that another project's consumer reads."""
         consumer = kafka.KafkaConsumer(
             bootstrap_servers=self.broker.bootstrap, isolation_level="read_committed"
         )
@@ -191,7 +192,7 @@ def test_crash_matrix(application: Application, victim: str, point: FaultPoint) 
 @pytest.mark.slow
 @pytest.mark.parametrize("application", ["at_least_once"], indirect=True)
 def test_the_same_with_at_least_once_shows_rows_twice(application: Application) -> None:
-    """So that the matrix is known to be able to fail."""
+    """The test shows that the matrix can fail."""
     crash(application, "driver", FaultPoint.TASK_PREPARED)
     visible = application.visible()
     assert set(visible) == set(EVERYTHING)

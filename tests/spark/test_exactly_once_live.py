@@ -1,6 +1,6 @@
 """The procedures of the exactly-once sink against a real broker, without Spark.
 
-A task's writer runs in this process, with a context that says what Spark would say.
+A task's writer runs in this process, with a context that replaces Spark's.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def query(monkeypatch: pytest.MonkeyPatch, address: str, unique_topic: str) -> Q
 
 
 def test_s03_s10_s13_batches_become_visible_and_ids_are_used_again(query: Query) -> None:
-    """A task without rows takes part in nothing; a worker's names come again, batch after batch."""
+    """A task without rows has no transaction; a worker's names are reused, batch after batch."""
     for batch in range(3):
         messages = query.tasks(batch, [f"{batch}a"], [f"{batch}b", f"{batch}c"], [])
         assert messages[2].outcome.participant is None
@@ -102,13 +102,14 @@ def test_s06_the_older_of_two_runs_fails_and_names_the_newer(query: Query) -> No
 def test_s04_a_worker_that_outlives_its_broker_makes_the_log_of_the_next_one_rightly(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The broker would create the log when the worker looks at it, and delete decisions for their
+    """The broker would create the log when the worker reads it, and delete decisions for their
     age."""
     name, policy = "__odradek_spark_commits", "cleanup.policy"
     with SubprocessBroker(data_dir=tmp_path / "first") as broker:
         address = broker.bootstrap
         with sync.Admin(bootstrap_servers=address) as admin:
-            # Not by the worker, which would wait for a topic that it has just created itself.
+            # The worker must not create it, as it would wait for a topic that it has just created
+            # itself.
             admin.create_topics(NewTopic(name, configs={policy: "compact"}))
         query = made(monkeypatch, address, "rows")
         query.commit(0, query.tasks(0, ["a"]))
@@ -138,7 +139,8 @@ def test_s14_abort_prevents_a_decision_and_leaves_one_alone(query: Query) -> Non
 
 
 def test_s14_the_second_of_two_attempts_at_a_task_is_aborted(query: Query) -> None:
-    """As with speculation: both have written the rows, and Spark takes the message of the first."""
+    """As with speculation: both attempts have written the rows, and Spark takes the message of the
+    first."""
     writer = query.writer()
     first = query.task(0, 0, "a", writer=writer)
     other = query.task(0, 1, "b", writer=writer)
@@ -224,7 +226,7 @@ def test_s15_a_clean_up_that_failed_is_told(
 def test_s15_open_transactions_that_cannot_be_listed_are_told(
     query: Query, caplog: pytest.LogCaptureFixture, refusal: OdradekError, times: int
 ) -> None:
-    """A broker that will never list them is told of once."""
+    """A broker that can never list them is reported once."""
 
     async def refuse(admin: Any, **filters: Any) -> None:
         raise refusal
@@ -340,7 +342,8 @@ def test_a_cluster_whose_transactions_time_out_is_warned_of_once(
     unique_topic: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """And names the switches; not where there is no limit, or where the user has set it."""
+    """The warning names the switches; none is given without a limit, or if the user has set the
+    timeout."""
     monkeypatch.setattr(blocking.shared(), "_told", set())
     for broker, options in (
         (address, {}),
@@ -454,7 +457,7 @@ def test_s16_a_job_that_was_committed_in_part_is_committed(job: Job) -> None:
 
 
 def test_s05_the_log_is_read_from_its_end(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others' records do not get in the way, and little of a long log is looked at."""
+    """Records of others do not matter, and only the end of a long log is read."""
     query.commit(0, query.tasks(0, ["a"]))
     others = [query.restarted() for _ in range(3)]
     for other in others:
@@ -473,7 +476,7 @@ def test_s05_the_log_is_read_from_its_end(query: Query, monkeypatch: pytest.Monk
 
 
 def test_queries_whose_names_end_alike_are_kept_apart(query: Query) -> None:
-    """A commitId may hold anything; the log's keys end with it."""
+    """A commitId may contain anything; the log's keys end with it."""
     query.query = f"other/{query.query}"
     query.commit(0, query.tasks(0, ["a"]))
     short = query.restarted()
@@ -500,7 +503,7 @@ def test_a_log_that_cannot_serve_is_refused(
 
 
 def found(*records: tuple[int, int, str]) -> tuple[int, str]:
-    """(offset, holder) that counts, of records given as (offset, after, holder)."""
+    """The valid (offset, holder) among records given as (offset, after, holder)."""
     entries = [
         ledger.Entry(
             offset,
@@ -518,7 +521,7 @@ def test_s04_s05_of_those_that_name_the_same_record_the_first_counts() -> None:
     assert found() == (-1, "")
     assert found((3, -1, "a"), (4, -1, "b")) == (3, "a")
     assert found((3, -1, "a"), (4, -1, "b"), (9, 3, "c"), (12, 3, "d"), (13, -1, "e")) == (9, "c")
-    # Whatever is older may be compacted away, in any order.
+    # Compaction may have removed any older record.
     assert found((4, -1, "b"), (9, 3, "c"), (12, 3, "d")) == (9, "c")
     assert found((9, 3, "c")) == (9, "c")
 
@@ -542,7 +545,7 @@ def test_s13_a_name_is_taken_again_only_when_its_batch_is_over() -> None:
 
 
 def test_s15_runs_that_are_not_known_as_superseded_are_left_alone(query: Query) -> None:
-    """A zombie that cleans up must not touch a newer run."""
+    """A zombie that cleans up must not abort transactions of a newer run."""
     query.commit(0, query.tasks(0, ["a"]))
     newer = query.restarted()
     messages = newer.tasks(1, ["b"])

@@ -1,5 +1,5 @@
-"""The protocol of the exactly-once sink, explored; and what the exploration finds when a rule is
-left out.
+"""The protocol of the exactly-once sink, explored; and the violations that the exploration finds
+without one of its rules.
 
 The large explorations are slow: ``pytest tests/spark/test_exactly_once_model.py -m slow``.
 """
@@ -87,7 +87,7 @@ def test_every_world_of_the_larger_ones_is_right(name: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", HUGE)
 def test_the_nearest_worlds_of_the_huge_ones_are_right(name: str) -> None:
-    """They have more than three million; the nearest of them, all interleavings."""
+    """They have more than three million worlds; the nearest are explored, in all interleavings."""
     explorer = Explorer(HUGE[name])
     assert explorer.everything(500_000, recover_every=20, complete=False) == ""
     assert explorer.explored > 100_000
@@ -101,14 +101,14 @@ def test_many_random_walks_are_right(name: str, seed: int) -> None:
     assert Explorer(RANDOM[name]).at_random(seed, walks=4000) == ""
 
 
-# --- what is found when a rule is left out --------------------------------------------------------
+# --- violations without a rule --------------------------------------------------------------------
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, tuple[Patch, str]] = {}
 
 
 def mutant(name: str, found: str) -> Callable[[Patch], Patch]:
-    """Registers one; `found`: a part of what the exploration says."""
+    """Registers a mutant; `found`: a part of the exploration's message."""
 
     def register(patch: Patch) -> Patch:
         MUTANTS[name] = (patch, found)
@@ -130,7 +130,7 @@ HUNTING = (
 
 
 def hunt(seeds: int) -> str:
-    """What is wrong, by random walks of one sort after the other; "" for nothing."""
+    """The violation that random walks of several kinds find; "" for none."""
     for seed in range(seeds):
         for bounds in HUNTING:
             found = Explorer(bounds).at_random(seed, walks=80)

@@ -39,7 +39,7 @@ class Stream:
         for lines in batches:
             path = self.input / f"{self.batches:04}.tmp"
             path.write_text("".join(f"{line}\n" for line in lines))
-            # Spark takes files by their age.
+            # Spark orders files by their age.
             os.utime(path, (1_700_000_000 + self.batches,) * 2)
             path.rename(path.with_suffix(".txt"))
             self.batches += 1
@@ -66,7 +66,7 @@ class Stream:
         return query
 
     def forget_commit(self, batch: int) -> None:
-        """As if Spark had died before its commit log."""
+        """Delete the last commit, as if Spark had died before writing it."""
         for name in (str(batch), f".{batch}.crc"):
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
 
@@ -78,7 +78,7 @@ SETTLE_DEADLINE_S = 5.0
 
 
 def visible(broker: str, topic: str) -> list[str]:
-    """What is committed, by kafka-python; nothing may be in the way of a reader."""
+    """The committed records, read by kafka-python, which must not be blocked."""
     consumer = kafka.KafkaConsumer(bootstrap_servers=broker, isolation_level="read_committed")
     try:
         count = len(consumer.partitions_for_topic(topic) or ())
@@ -96,7 +96,7 @@ def visible(broker: str, topic: str) -> list[str]:
 
 
 def _settled(consumer: Any, broker: str, partitions: list[Any]) -> dict[Any, int]:
-    """The last stable offsets, once the markers of what was decided have arrived."""
+    """The last stable offsets, once the markers of decided transactions are written."""
     everything = kafka.KafkaConsumer(bootstrap_servers=broker)
     try:
         deadline = time.monotonic() + SETTLE_DEADLINE_S
@@ -115,7 +115,7 @@ def stream(spark: SparkSession, spark_broker: str, new_topic: NewTopic, tmp_path
 
 
 def test_a_stream_that_is_restarted_writes_every_batch_once(stream: Stream) -> None:
-    """S-01 in Spark's own words, too: tasks are told query, run and batch."""
+    """S-01 by Spark itself, too: tasks know query, run and batch."""
     stream.put(["a", "b", "c"], [], ["d"])
     first = stream.run()
     assert stream.visible() == ["a", "b", "c", "d"]
@@ -198,7 +198,7 @@ def test_at_least_once_writes_a_replay_again(stream: Stream) -> None:
 
 @pytest.mark.full
 def test_a_stream_of_counts_in_complete_mode(stream: Stream) -> None:
-    """Behind a shuffle; the whole result each time, as by Spark's own sink."""
+    """Behind a shuffle; the whole result each time, as with Spark's own sink."""
     stream.put(["x", "x", "y"], ["x"])
     counts = stream.frame().groupBy("value").count().selectExpr("concat(value, count) AS value")
     query = (
@@ -215,7 +215,7 @@ def test_a_stream_of_counts_in_complete_mode(stream: Stream) -> None:
 
 
 def test_in_foreach_batch_a_commit_id_makes_it_once(stream: Stream, tmp_path: Path) -> None:
-    """Only that gives identity there: the query's own is not looked at (S-16)."""
+    """Only the id identifies the write there: the query's own is ignored (S-16)."""
     name = tmp_path.name
     calls = 0
 

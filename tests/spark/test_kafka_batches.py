@@ -1,7 +1,7 @@
-"""Batches as Spark would have them, one after the other, while nodes of an Apache Kafka are killed.
+"""Batches as Spark runs them, one after the other, while nodes of an Apache Kafka are killed.
 
-What Spark asks of the connector, without Spark: in the driver where a batch begins and ends, a task
-for each partition. Nobody tries anything again here, so the first error is the end of the query.
+The test makes Spark's calls to the connector itself: in the driver for the start and end of a
+batch, and a task for each partition. Nothing is retried here, so the first error ends the query.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ SCHEMA = StructType([StructField("value", StringType())])
 
 
 class Copying(threading.Thread):
-    """A query from one topic to another. `failure`: what ended it; `copied`: offsets behind it."""
+    """A query from one topic to another. `failure`: the error that ended it; `copied`: its end
+    offsets."""
 
     def __init__(
         self, patch: pytest.MonkeyPatch, bootstrap: str, source: str, sink: str, semantics: str
@@ -105,7 +106,8 @@ def _values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def test_batches_go_on_while_nodes_are_killed(
     monkeypatch: pytest.MonkeyPatch, kafka_cluster: KafkaCluster, semantics: str
 ) -> None:
-    """Each of the three once, and with it leaders, coordinators and the controller."""
+    """Each of the three nodes is killed once, and with it leaders, coordinators and the
+    controller."""
     bootstrap = kafka_cluster.bootstrap
     source, sink = make_topic(bootstrap), make_topic(bootstrap)
     writer = Writer(bootstrap, source)

@@ -1,4 +1,4 @@
-"""The connector at an Apache Kafka that asks who comes."""
+"""The connector with an Apache Kafka that authenticates its clients."""
 
 from __future__ import annotations
 

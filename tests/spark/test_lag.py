@@ -103,7 +103,7 @@ def test_a_listener_hears_the_lag_of_every_batch(
 def test_spark_has_no_place_for_a_description_and_metrics_of_sources_in_python(
     spark: SparkSession, spark_broker: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """If this fails, it has, and `lag` is to use it."""
+    """If this fails, Spark has such a place, and `lag` should use it."""
     query = (
         spark.readStream.format("odradek")
         .option("kafka.bootstrap.servers", spark_broker)

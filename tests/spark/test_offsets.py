@@ -1,4 +1,4 @@
-"""Spark's ways to say where to begin and end, and what they come to."""
+"""Spark's options for start and end, and the offsets that result."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The table of options in docs/spark/connector.md, row by row: every option is in it, and every row
-has its test."""
+"""The table of options in docs/spark/connector.md: it has every option, and every row has its
+test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 DOCUMENT = HERE.parent.parent / "docs" / "spark" / "connector.md"
 BROKER = {"kafka.bootstrap.servers": "localhost:9092"}
 
-#: First cell of a row -> tests that show what the row says.
+#: First cell of a row -> the tests of the row.
 TESTS = {
     "kafka.bootstrap.servers": ["test_a_broker_that_is_not_there_is_told_within_the_time_limit"],
     "subscribe, assign": [
@@ -146,7 +146,7 @@ def test_groups_of_spark_are_accepted_without_effect() -> None:
 
 
 class _NoTopics:
-    """A cluster that has nothing, and a count of how often it was asked."""
+    """A cluster without topics, which counts its calls."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -1,4 +1,4 @@
-"""Options: names and defaults of Spark's own `kafka` format, all errors at once."""
+"""Options: names and defaults of Spark's own `kafka` format; all errors are reported at once."""
 
 from __future__ import annotations
 

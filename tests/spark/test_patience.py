@@ -1,4 +1,4 @@
-"""What the driver asks a cluster again, and for how long: elections, nodes that are gone, typos."""
+"""Retries of the driver, and their limits: elections, nodes that are gone, misspelt names."""
 
 from __future__ import annotations
 

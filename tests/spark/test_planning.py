@@ -1,4 +1,4 @@
-"""The splits of Spark's own `kafka` format (field notes C1), and what every split must keep."""
+"""The splits of Spark's own `kafka` format (field notes C1), and the invariants of every split."""
 
 from __future__ import annotations
 

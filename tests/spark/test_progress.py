@@ -1,4 +1,4 @@
-"""Offsets of a stream: their JSON, the end of the next batch, what a batch reads."""
+"""Offsets of a stream: their JSON, the end of the next batch, the ranges of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters that cut what is read: never too much, and Spark's answer is the same with and
+"""Pushed-down filters: reads are never cut too much, and Spark's result is the same with and
 without."""
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_a_range_of_which_nothing_is_left_is_left_out() -> None:
 def test_a_time_cuts_the_beginning_only() -> None:
     later = GreaterThanOrEqual(("timestamp",), TIME)
     assert restriction_of([later]).time_ms == T0 - 1
-    # Partition 2 has no record that young.
+    # Partition 2 has no record as new.
     assert cut(later, p0=40, p1=5, p2=None) == [OffsetRange(P0, 40, 100), RANGES[1]]
     assert cut(LessThan(("timestamp",), TIME)) == RANGES
     both = [later, GreaterThan(("timestamp",), TIME + timedelta(seconds=1))]
@@ -152,6 +152,6 @@ def test_c3_filters_are_handed_down_where_spark_allows_it_and_answers_stay_the_s
     assert {name: rows for name, (rows, _) in pushed.items()} == {
         name: rows for name, (rows, _) in without.items()
     }
-    # One partition of the topic was not even planned.
+    # One partition of the topic was not planned at all.
     assert without["partition"][1] == 2
     assert pushed["partition"][1] == 1

@@ -1,5 +1,4 @@
-"""Replays of decided batches and repeated jobs, and other writes that look like one (S-07,
-S-16)."""
+"""Replays of decided batches, repeated jobs, and other writes that look like one (S-07, S-16)."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ def with_topics(query: Query, **options: str) -> JobWithTopics:
 
 
 def forget_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write decisions as connectors did that kept no targets."""
+    """Write decisions without targets, as older connectors did."""
     encode = ledger.encode
 
     def earlier(record: ledger.Record) -> bytes:
@@ -191,7 +190,7 @@ def test_s07_a_row_without_a_topic_is_refused_by_a_replay_too(query: Query) -> N
 def test_s07_a_stream_that_is_restarted_with_another_topic_does_not_lose_a_batch(
     query: Query, other: str
 ) -> None:
-    """The batch was decided for the topic before, and Spark has not noted it."""
+    """The batch was decided for the old topic, and Spark has not recorded it."""
     query.commit(0, query.tasks(0, ["a"]))
     moved = query.restarted()
     moved.options = {**query.options, "topic": other}
@@ -221,7 +220,7 @@ def test_s07_a_replay_of_an_earlier_connectors_batch_is_known_by_its_rows(
 
 
 def test_s12_a_revoked_decision_is_none_of_earlier_connectors() -> None:
-    """Or it would hold for every topic."""
+    """Otherwise the decision would apply to every topic."""
     participant = ledger.Participant("w-0", 7, 3, 2, 0, 1)
     state = ledger.State("r1", (), 4, "r1", 1, True)
     decided = ledger.commit(state, "r1", 5, 1, "t", (participant,)).state

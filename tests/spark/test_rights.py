@@ -1,4 +1,5 @@
-"""The rights of the page on exactly-once writes: enough, and each of them needed."""
+"""The rights on the page about exactly-once writes: together sufficient, and each of them
+necessary."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ MECHANISM = "SCRAM-SHA-512"
 SECRET = "a-hidden-word"
 WAIT_S = 120
 
-#: (right, name of the resource), as the page has them.
+#: (right, name of the resource), as on the page.
 Right = tuple[str, str]
 SINK: list[Right] = [
     ("write", "copies"),
@@ -45,7 +46,7 @@ SOURCE: list[Right] = [("read", "originals"), ("read", "copying")]
 
 
 class User:
-    """A user with topics and a group of his own, and some of the rights of the page on them."""
+    """A user with topics and a group, and some of the page's rights on them."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self.bootstrap = bootstrap
@@ -80,7 +81,7 @@ class User:
         }
 
     def allow(self, without: Right | None = None) -> None:
-        """Run the page's lines, but for one right."""
+        """Run the page's commands without one right."""
         admin = ("sasl_plaintext", "PLAIN", "admin", ADMIN_PASSWORD)
         names = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password")
         settings = [f"-X{name}={value}" for name, value in zip(names, admin, strict=True)]

@@ -1,4 +1,4 @@
-"""Columns: what a read gives is Spark's own, what a write takes is checked."""
+"""Columns: those of a read are Spark's own, those of a write are checked."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 
 MIXED, STAMPED, NUMBERS = "own-mixed", "own-stamped", "own-numbers"
 EMPTY, TRANSACTIONS, TRIMMED = "own-empty", "own-transactions", "own-trimmed"
-#: Spark's own waits two minutes for records that do not come.
+#: Spark's own format waits two minutes for missing records.
 SHORT = {"kafkaConsumer.pollTimeoutMs": "3000"}
 
 
@@ -40,7 +40,7 @@ def of_transactions(**options: str) -> dict[str, str]:
 
 @pytest.fixture
 def broker(either_broker: str) -> str:
-    """With the topics of this file."""
+    """A broker with the topics of this file."""
     if either_broker not in _FILLED:
         _fill(either_broker)
         _FILLED[either_broker] = True
@@ -75,8 +75,8 @@ def _fill(bootstrap: str) -> None:
     send_records(bootstrap, TRIMMED, numbered(0, 20))
     delete_records(bootstrap, TRIMMED, 0, 8)
     make_topic(bootstrap, TRANSACTIONS)
-    # Offsets 0 to 2, 4 to 6 (aborted), 8 to 10, markers behind each; 12 and 13 stay open, 14 and 15
-    # are behind.
+    # Offsets 0 to 2, 4 to 6 (aborted), 8 to 10, each followed by a marker; 12 and 13 stay open, 14
+    # and 15 are behind.
     for count, end in ((3, "commit"), (3, "abort"), (3, "commit"), (2, ""), (2, "commit")):
         producer = open_transaction(bootstrap, TRANSACTIONS, count)
         if end:
@@ -85,7 +85,7 @@ def _fill(bootstrap: str) -> None:
             _OPEN.append(producer)
 
 
-#: A producer that is collected ends its transaction.
+#: A producer that is garbage-collected ends its transaction.
 _OPEN: list[Any] = []
 
 
@@ -232,7 +232,7 @@ def test_tasks_have_the_same_ranges(
 
     theirs, ours = of_both(ranges)
     if bounds == "edges" and split == {"maxRecordsPerPartition": "30"}:
-        # Theirs counts before it knows where the edges are, and does not split.
+        # Spark's own format counts before it knows the start and end, and does not split.
         assert (theirs[0], ours[0]) == (2, 5)
     else:
         assert theirs == ours

@@ -32,7 +32,7 @@ Spans = dict[int, tuple[int, int, int]]
 
 
 class Trial:
-    """A topic of its own and a stream of one format from it."""
+    """A topic and a stream of one format that reads it."""
 
     def __init__(self, query: Stream, partitions: int) -> None:
         self.bootstrap = query.bootstrap
@@ -47,7 +47,7 @@ class Trial:
             send_records(self.bootstrap, self.topic, some)
 
     def read(self) -> list[Spans]:
-        """The rows that each batch of one more run reads, without batches that read nothing."""
+        """The rows that each batch of one more run reads, without empty batches."""
         self.query.run_anew()
         return [spans(places) for _, places in self.query.batches if places]
 
@@ -76,7 +76,7 @@ def trial(spark: SparkSession, either_broker: str, tmp_path: Path) -> NewStream:
 
 
 def test_runs_go_on_from_the_checkpoint(trial: NewStream) -> None:
-    """A batch whose commit Spark has forgotten is run again, and is the same."""
+    """A batch whose commit Spark has lost is run again, and reads the same."""
 
     def run(kind: str) -> Any:
         one = trial(kind, 2)
@@ -150,7 +150,8 @@ def test_a_minimum_is_waited_for_in_the_same_way(trial: NewStream) -> None:
 @pytest.mark.parametrize("count", [4, 15], ids=["fewer records", "more records"])
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_a_topic_made_anew_between_two_runs(trial: NewStream, fails: str, count: int) -> None:
-    """The checkpoint has offsets and no ids: with more records than before neither can tell."""
+    """The checkpoint has offsets without topic ids: if the new topic has more records, neither
+    format detects it."""
 
     def run(kind: str) -> Any:
         one = trial(kind, 1, failOnDataLoss=fails)
@@ -172,7 +173,7 @@ def test_a_topic_made_anew_between_two_runs(trial: NewStream, fails: str, count:
 
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_a_topic_made_anew_while_the_query_runs(trial: NewStream, fails: str) -> None:
-    """Ours knows the topic's id, and reads the new one from its beginning, or fails."""
+    """Our format knows the topic's id, and reads the new one from its beginning, or fails."""
 
     def run(kind: str) -> Any:
         one = trial(kind, 1, failOnDataLoss=fails)
@@ -188,8 +189,8 @@ def test_a_topic_made_anew_while_the_query_runs(trial: NewStream, fails: str) ->
             query.stop()
 
     theirs, ours = of_both(run)
-    # Theirs misses the first ten, unless it looks while the topic is away, or has fewer than
-    # before.
+    # Spark's own misses the first ten, unless it checks while the topic is deleted, or has fewer
+    # than before.
     assert theirs in (5, 15, REFUSED)
     assert ours == (REFUSED if fails == "true" else 15)
 
@@ -225,7 +226,8 @@ def test_a_topic_that_is_gone_is_let_go_by_ours_without_fail_on_data_loss(
 
 
 def test_partitions_and_topics_that_come_are_read_from_their_beginning(trial: NewStream) -> None:
-    """Ours in the batch after the one that finds them, so that a replay reads the same."""
+    """Our format reads them in the batch after the one that finds them, so that a replay reads the
+    same."""
 
     def run(kind: str) -> Any:
         one, other = trial(kind), trial(kind)
@@ -290,8 +292,8 @@ def test_committed_records_only(trial: NewStream, limit: dict[str, str]) -> None
 
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_read_committed_after_uncommitted(trial: NewStream, fails: str) -> None:
-    """Ours waits for open transactions. Theirs calls that a loss, at each start from then on, or
-    reads records once more."""
+    """Our format waits for open transactions. Spark's own reports a loss, at each later start, or
+    reads records again."""
 
     def run(kind: str) -> Any:
         one = trial(kind, failOnDataLoss=fails)
@@ -346,7 +348,7 @@ def test_a_checkpoint_goes_from_one_format_to_the_other(
     one.send(numbered(0, 2, start=5))
     one.query = replace(one.query, kind=second)
     assert one.read() == [{0: (5, 6, 2)}]
-    # A batch that the first has run, whose commit was forgotten.
+    # A batch of the first format, whose commit was lost.
     one.query.forget_last_commit()
     one.query = replace(one.query, kind=first)
     assert one.read() == [{0: (5, 6, 2)}]

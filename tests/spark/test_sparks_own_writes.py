@@ -27,7 +27,7 @@ NewTopic = Callable[..., str]
 
 @pytest.fixture
 def new_topic(either_broker: str) -> NewTopic:
-    """Of the broker that the test is about."""
+    """A new topic of the tested broker."""
 
     def make(partitions: int = 1) -> str:
         name = make_unique_topic()
@@ -135,7 +135,7 @@ def test_save_modes(
         return "written"
 
     theirs, ours = of_both(run)
-    # Spark lets no source in Python take its default mode.
+    # Spark does not let a source in Python use its default mode.
     assert (theirs, ours) == ("written", REFUSED) if differs else theirs == ours
 
 
@@ -146,7 +146,7 @@ def test_a_job_that_fails_and_is_run_again(
     read_back: Callable[[str], list[Any]],
     tmp_path: Path,
 ) -> None:
-    """Theirs leaves what the failed run had written; ours leaves nothing of it."""
+    """Spark's own format leaves the rows of the failed run; ours leaves none."""
 
     @udf("string")
     def fragile(number: int, mark: str) -> str:
@@ -157,7 +157,7 @@ def test_a_job_that_fails_and_is_run_again(
 
     def run(kind: str) -> Any:
         topic = new_topic()
-        # Spark gives Python 10,000 rows at a time: the first of them are with the sink before the
+        # Spark gives Python 10,000 rows at a time: the sink has the first of them before the
         # failure.
         frame = spark.range(0, ROWS, 1, 1).selectExpr("id", f"'{tmp_path / kind}' mark")
         rows = frame.select(fragile("id", "mark").alias("value"))
@@ -178,7 +178,7 @@ def test_a_stream_whose_last_batch_is_run_again(
     read_back: Callable[[str], list[Any]],
     tmp_path: Path,
 ) -> None:
-    """Spark ended after the sink had the batch, and before its own log said so."""
+    """Spark ended after the sink had the batch, and before its own log recorded it."""
     source = new_topic()
     send_records(either_broker, source, numbered(0, 50))
 

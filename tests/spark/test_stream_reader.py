@@ -1,4 +1,4 @@
-"""The driver's part of a stream, against a broker and without Spark around it."""
+"""The driver's part of a stream, against a broker and without Spark."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def at(topic: str, offset: int) -> dict[str, dict[str, int]]:
 def test_available_now_does_not_hide_that_a_topic_was_made_anew(
     spark_broker: str, topic: str, produce: Produce, left: int
 ) -> None:
-    """Between the first offset and the run's end; by its records alone the new topic cannot be
-    told."""
+    """The topic was recreated between the first offset and the run's end; its records alone do not
+    show that."""
     put(produce, topic, 5)
     stream = reader(spark_broker, topic, startingOffsets="latest")
     assert stream.initialOffset() == at(topic, 5)
@@ -96,7 +96,7 @@ def test_a_topic_that_is_made_anew_before_a_query_begins_is_no_loss(
 def test_records_between_the_runs_end_and_the_latest_offset_are_no_loss(
     spark_broker: str, topic: str, produce: Produce
 ) -> None:
-    """Spark asks for the end of a run with availableNow first, and where to begin after that."""
+    """Spark first asks for the end of a run with availableNow, and then for its start."""
     put(produce, topic, 5)
     stream = reader(spark_broker, topic, startingOffsets="latest")
     stream.prepareForTriggerAvailableNow()

@@ -1,4 +1,4 @@
-"""Spark reads and writes over TLS, and shows none of its secrets."""
+"""Spark reads and writes over TLS, and does not show its secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CA = Authority()
 
 @pytest.fixture
 def options(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Of a job, for a broker that wants its certificate."""
+    """Options of a job for a broker that requires a certificate."""
     CA.write(tmp_path / "ca.pem")
     CA.issue().write(tmp_path / "broker.pem")
     CA.issue("job", ()).write(tmp_path / "job.pem", SECRET)

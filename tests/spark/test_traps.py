@@ -1,5 +1,5 @@
-"""The table "When something goes wrong" in docs/spark/connector.md, row by row: the usual traps,
-and what is said."""
+"""The table "When something goes wrong" in docs/spark/connector.md: the usual mistakes, and their
+errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOCUMENT = HERE.parent.parent / "docs" / "spark" / "connector.md"
 NOBODY = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.max.block.ms": "1500"}
 WAIT_S = 120
 
-#: What a row begins with -> tests that show what the row says.
+#: The beginning of a row -> the tests of the row.
 TESTS = {
     "Spark needs Java 17": ["test_without_java_the_error_says_how_to_get_one"],
     "PySpark is not installed": ["test_without_pyspark_the_error_says_how_to_get_it"],
@@ -78,7 +78,7 @@ TESTS = {
 
 
 def rows() -> list[str]:
-    """The first cells, without their marks."""
+    """The first cells, without markup."""
     section = DOCUMENT.read_text().partition("## When something goes wrong")[2]
     table = section.partition("| What you see |")[2].partition("\n\n")[0].splitlines()[2:]
     return [line.strip("|").split(" |")[0].strip().replace("`", "") for line in table]
@@ -93,7 +93,7 @@ def test_every_row_of_the_table_has_its_tests() -> None:
     assert {name for names in TESTS.values() for name in names} <= defined
 
 
-# --- What other files do not show -----------------------------------------------------------------
+# --- Tests that other files do not have -----------------------------------------------------------
 
 
 def write(spark: SparkSession, mode: str = "append", **options: str) -> None:
@@ -184,7 +184,7 @@ async def test_a_decision_log_that_may_not_be_made() -> None:
 
 
 def run_alone(python: Path, job: str) -> str:
-    """What a program says whose Spark, all of it, runs this interpreter for Python."""
+    """The output of a program whose Spark runs this interpreter for all Python."""
     environment = {**os.environ, "PYSPARK_PYTHON": str(python)}
     environment.pop("PYSPARK_DRIVER_PYTHON", None)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
@@ -213,7 +213,7 @@ LOAD = "spark.read.format('odradek').options(subscribe='t').load()\n"
 @pytest.mark.spark
 @pytest.mark.full
 def test_workers_without_the_package_do_not_find_the_format(tmp_path: Path) -> None:
-    """An interpreter that has everything but the package."""
+    """An interpreter with everything but the package."""
     (tmp_path / "sitecustomize.py").write_text(
         "import pkgutil, sys\n"
         "sys.modules['pyspark_odradek'] = None\n"

@@ -23,7 +23,7 @@ def test_the_second_query_of_an_application_takes_over(
     produce: Callable[[str, Records], None],
     tmp_path: Path,
 ) -> None:
-    """Spark stops the first, wherever it is, and no row is there twice."""
+    """Spark stops the first query at any point, and no row is duplicated."""
     source, sink = new_topic(), new_topic(2)
     common = {"kafka.bootstrap.servers": spark_broker}
 

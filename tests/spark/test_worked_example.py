@@ -1,4 +1,4 @@
-"""docs/spark/example.md does what it says: its programs are run as they stand there."""
+"""docs/spark/example.md is right: its programs are run as they are written there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Day = tuple[str, str]
 
 
 def program(name: str) -> str:
-    """The code that the document has for this file."""
+    """The code on the page for this file."""
     text = DOCUMENT.read_text().partition(f"`{name}`, run as")[2]
     found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert found is not None, name
@@ -36,7 +36,7 @@ def program(name: str) -> str:
 
 
 def computed(flights: list[dict[str, str]]) -> dict[Day, tuple[int, float]]:
-    """(flights, mean delay) per airport and day that is over, by plain Python."""
+    """(flights, mean delay) per finished airport and day, by plain Python."""
     times = [datetime.fromisoformat(flight["time_hour"]) for flight in flights]
     over = max(times) - WATERMARK
     days: dict[Day, list[str]] = {}
@@ -88,7 +88,7 @@ def test_the_flights_are_counted_once_and_right(
     run("feed.py", 0, half)
     run("flights_by_day.py", checkpoint)
     first = written(bootstrap)
-    # As if Spark had ended before it noted the last batch: it is run again.
+    # As if Spark had ended before recording the last batch: it is run again.
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     newest.unlink()
     (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)

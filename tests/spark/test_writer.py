@@ -1,4 +1,4 @@
-"""A task's write while its broker goes through things; without Spark around it."""
+"""A task's write while its broker has faults, without Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def batch(number: int) -> Any:
 
 
 def values(broker: SubprocessBroker, topic: str) -> list[int]:
-    """Everything in partition 0, by librdkafka."""
+    """All values in partition 0, read by librdkafka."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": "check", "enable.partition.eof": True}
     )
@@ -155,7 +155,7 @@ def test_the_topics_of_a_batch_are_asked_for_together(
 
     async def counted(self: MetadataUpdater) -> Any:
         nonlocal asked
-        # Clients of other tests' brokers, which have ended, go on asking.
+        # Clients of other tests' stopped brokers keep sending requests.
         asked += ",".join(self._config.bootstrap_servers) == odradek_broker.bootstrap
         return await ask(self)
 
@@ -168,8 +168,7 @@ def test_the_topics_of_a_batch_are_asked_for_together(
     monkeypatch.setattr(MetadataUpdater, "_ask_metadata", counted)
     rows = pa.record_batch({"topic": names, "value": [name.encode() for name in names]})
     assert made.write(iter([rows, rows])).rows == 200
-    # At the start, for the topics, and perhaps once more for those that a first answer did not
-    # have.
+    # Once at the start for the topics, and perhaps again for those missing in the first answer.
     assert asked <= 4
 
 

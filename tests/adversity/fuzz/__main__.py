@@ -1,10 +1,10 @@
-"""Look for bytes that the product does not bear.
+"""Search for bytes that break the product.
 
     python -m tests.adversity.fuzz TARGET... --minutes M     so long for each; `all`: every one
     python -m tests.adversity.fuzz --list                    the targets
 
-What is interesting stays in `--corpus` and is where the next run begins; findings go to `found/`.
-Wants `pip install -e '.[fuzz]'`.
+Inputs that reach new code stay in `--corpus`, where the next run begins; findings go to `found/`.
+Requires `pip install -e '.[fuzz]'`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EXECUTIONS = re.compile(r"^#(\d+)\t|number_of_executed_units: +(\d+)")
 
 
 def _fuzz(name: str, seconds: int, corpus: Path) -> bool:
-    """Run a worker and print what it says, and a line in the end. False if it died, or found
+    """Run a worker and print its output, and a line at the end. False if it died, or found
     something."""
     corpus.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.adversity.fuzz.worker", name, str(seconds), str(corpus)]

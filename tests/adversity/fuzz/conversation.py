@@ -1,5 +1,4 @@
-"""A whole node, asked over frames without a socket: what a connection says, and the time that
-passes.
+"""A whole node that gets frames without a socket: the frames of a connection, and time that passes.
 
 A conversation as bytes: frames, each behind a length of two bytes; a length from `PASSES_FROM` on
 is time that passes instead, in tenths of seconds.
@@ -28,7 +27,7 @@ from odradek_protocol.message import Message
 
 PASSES_FROM = 0xF000
 _TENTH_MS = 100
-#: Inputs that one node is given, and the partitions with which it is given no more.
+#: Inputs that one node gets, and the number of partitions after which it gets no more.
 INPUTS_MAX = 50
 _PARTITIONS_MAX = 300
 _CONTROL_BYTES_MAX = 64 * 1024
@@ -63,7 +62,7 @@ class _Timers:
         return timer
 
     def fire(self, now_ms: float) -> None:
-        """What is due by now. Broken if that does not end."""
+        """Fire the due timers. Broken if that does not end."""
         self.now_ms = now_ms
         for _ in range(_TIMERS_MAX):
             if not self._due or self._due[0][0] > now_ms:
@@ -75,7 +74,7 @@ class _Timers:
 
 
 class World(NodeWorld):
-    """A node with a few things to ask for, a connection to it, and what was sent so far."""
+    """A node with some topics and groups, a connection to it, and the frames sent so far."""
 
     def __init__(self) -> None:
         self.randomness = CountingRandomness()
@@ -97,7 +96,7 @@ class World(NodeWorld):
         return report
 
     def settle(self) -> None:
-        """Until nothing is to be flushed, and no timer is due."""
+        """Flush and fire timers until none is due."""
         for _ in range(100):
             self.flush()
             self.timers.fire(self.clock.now_ms)
@@ -116,7 +115,7 @@ class World(NodeWorld):
         return self.inputs >= INPUTS_MAX or count > _PARTITIONS_MAX
 
     def check_restart(self) -> None:
-        """Crash, start, and find nothing amiss."""
+        """Crash, start, and check that nothing is wrong."""
         if self.fatal:
             raise Broken(f"the broker would stop: {self.fatal}")
         report = self.crash()
@@ -130,7 +129,7 @@ class World(NodeWorld):
 
 
 def split(data: bytes) -> Iterator[bytes | int]:
-    """The frames, and the milliseconds that pass between them."""
+    """The frames, and the milliseconds between them."""
     position = 0
     while position + 2 <= len(data):
         (size,) = unpack_from(">H", data, position)
@@ -186,21 +185,21 @@ def play(world: World, data: bytes) -> None:
 
 
 def framed(step: bytes | int) -> bytes:
-    """A step as it stands in an input, with the length that it really has."""
+    """A step as it is encoded in an input, with its real length."""
     if isinstance(step, int):
         return (PASSES_FROM + step // _TENTH_MS).to_bytes(2, "big")
     return len(step).to_bytes(2, "big") + step
 
 
 class Conversation:
-    """Speaks to a node of its own, and writes down what it says."""
+    """Sends frames to a node of its own, and records them."""
 
     def __init__(self) -> None:
         self.world = World()
         self.data = b""
 
     def ask(self, request: Message, version: int) -> Any:
-        """The answer, None if it is not there at once."""
+        """The answer; None without an immediate one."""
         api = API_OF_REQUEST[type(request)]
         frame = request_frame(api, version, codec.encode_bytes(request, version))
         self.data += framed(frame)
@@ -213,7 +212,7 @@ class Conversation:
         return frames.decode_response(api, version, b"".join(map(bytes, reply))[4:])
 
     def pass_time(self, duration_ms: int) -> None:
-        """In tenths of seconds."""
+        """Let time pass, in tenths of seconds."""
         self.data += framed(duration_ms)
         self.world.pass_time(duration_ms)
 

@@ -1,4 +1,4 @@
-"""What the fuzzer finds: told apart by where it broke, made small, and kept."""
+"""Findings of the fuzzer: identified by the place of the failure, minimised, and kept."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def signature(problem: BaseException) -> str:
     """The kind of a problem and the innermost lines that it came through, the same for the same
     defect."""
     if isinstance(problem, TooSlow | TooMuchMemory):
-        return type(problem).__name__  # Where it is noticed is chance.
+        return type(problem).__name__  # The place where the problem is noticed is random.
     frames = traceback.extract_tb(problem.__traceback__)[-3:]
     places = [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames]
     return " ".join((type(problem).__name__, *places))
 
 
 def problem_of(target: Target, data: bytes) -> BaseException | None:
-    """What an input brings about; None if all is well."""
+    """The problem that an input causes; None without one."""
     try:
         check_cheaply(target, data)
     except Exception as problem:  # noqa: BLE001 - every one of them is a finding
@@ -33,7 +33,7 @@ def problem_of(target: Target, data: bytes) -> BaseException | None:
 
 
 def shrunk(target: Target, data: bytes, wanted: str) -> bytes:
-    """A shorter input with the same signature, as far as a few minutes get."""
+    """A shorter input with the same signature, found within a few minutes."""
     until = time.monotonic() + _SECONDS_TO_SHRINK
     smaller = True
     while smaller:

@@ -1,4 +1,4 @@
-"""What one input may cost."""
+"""Limits for one input."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from types import FrameType
 
 from tests.adversity.fuzz.target import Target, TooMuchMemory, TooSlow
 
-#: Of processor time, for the few kilobytes of an input in code that counts its steps.
+#: The processor time for an input of a few kilobytes, in code that counts its steps.
 SECONDS_MAX = 5.0
-#: Beyond what a process has when it begins: at this limit the system refuses it.
+#: The memory in addition to a new process's; beyond this limit the system refuses it.
 ADDRESS_SPACE_BYTES = 3 * 1024**3
 _UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def limit_address_space() -> None:
-    """Have the system refuse this process memory beyond any that a target may need."""
+    """Let the system refuse this process more memory than any target may need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     if soft == resource.RLIM_INFINITY:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, hard))
 
 
 def check_cheaply(target: Target, data: bytes) -> None:
-    """`target.check`; TooMuchMemory if the process grew by more than it may, TooSlow likewise.
+    """Run `target.check`; TooMuchMemory if the process grew by more than the limit, TooSlow
+    likewise.
 
-    Memory is that of the process at its highest, so what was held once before is not seen again.
+    The measure is the process's peak memory, so memory that was used before is not counted again.
     """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     signal.signal(signal.SIGPROF, _too_slow)
@@ -46,7 +47,7 @@ def _too_slow(_: int, __: FrameType | None) -> None:
 
 
 def check_exactly(target: Target, data: bytes) -> None:
-    """`target.check`; TooMuchMemory if Python's objects took more than they may. `tracemalloc`
+    """Run `target.check`; TooMuchMemory if Python's objects exceeded the limit. `tracemalloc`
     runs."""
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()

@@ -11,7 +11,7 @@ _WIDTHS = (2, 4, 8)
 
 
 def mutations(seeds: Sequence[bytes], count: int, seed: int, bytes_max: int) -> Iterator[bytes]:
-    """`count` inputs of at most `bytes_max` bytes, each a seed with one to four things changed."""
+    """`count` inputs of at most `bytes_max` bytes, each a seed with one to four changes."""
     dice = random.Random(seed)
     for _ in range(count):
         data = bytearray(dice.choice(seeds))

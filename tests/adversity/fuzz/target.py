@@ -1,7 +1,6 @@
-"""What a target of the fuzzer is.
+"""The interface of a fuzzer's target.
 
-Nothing of the product may be imported from here: the worker imports it later, with counters in its
-code.
+Nothing of the product may be imported here: the worker imports it later, with counters in its code.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ class Broken(AssertionError):
 
 
 class TooMuchMemory(Broken):
-    """One input made the product hold more than its target allows."""
+    """One input made the product use more memory than its target allows."""
 
 
 class TooSlow(Broken):
-    """One input kept the processor busy for longer than any may."""
+    """One input took more processor time than the limit."""
 
 
 class BehindOthers(Broken):
@@ -37,11 +36,10 @@ class BehindOthers(Broken):
 
 @dataclass(frozen=True)
 class Target:
-    """One kind of bytes that the product reads.
+    """A kind of bytes that the product reads.
 
-    `check` raises for anything that must not be; `seeds` are inputs to begin with, of every kind
-    that is understood. `memory_bytes` may be allocated for one input, and each is at most
-    `input_bytes_max` long.
+    `check` raises for a broken promise; `seeds` are inputs to begin with, of every valid kind.
+    `memory_bytes` may be allocated for one input, and each is at most `input_bytes_max` long.
     """
 
     check: Callable[[bytes], None]
@@ -50,16 +48,16 @@ class Target:
     input_bytes_max: int = 4096
 
 
-#: By their modules' names.
+#: Targets by their modules' names.
 TARGETS = sorted(path.stem for path in (FOLDER / "targets").glob("[a-z]*.py"))
 
 
 def load(name: str) -> Target:
-    """The target of a name in `TARGETS`."""
+    """The target with a name of `TARGETS`."""
     target: Target = import_module(f"tests.adversity.fuzz.targets.{name}").TARGET
     return target
 
 
 def found(name: str) -> list[Path]:
-    """The inputs that are kept of a target: each showed a defect once."""
+    """The kept inputs of a target: each showed a defect once."""
     return sorted((FOLDER / "found" / name).glob("*.bin"))

@@ -1,8 +1,8 @@
 """The process in which atheris runs a target: `python -m tests.adversity.fuzz.worker NAME SECONDS
 CORPUS`.
 
-It has the product's code count its steps, those of generated decoders included, and goes on behind
-a finding. A crash of the interpreter, a hang and too much memory end it.
+The worker has the product's code count its steps, generated decoders included, and continues after
+a finding. A crash of the interpreter, a hang or too much memory ends it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from tests.adversity.fuzz.limits import check_cheaply, limit_address_space
 from tests.adversity.fuzz.target import FOLDER, Target, load
 
 _PRODUCT = ["odradek_protocol", "odradek_broker", "odradek_client"]
-#: Of one input, by the clock: libFuzzer ends the process, and keeps the input.
+#: The limit for one input, by the clock: libFuzzer ends the process, and keeps the input.
 _HANG_S = 300
 _RSS_MB = 2048
 
 
 def _count_in_generated_code(atheris: Any) -> None:
-    """Decoders and encoders are made at run time, where the import hook does not see them."""
+    """Count steps in decoders and encoders, which are generated at run time, where the import hook
+    does not see them."""
     from odradek_protocol.codec.source import Source
 
     plain = Source.function
@@ -49,7 +50,7 @@ def run(name: str, seconds: int, corpus: Path) -> None:
     import atheris
 
     limit_address_space()
-    # Warnings about what was sent: thousands a second.
+    # Warnings about the input: thousands a second.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     target = _import(atheris, name)
     for number, seed in enumerate(target.seeds()):

@@ -188,7 +188,7 @@ def test_r13_other_magic_is_refused(magic: int) -> None:
 
 
 def test_r13_a_whole_old_message_shorter_than_our_header() -> None:
-    """Magic 1, null key and value: 34 bytes. It must not look like a cut-off batch."""
+    """Magic 1, null key and value: 34 bytes. The message must not look like a cut-off batch."""
     message = bytes(8) + (22).to_bytes(4, "big") + bytes(4) + b"\x01\x00" + bytes(8) + b"\xff" * 8
     with pytest.raises(UnsupportedMagic, match="message format 1"):
         read_header(message)

@@ -180,7 +180,7 @@ def test_building_again_restamps_the_same_records(codec: Codec) -> None:
     assert (two.producer_id, two.producer_epoch, two.base_sequence) == (6, 2, 0)
     assert (one.is_transactional, two.is_transactional, two.is_control) == (False, True, False)
     assert (one.leader_epoch, two.leader_epoch, one.last_sequence) == (-1, 3, 49)
-    first[70] ^= 1  # a batch that was handed out is the caller's own
+    first[70] ^= 1  # a returned batch belongs to the caller
     assert builder.build() != first and builder.build()[61:] == second[61:]
 
 
@@ -302,7 +302,7 @@ def test_r08_recompression_changes_nothing_but_the_codec(before: Codec, after: C
 
 
 def test_r08_recompression_makes_offsets_and_times_anew() -> None:
-    """As Kafka: numbers from 0, times from the first record's, no attribute that is not defined."""
+    """As in Kafka: numbers from 0, times from the first record's, undefined attributes cleared."""
     batch = simple_batch([(b"k", b"a"), (b"k", b"b"), (b"k", b"c")], NOW)
     header = read_header(batch)
     gaps = rewrite_batch(header, read_records(batch, 0, header)[1:], delete_horizon_ms=5)

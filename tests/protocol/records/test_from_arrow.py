@@ -1,5 +1,4 @@
-"""Arrow's columns as records: the same bytes from both twins, and as the builder makes them of
-objects."""
+"""Arrow's columns as records: the same bytes from both twins, and from the builder for objects."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ def codec(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def batch_of(rows: Rows, octets: pa.DataType, lists: pa.DataType, cut: int = 0) -> pa.RecordBatch:
-    """With `cut` rows before and behind that a slice leaves out."""
+    """A batch with `cut` further rows before and behind, which a slice leaves out."""
     keys, values, headers, partitions, times = zip(*rows, strict=True)
     junk: Any = ([b"junk"] * cut, [None] * cut, [[("junk", b"")]] * cut, [99] * cut, [-7] * cut)
     columns = [
@@ -82,7 +81,7 @@ def batch_of(rows: Rows, octets: pa.DataType, lists: pa.DataType, cut: int = 0) 
 
 
 def bodies(records: ArrowRecords, partitions: int, limit_bytes: int) -> list[tuple[Any, ...]]:
-    """(partition, rows, batch) of everything."""
+    """(partition, rows, batch) of all batches."""
     found: list[tuple[Any, ...]] = []
     for group in records.place(partitions):
         start = group.start
@@ -272,7 +271,7 @@ def test_columns_of_other_names_and_types_are_refused() -> None:
 
 
 def test_an_array_whose_ends_are_beyond_its_data_is_damaged_not_read() -> None:
-    # pyarrow itself looks at the last end only.
+    # pyarrow itself checks the last end only.
     ends = pa.py_buffer(array("i", [0, 5, 99, 11]))
     column = pa.Array.from_buffers(pa.binary(), 3, [None, ends, pa.py_buffer(b"firstsecond")])
     records = ArrowRecords(pa.RecordBatch.from_arrays([column], names=["value"]))

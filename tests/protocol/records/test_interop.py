@@ -1,8 +1,8 @@
-"""Our batches under other people's readers, and theirs under ours.
+"""Our batches read by other projects' readers, and theirs by ours.
 
 aiokafka (its Cython and its pure Python codec) and kafka-python are called directly. librdkafka
-writes its own snappy, lz4 and zstd; it is reached over a socket through the mock cluster that it
-carries, with the two requests that takes written out by hand.
+writes its own snappy, lz4 and zstd; it is reached over a socket through its mock cluster, with the
+two necessary requests written by hand.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NOW = 1_700_000_000_000
 
 AIO_BUILDERS = [aio.DefaultRecordBatchBuilder, aio._DefaultRecordBatchBuilderPy]
 AIO_READERS = [aio.DefaultRecordBatch, aio._DefaultRecordBatchPy]
-KAFKA_PYTHON_CODECS = [Codec.NONE, Codec.GZIP]  # its others need packages of their own
+KAFKA_PYTHON_CODECS = [Codec.NONE, Codec.GZIP]  # the other codecs need packages of their own
 
 ROWS: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
     (NOW, b"key", b"value", []),
@@ -142,7 +142,7 @@ def test_kafka_python_reads_ours(codec: Codec) -> None:
 @given(DRAWN_ROWS, st.sampled_from(Codec))
 @settings(deadline=None)
 def test_aiokafka_and_ours_agree_byte_for_byte(rows: Any, codec: Codec) -> None:
-    """The format leaves one way to write records; only compressed bytes may differ."""
+    """The format has only one encoding of records; only compressed bytes may differ."""
     mine = ours(rows, codec, producer_id=9, producer_epoch=1, base_sequence=5)
     other = theirs(aio.DefaultRecordBatchBuilder, rows, codec)
     assert read_header(other).max_timestamp == read_header(mine).max_timestamp
@@ -206,7 +206,8 @@ def test_r14_others_walk_our_batches_in_a_row() -> None:
 
 
 class MockCluster:
-    """librdkafka's in-process broker, kept by a producer; raw bytes go in and out by socket."""
+    """librdkafka's in-process broker, kept alive by a producer; raw bytes are exchanged by
+    socket."""
 
     def __init__(self) -> None:
         self.owner = confluent_kafka.Producer({"test.mock.num.brokers": 1})
@@ -228,7 +229,7 @@ class MockCluster:
         self.request(3, 4, struct.pack(">ih", 1, len(name)) + name + b"\x01")
 
     def fetch(self, topic: str, offset: int) -> bytes:
-        """The batch of partition 0 that holds this offset, as it lies there, by Fetch v4."""
+        """The batch of partition 0 with this offset, as it is stored, by Fetch v4."""
         name = topic.encode()
         body = struct.pack(">iiiibi", -1, 100, 1, 1 << 30, 0, 1)
         body += struct.pack(">h", len(name)) + name
@@ -282,7 +283,7 @@ def test_ours_reads_librdkafka(mock: MockCluster, codec: Codec) -> None:
             assert validate_records(data, position, header, RecordRules(), NOW).accepted
             found += read_records(data, position, header)
     assert as_rows(found) == LIBRDKAFKA_ROWS
-    assert codec in codecs  # it leaves a batch alone that compression makes no smaller
+    assert codec in codecs  # librdkafka does not compress a batch that would not become smaller
     assert all(record.timestamp_type is TimestampType.CREATE_TIME for record in found)
 
 

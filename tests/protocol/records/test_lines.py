@@ -107,7 +107,7 @@ def test_values_are_gathered_as_lines_up_to_the_end_of_their_partition() -> None
 
 
 def test_values_are_gathered_whatever_time_their_records_have() -> None:
-    """Arrow's microseconds would not hold it, but nobody asks for it here."""
+    """Arrow's microseconds could not represent the timestamp, which is not needed here."""
     lines = ValueLines(b"\n", {})
     assert lines.add("t", 0, *batch_of([b"v"], 0, 2**63 - 2)) == -1
     assert lines.take() == b"v\n"

@@ -1,5 +1,5 @@
-"""Whether the compiled record codec is there, may be used, and says so; what a build without a
-compiler does."""
+"""The compiled record codec: whether it exists and may be used, its report, and builds without a
+compiler."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_a_checkout_whose_source_has_changed_is_left_alone(tmp_path: Path) -> No
     changed = tmp_path / "_native.c"
     changed.write_bytes(SOURCE.read_bytes() + b"\n")
     assert native.unfit(found, str(changed)) == "_native.c has changed since it was built"
-    # Installed, there is no source to compare with.
+    # An installation has no source to compare with.
     assert native.unfit(found, str(tmp_path / "gone.c")) is None
 
 
 def copy_of_the_package(folder: Path) -> Path:
-    """odradek_protocol as another checkout has it; the place of its library."""
+    """A copy of odradek_protocol, as in another checkout. Returns the path of its library."""
     protocol = record_codecs.ROOT / "protocol"
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     shutil.copytree(protocol, folder / "protocol", ignore=ignored)
@@ -130,7 +130,7 @@ def test_a_build_without_a_compiler_says_why(
     [
         ("/nowhere/cc", "cannot be run"),
         (shlex.join([sys.executable, "-c", "raise SystemExit(1)"]), "does not compile"),
-        # It says that all is well, and leaves nothing.
+        # The build reports success, and leaves no library.
         (shlex.join([sys.executable, "-c", "pass"]), "does not load"),
     ],
     ids=["missing", "failing", "idle"],

@@ -1,9 +1,10 @@
-"""Threads that write into buffers which the compiled record codec reads: refused or read, never
-beyond an end.
+"""Threads that write into buffers while the compiled record codec reads them: refused or read, but
+never beyond an end.
 
 A thread that reads from a file into a buffer does so without Python's lock, in the middle of any
 compiled call. The program runs as a process of its own, because memory that was written out of
-bounds ends the process."""
+bounds ends the process.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def build(rows: Any, codec: Codec = Codec.NONE, **stamped: Any) -> bytearray:
 
 
 def plain_parse(data: bytes, count: int) -> list[tuple[Any, ...]] | None:
-    """The format, read as it is written down; None for what is not exactly `count` records."""
+    """A plain reader of the format; None for data that is not exactly `count` records."""
 
     def number(at: int, size: int) -> tuple[int, int]:
         raw = 0
@@ -200,7 +200,7 @@ def test_header_keys_that_are_not_utf8_survive() -> None:
 
 
 def test_an_empty_batch_has_no_records() -> None:
-    """R-19: compaction leaves one to remember a producer's sequence."""
+    """R-19: compaction leaves an empty batch to keep a producer's sequence."""
     batch = simple_batch([(None, b"x")], NOW)[:61]
     batch[8:12] = (49).to_bytes(4, "big")
     batch[57:61] = bytes(4)
@@ -259,7 +259,7 @@ def test_bulk_reading_equals_plain_reading(runs: Any) -> None:
 @given(RUNS, st.data())
 @settings(deadline=None, max_examples=budget.examples(400))
 def test_bulk_reading_equals_plain_reading_of_damaged_records(runs: Any, data: Any) -> None:
-    """Damage of structural bytes is likeliest to tell a careless bulk reader from a careful one."""
+    """Damage of structural bytes most likely shows an error of a bulk reader."""
     rows = rows_of_runs(
         [(n, t, s, k and min(k, 4), v and min(v, 9), h) for n, t, s, k, v, h in runs]
     )
@@ -345,8 +345,8 @@ def test_a_number_of_three_bytes_is_not_taken_for_one_of_two(record: str) -> Non
 
 
 def test_attributes_are_ignored_however_they_look() -> None:
-    """With a length of three bytes, a careless reader would take them for a timestamp's first
-    byte."""
+    """With attributes of three bytes, a careless reader would take them for the first byte of a
+    timestamp."""
     record = b"\xff" + zigzag_encode(2**62) + bytes.fromhex("00 01") + zigzag_encode(8200)
     record += bytes(8201)
     data = zigzag_encode(len(record)) + record
@@ -411,7 +411,7 @@ def test_impossible_records(record: str, message: str) -> None:
     ],
 )
 def test_r08_any_negative_length_is_null(record: str, found: Any) -> None:
-    """As Kafka's readers have it; in the last record behind others of one shape too."""
+    """As in Kafka's readers; also in the last record behind others of one shape."""
     data = bytes.fromhex(record)
     if found is None:
         with pytest.raises(CorruptBatch):
@@ -436,7 +436,7 @@ def test_r08_any_negative_length_is_null(record: str, found: Any) -> None:
     ],
 )
 def test_impossible_records_of_ordinary_length(record: str, message: str) -> None:
-    """As above, where the record is long enough to be read the fast way."""
+    """As above, with a record long enough for the fast path."""
     sound = simple_batch([(None, bytes(20))], NOW)[61:]
     with pytest.raises(CorruptBatch, match=message):
         parse_records(bytes(sound) + bytes.fromhex(record), 2)

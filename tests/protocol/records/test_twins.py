@@ -1,5 +1,5 @@
-"""The compiled record codec beside the pure one: the same values, bytes and errors, whatever comes
-in."""
+"""The compiled record codec compared with the pure one: the same values, bytes and errors for any
+input."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def compiled() -> ModuleType:
 
 
 def with_twin(codec: ModuleType | None, call: Callable[[], Any]) -> Any:
-    """What `call` returns, or the error that it raises, as something to compare."""
+    """The result of `call`, or its error, in a comparable form."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "CODEC", codec)
         try:
@@ -61,7 +61,7 @@ def with_twin(codec: ModuleType | None, call: Callable[[], Any]) -> Any:
 
 
 def body_of(rows: list[Any]) -> bytes:
-    """As the pure twin writes it."""
+    """The body as the pure twin writes it."""
     blocks = {index: encode_headers(row[3]) for index, row in enumerate(rows) if row[3]}
     body = with_twin(None, lambda: encode_rows(rows, blocks, rows[0][0]))
     assert isinstance(body, bytes)
@@ -88,12 +88,12 @@ def placement(draw: Callable[[Any], Any]) -> tuple[int, int, int, int | None]:
 def gathered(
     rows: Any, data: bytes, count: int, place: tuple[int, int, int, int | None], window: Any
 ) -> Any:
-    """What `add` answers, or its error, and what is there then."""
+    """The result of `add`, or its error, and the gathered content afterwards."""
     first, end, limit = window
     try:
         left = rows.add(data, count, *place, first, end, limit)
         if left is None:
-            # As ArrowRows does.
+            # Like ArrowRows.
             _microseconds(placed_columns(data, count, *place).timestamps)
             raise AssertionError("the compiled twin refused what the pure one takes")
     except CorruptBatch as error:
@@ -109,7 +109,8 @@ def agree(
     window: tuple[int, int, int],
     wanted: int,
 ) -> None:
-    """Both twins read `data` to the same end: as objects, and as Arrow's buffers."""
+    """Check that both twins read `data` with the same result: as objects, and as Arrow's
+    buffers."""
     reads = [with_twin(codec, lambda: parsed(data, count)) for codec in (compiled, None)]
     assert reads[0] == reads[1]
     scans = [with_twin(codec, lambda: scan_records(data, count)) for codec in (compiled, None)]
@@ -130,7 +131,7 @@ def agree(
 def appended(
     writer: BatchWriter, rows: list[Any], limit_bytes: int = MAX_INT64
 ) -> tuple[list[Any], bytes, bytes]:
-    """What `append` answered and told of itself for each row; the timestamps, and the body."""
+    """The results of `append` for each row; the timestamps, and the body."""
     told = []
     for timestamp, key, value, headers in rows:
         block = encode_headers(headers) if headers else None
@@ -145,7 +146,7 @@ def appended(
 
 @given(rows=ROWS, limit_bytes=st.just(MAX_INT64) | st.integers(0, 30_000))
 def test_both_write_the_same_bytes(compiled: ModuleType, rows: list[Any], limit_bytes: int) -> None:
-    """They also refuse the same rows for want of room, and go on behind them."""
+    """Both also refuse the same rows for lack of room, and continue behind them."""
     fast, plain = compiled.BatchWriter(), PureBatchWriter()
     assert appended(fast, rows, limit_bytes) == appended(plain, rows, limit_bytes)
     assert fast.base_timestamp == plain.base_timestamp
@@ -309,7 +310,7 @@ NUMBERS = st.sampled_from(
 
 
 def raw_varint(number: int, padding: int) -> bytes:
-    """Not always the shortest form, and not always one that fits."""
+    """A varint that is not always the shortest form, and may be out of range."""
     octets = bytearray()
     while number > 0x7F or padding > 0:
         octets.append(number & 0x7F | 0x80)
@@ -384,7 +385,7 @@ def test_the_compiled_twin_checks_what_it_is_given(compiled: ModuleType) -> None
 
 
 def test_what_is_scanned_need_not_be_bytes(compiled: ModuleType) -> None:
-    """A part of a receive buffer, with neither a copy nor a hold on it afterwards."""
+    """The input may be a part of a receive buffer, which is neither copied nor kept."""
     body = body_of([(NOW, b"k", b"v", []), (NOW + 9, None, b"v", [])])
     buffer = bytearray(b"##" + body + b"##")
     for codec in (compiled, None):
@@ -409,7 +410,7 @@ def test_builder_and_reader_agree_across_the_twins(compiled: ModuleType) -> None
 def test_among_very_many_records_nobody_looks_for_the_one_that_is_damaged(
     compiled: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pure twin would take the better part of a microsecond for each of them."""
+    """The pure twin would take most of a microsecond for each record."""
     body = body_of([(NOW, b"k", b"v", []), (NOW + 9, None, b"v", [])])
     damaged = body[:-1] + b"\x03"
     told = with_twin(compiled, lambda: scan_records(damaged, 2))

@@ -81,7 +81,8 @@ def test_r05_no_window_without_limits_and_for_log_append_time() -> None:
 
 
 def test_r05_a_producer_may_not_set_log_append_time() -> None:
-    """Refused on a LogAppendTime topic and for records without a timestamp; accepted otherwise."""
+    """The bit is refused on a LogAppendTime topic and for records without a timestamp; accepted
+    otherwise."""
     batch = batch_at(NOW, NOW)
     set_log_append_time(batch, 0, NOW)
     assert check(batch).accepted
@@ -93,7 +94,7 @@ def test_r05_a_producer_may_not_set_log_append_time() -> None:
 
 
 def test_r05_with_the_bit_set_all_have_the_largest_timestamp() -> None:
-    """What the records say themselves is not looked at (seen on Kafka)."""
+    """The timestamps of single records are ignored, as by Kafka."""
     rules = RecordRules(timestamp_before_max_ms=HOUR)
     batch = batch_at(1, NOW)
     assert not check(batch, rules).accepted
@@ -129,7 +130,7 @@ def test_r07_a_compacted_topic_needs_keys() -> None:
 
 
 def test_r06_both_kinds_of_trouble_are_listed() -> None:
-    """The time of a record without a key is not looked at."""
+    """The timestamp of a record without a key is not checked."""
     builder = BatchBuilder()
     builder.append(NOW, None, b"v")
     builder.append(1, b"k", b"v")
@@ -175,7 +176,7 @@ def test_the_list_of_bad_records_is_limited() -> None:
 def test_of_too_many_records_is_told_that_some_are_bad_and_not_which(
     monkeypatch: pytest.MonkeyPatch, timestamp: int, key: bytes | None
 ) -> None:
-    """An object for each of millions would hold up everybody, and fill the memory."""
+    """An object for each of millions of errors would block the loop, and fill the memory."""
     rules = RecordRules(
         compacted=True, timestamp_before_max_ms=2 * HOUR, timestamp_after_max_ms=HOUR
     )

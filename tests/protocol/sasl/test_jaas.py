@@ -1,4 +1,4 @@
-"""Lines of sasl.jaas.config: what is read of them, and what is said of wrong ones."""
+"""Lines of sasl.jaas.config: the parsed values, and the errors for wrong lines."""
 
 from __future__ import annotations
 

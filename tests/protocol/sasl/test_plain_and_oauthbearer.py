@@ -1,4 +1,4 @@
-"""PLAIN and OAUTHBEARER: what is written is read again, and what is no message is refused."""
+"""PLAIN and OAUTHBEARER: written messages are read again, and malformed ones are refused."""
 
 from __future__ import annotations
 

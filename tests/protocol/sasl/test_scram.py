@@ -1,4 +1,4 @@
-"""SCRAM by the example of RFC 7677, and what is no message of it."""
+"""SCRAM by the example of RFC 7677, and malformed messages."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Properties that must hold whatever happens: one in each file."""
+"""Properties that must hold under any faults, one in each file."""

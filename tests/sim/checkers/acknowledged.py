@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Sent:
-    """The records one producer sent to one partition, in the order of its calls."""
+    """The records that one producer sent to one partition, in the order of its calls."""
 
     values: list[bytes] = field(default_factory=list)
-    #: Value to the offset that was acknowledged.
+    #: Value -> acknowledged offset.
     acknowledged: dict[bytes, int] = field(default_factory=dict)
 
 
 def check_acknowledged(
     sent: Mapping[tuple[str, str], Sent], logs: Mapping[str, Sequence[tuple[int, bytes]]]
 ) -> Iterator[str]:
-    """`sent`: by (producer, partition). `logs`: (offset, value) of all that is readable, by
-    partition. Yields what does not hold. Values must differ."""
+    """Yield violations. `sent`: by (producer, partition). `logs`: (offset, value) of all readable
+    records, by partition. Values must be distinct."""
     found: dict[bytes, list[tuple[str, int]]] = {}
     for partition, records in logs.items():
         last = -1

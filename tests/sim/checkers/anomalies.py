@@ -11,8 +11,8 @@ from tests.sim.checkers.history import Operation, Outcome, Place, Poll
 def check_anomalies(
     history: Sequence[Operation], log_starts: Mapping[Place, int] | None = None
 ) -> Iterator[str]:
-    """Yield each anomaly. `log_starts`: the highest log start that each partition ever had;
-    whatever lies below may be missing."""
+    """Yield each anomaly. `log_starts`: the highest log start that each partition ever had; records
+    below may be missing."""
     starts = log_starts or {}
     records = _Records(history)
     yield from records.conflicts
@@ -25,7 +25,8 @@ def check_anomalies(
 
 
 class _Records:
-    """Who saw which value where. `conflicts`: two values at one offset, or one at two."""
+    """The places of all values in the history. `conflicts`: two values at one offset, or one at
+    two."""
 
     def __init__(self, history: Sequence[Operation]) -> None:
         self.at: dict[Place, dict[int, bytes]] = {}
@@ -50,7 +51,7 @@ class _Records:
             self.conflicts.append(f"duplicate: {value!r} at {where} and at {(place, offset)}")
 
     def between(self, place: Place, after: int, before: int) -> Iterator[tuple[int, bytes]]:
-        """(offset, value) of what was read, by whomever, between two offsets."""
+        """(offset, value) of records between two offsets that any client read."""
         found = self.read.get(place, {})
         return ((offset, found[offset]) for offset in range(after + 1, before) if offset in found)
 
@@ -58,7 +59,8 @@ class _Records:
 def _check_lost(
     history: Sequence[Operation], records: _Records, starts: Mapping[Place, int]
 ) -> Iterator[str]:
-    """Acknowledged, and never read, although somebody read what is behind it, or (unseen) not."""
+    """Yield acknowledged records that were never read, although a client read later ones (lost) or
+    not (unseen)."""
     for operation in history:
         if operation.outcome is not Outcome.DONE:
             continue
@@ -72,7 +74,7 @@ def _check_lost(
 
 
 def _check_aborted_reads(history: Sequence[Operation]) -> Iterator[str]:
-    """Read, although its transaction was aborted, or its sender was told that it failed."""
+    """Yield records that were read although their transaction was aborted, or their send failed."""
     failed: dict[bytes, Operation] = {}
     for operation in history:
         if operation.never_commits:
@@ -88,7 +90,7 @@ def _check_aborted_reads(history: Sequence[Operation]) -> Iterator[str]:
 
 
 def _check_precommitted_reads(history: Sequence[Operation]) -> Iterator[str]:
-    """Read by its own transaction, or by anybody before somebody asked to commit it."""
+    """Yield records that were read by their own transaction, or before a commit was requested."""
     writers = {
         send.value: operation
         for operation in history
@@ -114,7 +116,7 @@ def _is_early(poll: Poll, reader: Operation, writer: Operation) -> bool:
 def _check_positions(
     history: Sequence[Operation], records: _Records, starts: Mapping[Place, int]
 ) -> Iterator[str]:
-    """Skips and inversions of polls: internal to an operation, and external from one to the
+    """Yield skips and inversions of polls: internal to an operation, and external from one to the
     next."""
     positions: dict[str, dict[Place, int]] = {}
     for operation in history:
@@ -143,7 +145,7 @@ def _check_positions(
 
 
 def _check_send_order(history: Sequence[Operation]) -> Iterator[str]:
-    """Records that a client sent later to a partition are behind those it sent earlier."""
+    """Check that records of a client are in a partition in the order of its sends."""
     lasts: dict[tuple[str, Place], int] = {}
     for operation in history:
         inside: set[Place] = set()

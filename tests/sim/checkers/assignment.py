@@ -1,4 +1,4 @@
-"""The coordinator's own state gives no partition of a group to two members."""
+"""In the coordinator's own state no partition of a group has two members."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_assignment(group: str, held: Mapping[str, Iterable[object]]) -> Iterator[str]:
-    """`held`: the partitions that each member has, by member id. Yields those that two have."""
+    """Yield partitions with two members. `held`: the partitions of each member, by member id."""
     owners: dict[object, str] = {}
     for member_id, partitions in held.items():
         for partition in partitions:
@@ -27,7 +27,7 @@ def check_assignment(group: str, held: Mapping[str, Iterable[object]]) -> Iterat
 
 
 def check_assignments(node: Node) -> Iterator[str]:
-    """Every group of a running broker."""
+    """Check every group of a running broker."""
     for shard in shards_of(node):
         for group_id, classic in shard.groups.items():
             if classic.state is GroupState.STABLE:
@@ -41,7 +41,7 @@ def check_assignments(node: Node) -> Iterator[str]:
 
 
 def shards_of(node: Node) -> Iterator[GroupShard]:
-    """Those that are loaded."""
+    """The loaded shards."""
     for runtime in node.groups.shards:
         if runtime.state is RuntimeState.ACTIVE:
             yield runtime.core

@@ -1,4 +1,5 @@
-"""Of a transaction all records are readable, or none, over all partitions; each of them once."""
+"""All or none of a transaction's records are readable, over all partitions, and each of them
+once."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from tests.sim.checkers.attempts import Attempt, Logs, values_of
 
 
 def check_atomicity(attempts: Iterable[Attempt], committed: Logs) -> Iterator[str]:
-    """`committed`: what a reader of committed records finds when nothing is open any more."""
+    """`committed`: the records that a reader of committed records gets when no transaction is
+    open."""
     found = values_of(committed)
     for attempt in attempts:
         present = [value for value in attempt.values if value in found]

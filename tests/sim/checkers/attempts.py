@@ -1,20 +1,20 @@
-"""Transactions as their clients knew them: what they wrote, and how they ended."""
+"""Transactions as their clients know them: their records and outcomes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-#: (offset, value) of what is readable, by `topic-partition`, oldest first.
+#: (offset, value) of readable records, by `topic-partition`, oldest first.
 Logs = Mapping[str, Sequence[tuple[int, bytes]]]
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One transaction of one client. Of two that do the same work again each has its own values.
+    """One transaction of one client. Two attempts at the same work have different values.
 
-    `may_commit`: somebody has decided to commit it, and may have come through. `committed`: the
-    broker said that it is.
+    `may_commit`: a commit was requested, and may have succeeded. `committed`: the broker
+    acknowledged the commit.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Attempt:
 
 
 def values_of(logs: Logs) -> dict[bytes, list[tuple[str, int]]]:
-    """Every value, and the (partition, offset)s where it is."""
+    """Every value, with its (partition, offset)s."""
     found: dict[bytes, list[tuple[str, int]]] = {}
     for partition, records in logs.items():
         for offset, value in records:

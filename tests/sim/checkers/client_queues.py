@@ -1,5 +1,5 @@
-"""What clients hold is within their limits: memory of the accumulator, requests in flight, fetches,
-commits."""
+"""Resources of clients stay within their limits: memory of the accumulator, requests in flight,
+fetches, commits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_clients(
     networks: Iterable[NetworkClient],
     consumers: Iterable[Consumer],
 ) -> Iterator[str]:
-    """Of all clients of a loop that were started."""
+    """Check all started clients of a loop."""
     yield from check_producers(loop)
     for network in networks:
         yield from check_network(network)
@@ -32,10 +32,10 @@ def check_clients(
 
 
 def check_network(network: NetworkClient) -> Iterator[str]:
-    """At any time, of whichever client."""
+    """Check a client's network. For any time."""
     name, connections = network.config.client_id, network._connections
     known = len(network.cluster.brokers) + len(connections._bootstrap)
-    # A broker that is known no more keeps its connection until that is idle for long.
+    # The connection to a broker that left the metadata stays until it is idle for long.
     if len(connections.nodes) > (known + 1) * _CHANNELS_MAX:
         yield f"{name} has {len(connections.nodes)} connections to {known} brokers"
     for (node_id, channel), node in connections.nodes.items():
@@ -54,30 +54,30 @@ def check_network(network: NetworkClient) -> Iterator[str]:
 
 
 def check_consumer(consumer: Consumer) -> Iterator[str]:
-    """At any time: what it has asked for, and what it has to commit."""
+    """Check the requests and commits of a consumer. For any time."""
     name, fetcher = consumer.config.client_id, consumer._fetcher
     fetches = len(consumer._loop._fetches)
     if fetches < len(fetcher._in_flight):
         yield f"{name} takes {len(fetcher._in_flight)} brokers for asked, and waits for {fetches} answers"
-    # A fetch that has ended may be counted for a moment longer.
+    # A finished fetch may be counted for a moment longer.
     if fetches > 2 * len(fetcher._sessions):
         yield f"{name} waits for {fetches} fetches of {len(fetcher._sessions)} brokers"
     if consumer._group is not None:
         pending = len(consumer._group.offsets._queue.pending())
-        # Of those that run in the background, the automatic one, and one that somebody waits for.
+        # One automatic commit in the background, and one that a caller awaits.
         if pending > len(consumer._commits) + 2:
             yield f"{name} has {pending} commits without an outcome"
 
 
 def check_producers(loop: asyncio.AbstractEventLoop) -> Iterator[str]:
-    """Of all producers of a loop that nobody has closed."""
+    """Check all producers of a loop that are not closed."""
     found = [each for each in producers._open if each._network._loop is loop]
     for producer in sorted(found, key=lambda each: each.config.client_id):
         yield from check_producer(producer)
 
 
 def check_producer(producer: Producer) -> Iterator[str]:
-    """At any time."""
+    """Check a producer. For any time."""
     config, name = producer.config, producer.config.client_id
     accumulator, sender = producer._accumulator, producer._sender
     if accumulator is None or sender is None:

@@ -1,4 +1,4 @@
-"""Committed offsets never go back, except when an administrator has reset them."""
+"""Committed offsets never decrease, unless an administrator resets them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The knowledge when an observation begins: of each partition the least that it must show and
-    how that is known, and the number of resets that have begun."""
+    """The knowledge at the beginning of an observation: the least offset of each partition with its
+    source, and the number of resets that have begun."""
 
     least: Mapping[str, tuple[int, str]]
     resets: Mapping[str, int]
 
 
 class CommittedChecker:
-    """Told of acknowledged commits, and of what an observer fetches, one fetch after the other.
+    """Checks acknowledged commits, and the offsets that an observer fetches, one fetch after the
+    other.
 
-    An observation must show at least what was acknowledged before it began, and what was observed
-    before; over restarts of the broker as well. Of a partition that was reset while it was under
-    way it says nothing: it may have been made before the reset or after it.
+    An observation must show at least the offsets acknowledged before it began, and those observed
+    before, over restarts of the broker as well. A partition that was reset meanwhile is not
+    checked: the observation may have been made before or after the reset.
     """
 
     def __init__(self) -> None:
-        #: The least that a later observation must show, and how that is known.
+        #: The least offset that a later observation must show, with its source.
         self._least: dict[str, tuple[int, str]] = {}
-        #: Partitions whose reset has begun and was not acknowledged: of them nothing is known.
+        #: Partitions with a reset that is not acknowledged yet: their offsets are unknown.
         self._unknown: dict[str, None] = {}
         self._resets: dict[str, int] = {}
 
@@ -35,11 +36,11 @@ class CommittedChecker:
         self._raise(partition, offset, f"acknowledged to {by}")
 
     def begin(self) -> Beginning:
-        """An observation begins: bring this with what it shows."""
+        """Begin an observation. Returns the object to pass with its result."""
         return Beginning(dict(self._least), dict(self._resets))
 
     def observed(self, offsets: Mapping[str, int], beginning: Beginning) -> Iterator[str]:
-        """An OffsetFetch that began there has shown these, -1 being none."""
+        """Check the result of an OffsetFetch that began there; -1 for no offset."""
         for partition, (offset, known) in beginning.least.items():
             seen = offsets.get(partition, -1)
             if seen < offset and not self._was_reset_since(partition, beginning):
@@ -53,7 +54,7 @@ class CommittedChecker:
         return partition in self._unknown or self._resets.get(partition, 0) != resets
 
     def least(self, partition: str) -> int:
-        """The least that an observation that begins now must show."""
+        """The least offsets that an observation beginning now must show."""
         return self._least.get(partition, (0, ""))[0]
 
     def reset(self, partition: str, offset: int) -> None:
@@ -62,13 +63,13 @@ class CommittedChecker:
         self._least[partition] = (offset, "set by an administrator")
 
     def reset_may_come(self, partition: str) -> None:
-        """An administrator's reset has begun: until it is over, anything may be seen."""
+        """An administrator's reset has begun: until its end, any offset may be seen."""
         self._least.pop(partition, None)
         self._unknown[partition] = None
         self._resets[partition] = self._resets.get(partition, 0) + 1
 
     def not_reset(self, partition: str) -> None:
-        """The reset that had begun was refused; an earlier try of it may have been carried out."""
+        """The reset was refused; an earlier attempt at it may have been carried out."""
         self._unknown.pop(partition, None)
 
     def _raise(self, partition: str, offset: int, how: str) -> None:

@@ -1,6 +1,6 @@
-"""Readers of committed records see while things run what they see when all is over.
+"""Readers of committed records see during the run what they see at its end.
 
-Nothing that is aborted later, and they pass over nothing that is committed later.
+They read no record that is aborted later, and skip none that is committed later.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from tests.sim.checkers.attempts import Logs
 def check_committed_reads(
     seen: Mapping[str, Mapping[str, Sequence[tuple[int, bytes]]]], committed: Logs
 ) -> Iterator[str]:
-    """`seen`: what each reader got, from the beginning on, by partition. `committed`: all there
-    is."""
+    """`seen`: the records of each reader, from the beginning on, by partition. `committed`: all
+    committed records."""
     for reader, logs in seen.items():
         for partition, records in logs.items():
             for (offset, value), final in zip(records, committed[partition], strict=False):

@@ -1,5 +1,4 @@
-"""What coordinators hold until later: deadlines, markers on their way, calls that wait for an
-end."""
+"""Waiting work of coordinators: deadlines, markers in flight, parked requests."""
 
 from __future__ import annotations
 
@@ -12,17 +11,16 @@ from odradek_broker.coordinator.transactions.completion import Deadline as Trans
 from odradek_broker.coordinator.transactions.shard import TransactionShard
 from odradek_broker.node import Node
 
-#: By how much a deadline may be overdue: the timer of the loop is a little late.
+#: The time by which a deadline may be overdue: the loop's timer is a little late.
 _LATE_MS = 1_000
-#: Cancelled deadlines that the heap of a coordinator may still hold, besides one for each that
-#: counts.
+#: Cancelled deadlines that a coordinator's heap may contain, besides one for each valid one.
 _STALE_MAX = 64
 #: Deadlines that are always set.
 _SCANS = (GroupDeadline.EXPIRY, TransactionDeadline.EXPIRY, TransactionDeadline.TIMEOUTS)
 
 
 def check_coordinators(node: Node) -> Iterator[str]:
-    """At any time: deadlines that nobody acted on, and what is kept without a reason."""
+    """Yield overdue deadlines, and state that is kept without a reason. For any time."""
     now_ms = node.clock.monotonic_ms()
     for name, shards in (("group", node.groups.shards), ("transaction", node.transactions.shards)):
         for runtime in shards:
@@ -60,7 +58,7 @@ def _check_markers(shard: TransactionShard) -> Iterator[str]:
 
 
 def waiting_in_coordinators(node: Node) -> dict[str, int]:
-    """When no client is left: how much of what still waits, deadlines included."""
+    """The number of waiting items, deadlines included. For the time after all clients."""
     waiting: dict[str, int] = {}
     for name, shards in (("group", node.groups.shards), ("transaction", node.transactions.shards)):
         for runtime in shards:

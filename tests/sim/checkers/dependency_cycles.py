@@ -1,4 +1,4 @@
-"""Cycles of operations that depend on each other, and which of them Kafka's transactions allow.
+"""Cycles of operations that depend on each other, with those that Kafka's transactions allow.
 
 One operation comes before another by an edge
 
@@ -10,8 +10,8 @@ One operation comes before another by an edge
 Kafka isolates no writes: transactions interleave in a partition, so cycles of ww alone (G0) are
 legal, and so are those where ww meets wr. Markers reach partitions one after the other, and a poll
 stops anywhere: a reader may see of a transaction one partition and not yet another, so cycles with
-rw are legal too. But what a transaction wrote is readable once it is committed, and what it read
-it read before: a cycle of wr and order alone says that somebody has read the future.
+rw are legal too. But what a transaction wrote is readable once it is committed, and what it read it
+read before: a cycle of wr and order alone says that somebody has read the future.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Pair = tuple[int, int]
 
 
 class Edge(Enum):
-    """Why one operation comes before another."""
+    """The reason why one operation comes before another."""
 
     WW = "ww"
     WR = "wr"
@@ -35,7 +35,7 @@ class Edge(Enum):
     ORDER = "order"
 
 
-#: A cycle of these alone is a violation; one in which any other takes part is legal.
+#: A cycle of only these edges is a violation; with any other edge it is legal.
 FORBIDDEN = (Edge.WR, Edge.ORDER)
 
 
@@ -50,8 +50,8 @@ def check_cycles(history: Sequence[Operation]) -> Iterator[str]:
 
 
 def find_cycles(history: Sequence[Operation], kinds: Iterable[Edge] = Edge) -> list[list[int]]:
-    """Operations that come before each other by edges of these kinds: the strongly connected
-    components of more than one, each in the order of the history."""
+    """Operations in cycles of these edges: the strongly connected components with more than one,
+    each in the order of the history."""
     graph: dict[int, dict[int, None]] = {number: {} for number in range(len(history))}
     for kind in kinds:
         for earlier, later in _PAIRS[kind](history):
@@ -61,7 +61,7 @@ def find_cycles(history: Sequence[Operation], kinds: Iterable[Edge] = Edge) -> l
 
 
 def components(graph: Mapping[int, Iterable[int]]) -> list[list[int]]:
-    """Strongly connected components (Kosaraju): who reaches each other is in the same one."""
+    """Strongly connected components (Kosaraju's algorithm)."""
     backwards: dict[int, list[int]] = {node: [] for node in graph}
     for node, followers in graph.items():
         for follower in followers:
@@ -74,7 +74,8 @@ def components(graph: Mapping[int, Iterable[int]]) -> list[list[int]]:
 
 
 def _depth_first(graph: Mapping[int, Iterable[int]], start: int, seen: set[int]) -> Iterator[int]:
-    """What is reached and was not seen, each behind all that is reached from it."""
+    """The unvisited nodes that can be reached, each behind all nodes that can be reached from
+    it."""
     if start in seen:
         return
     seen.add(start)
@@ -131,7 +132,7 @@ def _order(history: Sequence[Operation]) -> Iterator[Pair]:
 
 
 def _written(history: Sequence[Operation]) -> dict[Place, dict[int, int]]:
-    """The operation that wrote each offset, where that is known of an answer or a reader."""
+    """The operation that wrote each offset, if an answer or a reader shows it."""
     read = {
         value: (place, offset)
         for operation in history

@@ -9,14 +9,15 @@ Identity = tuple[int, int]
 
 
 class EpochChecker:
-    """Told under which identity each transaction with records is about to be committed."""
+    """Checks the producer id and epoch of each transaction with records that is about to be
+    committed."""
 
     def __init__(self) -> None:
         self._committed: dict[Identity, str] = {}
 
     def commits(self, producer: str, identity: Identity) -> Iterator[str]:
-        """Yields if an earlier transaction was committed under the same identity: what is late of
-        that one would be taken for this one's."""
+        """Yield a violation if an earlier transaction was committed with the same producer id and
+        epoch: its delayed requests would count for this one."""
         if identity in self._committed:
             producer_id, epoch = identity
             yield (

@@ -1,4 +1,4 @@
-"""Every record of the source is in the copy once, and the group's offsets say so."""
+"""Every record of the source is in the copy once, and the group's offsets match."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def check_copied(
     source: Logs, copied: Sequence[bytes], committed_offsets: Mapping[str, int]
 ) -> Iterator[str]:
     """`copied`: the source's value of every committed record of the sink. `committed_offsets`: of
-    the group that copies, by partition of the source, when all is copied."""
+    the copying group, by partition of the source, at the end."""
     counts: dict[bytes, int] = {}
     for value in copied:
         counts[value] = counts.get(value, 0) + 1

@@ -1,8 +1,8 @@
 """A recorded history of sends and polls, for the checkers of Jepsen's anomalies.
 
-Values must differ. Transactions are operations, and so is each poll or group of sends outside of
-them; the operations of one client follow one another. Times are numbers that grow from event to
-event, 0 or None where they were not noted.
+Values must be distinct. Operations are transactions, polls, and groups of sends outside of
+transactions; the operations of one client follow one another. Times increase from event to event,
+and are 0 or None if unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Place = str
 
 
 class Outcome(Enum):
-    """How an operation ended. UNKNOWN: its client died, or heard no answer."""
+    """The outcome of an operation. UNKNOWN: its client was killed, or got no answer."""
 
     DONE = "done"
     FAILED = "failed"
@@ -24,7 +24,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Send:
-    """`offset`: as acknowledged, None if it was not."""
+    """A send. `offset`: the acknowledged one; None without an acknowledgement."""
 
     place: Place
     value: bytes
@@ -33,7 +33,8 @@ class Send:
 
 @dataclass(slots=True)
 class Poll:
-    """`records`: (place, offset, value), in the order in which they came. `ended`: when."""
+    """A poll. `records`: (partition, offset, value), in the order of arrival. `ended`: the time of
+    its end."""
 
     records: list[tuple[Place, int, bytes]] = field(default_factory=list)
     ended: int | None = None
@@ -41,12 +42,11 @@ class Poll:
 
 @dataclass(slots=True)
 class Operation:
-    """One operation of a client, in order or all together. `sought`: its positions were set anew
-    before it.
+    """One operation of a client. `sought`: the client set its positions before.
 
-    `transactional`: all of it happens, or nothing; what it sends is readable after its end only.
-    `began`, `ended`: when, None if it was never known to end. `commit_began`: when somebody first
-    asked to commit it.
+    `transactional`: all or none of it happens; its records are readable only after its end.
+    `began`, `ended`: times; None for an unknown end. `commit_began`: the time of the first request
+    to commit.
     """
 
     client: str
@@ -65,7 +65,7 @@ class Operation:
 
     @property
     def never_commits(self) -> bool:
-        """It was aborted, or its client ended before it asked for a commit."""
+        """True if the operation was aborted, or its client ended before requesting a commit."""
         if self.outcome is Outcome.FAILED:
             return True
         asked = self.commit_began is not None or self.outcome is Outcome.DONE

@@ -1,4 +1,4 @@
-"""Readers of committed records never see what was aborted, or is still open."""
+"""Readers of committed records never see records that are aborted or still open."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.sim.checkers.attempts import Attempt, Logs, values_of
 
 
 def check_isolation(attempts: Iterable[Attempt], committed: Logs) -> Iterator[str]:
-    """`committed`: what a reader of committed records finds. Yields what it must not find."""
+    """Yield violations. `committed`: the records that a reader of committed records gets."""
     owners = {value: attempt for attempt in attempts for value in attempt.values}
     for value, places in values_of(committed).items():
         owner = owners.get(value)

@@ -1,9 +1,8 @@
-"""A compacted topic: of each key the last committed write is there, and nothing that was not
-written.
+"""A compacted topic has the last committed write of each key, and no record that was not written.
 
 Each key has one writer, which numbers its writes, so that the order of the numbers is that of
-offsets. Records leave at the start of the log, too (DeleteRecords), and all of them when the topic
-is deleted and made anew.
+offsets. Records are also removed at the start of the log (DeleteRecords), and all of them when the
+topic is deleted and created again.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from enum import Enum
 
 
 class Fate(Enum):
-    """What a writer knows of a write."""
+    """The writer's knowledge about a write."""
 
     UNKNOWN = "may be there"
     ACKNOWLEDGED = "is there"
@@ -26,9 +25,9 @@ class Fate(Enum):
 class Write:
     """A write of a key; a `tombstone` has no value.
 
-    `offset`: -1 until it is acknowledged in the topic that it was made for. `life`: which of the
-    topics of one name that is. `over`: its producer sends it no more. `deletion`: the number of the
-    topic's deletion that it went with, from 1 on; 0 if with none.
+    `offset`: -1 until it is acknowledged in the topic that it was made for. `life`: the number of
+    that topic among those with its name. `over`: its producer does not send it any more.
+    `deletion`: the number of the topic's deletion that removed it, from 1 on; 0 for none.
     """
 
     number: int
@@ -42,19 +41,19 @@ class Write:
 
 @dataclass(slots=True)
 class Writes:
-    """Those of one key, in order, and the partition that it belongs to."""
+    """The writes of one key, in order, and their partition."""
 
     place: str
     writes: list[Write] = field(default_factory=list)
 
     def add(self, *, tombstone: bool) -> Write:
-        """The next write."""
+        """Add the next write."""
         write = Write(len(self.writes), tombstone)
         self.writes.append(write)
         return write
 
 
-#: (offset, key, number of the write), oldest first. The number of a tombstone is in a header.
+#: (offset, key, number of the write), oldest first. A tombstone has the number in a header.
 Found = Sequence[tuple[int, str, int]]
 _NO_STARTS: Mapping[str, int] = {}
 
@@ -66,8 +65,9 @@ def check_latest(
     *,
     whole: bool,
 ) -> Iterator[str]:
-    """`found`: by partition what a read_committed reader got; the `whole` log as it is now, or a
-    part as it was. `starts`: of partitions where the log starts, at most."""
+    """Yield violations. `found`: by partition the records of a read_committed reader; the `whole`
+    log as it is now, or a part as it was. `starts`: the largest possible log start of each
+    partition."""
     for place, records in found.items():
         by_key: dict[str, list[tuple[int, int]]] = {}
         for offset, key, number in records:
@@ -105,7 +105,7 @@ def _check_visible(
 
 
 def _check_last(key: str, writes: Sequence[Write], visible: int, start: int) -> Iterator[str]:
-    """What is visible must not be older than the last acknowledged write; nothing may be visible
+    """Check that the visible write is not older than the last acknowledged one; it may be missing
     only if a tombstone or DeleteRecords can have removed the key."""
     known = max((write.number for write in writes if write.fate is Fate.ACKNOWLEDGED), default=-1)
     if visible >= known or (visible < 0 and writes[known].offset < start):
@@ -123,8 +123,8 @@ def check_uncompacted(
     found: Mapping[str, Found],
     starts: Mapping[str, int] = _NO_STARTS,
 ) -> Iterator[str]:
-    """Of a log that nothing has compacted every acknowledged write is there, not only the last of a
-    key: from its start on (`starts`, at most)."""
+    """Check a log that was never compacted: it has every acknowledged write, not only the last of a
+    key, from its start on (`starts`, at most)."""
     for key, writes in written.items():
         numbers = {number for _, name, number in found.get(writes.place, ()) if name == key}
         start = starts.get(writes.place, 0)
@@ -141,7 +141,7 @@ def check_uncompacted(
 
 
 def check_offsets_given_once(written: Mapping[str, Writes]) -> Iterator[str]:
-    """No offset of a topic belongs to two acknowledged writes."""
+    """Check that no offset of a topic belongs to two acknowledged writes."""
     holders: dict[tuple[str, int, int], str] = {}
     for key, writes in written.items():
         for write in writes.writes:

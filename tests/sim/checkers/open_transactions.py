@@ -1,4 +1,4 @@
-"""When nobody works any more no transaction is open, in coordinator, partitions or offsets."""
+"""After the clients have ended no transaction is open, in coordinator, partitions or offsets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def check_all_ended(node: Node, groups: Sequence[str] = ()) -> Iterator[str]:
-    """The transactions still open in a running broker. `groups`: whose offsets transactions
+    """The transactions still open in a running broker. `groups`: those whose offsets transactions
     commit."""
     for held in node.transactions.transactions():
         if not held.state.is_idle:

@@ -1,4 +1,4 @@
-"""A group reads every record at least once: nothing below a committed offset was read by nobody."""
+"""A group reads every record at least once: each offset below a committed one was read."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 
 class ProcessedChecker:
-    """Told of every record that a member was handed, and of what the group has committed."""
+    """Checks the records that members got, and the offsets that the group has committed."""
 
     def __init__(self) -> None:
         self._read: dict[str, set[int]] = {}
-        #: Below these offsets all was read.
+        #: The offsets below which everything was read.
         self._contiguous: dict[str, int] = {}
 
     def read(self, partition: str, offset: int) -> None:
@@ -18,7 +18,7 @@ class ProcessedChecker:
         self._read.setdefault(partition, set()).add(offset)
 
     def committed(self, offsets: Mapping[str, int]) -> Iterator[str]:
-        """The group has committed these. Yields what was committed and never read."""
+        """The group has committed these offsets. Yields those that no member has read."""
         for partition, offset in offsets.items():
             if offset > self._until(partition):
                 yield (

@@ -1,4 +1,4 @@
-"""No queue of a broker grows without a limit, and all are empty when the clients have gone."""
+"""No queue of a broker grows without a limit, and all are empty after the clients have ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek_broker.server.server import Server
 
 
 def check_limits(server: Server) -> Iterator[str]:
-    """At any time: what is more than it may be."""
+    """Yield exceeded limits. For any time."""
     limits = server._limits
     sessions = list(server._sessions)
     for session in sessions:
@@ -44,7 +44,7 @@ def check_limits(server: Server) -> Iterator[str]:
 
 
 def _is_kept(node: Node, requested: UpToDateSession) -> bool:
-    """Whether the session still has this partition."""
+    """True if the session still has this partition."""
     if not isinstance(requested, RequestedPartition) or requested.session is None:
         return False
     session = requested.session
@@ -52,7 +52,7 @@ def _is_kept(node: Node, requested: UpToDateSession) -> bool:
 
 
 def check_empty(server: Server) -> Iterator[str]:
-    """When no client is left, and the time of every deadline has passed: what still waits."""
+    """Yield what still waits. For the time after all clients and all deadlines."""
     node = server.node
     waiting = {
         "connections": len(server._sessions),

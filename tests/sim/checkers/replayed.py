@@ -1,4 +1,4 @@
-"""The state in a broker's memory is what replaying its logs gives: a second node reads a copy of
+"""The state in a broker's memory equals that of replaying its logs: a second node reads a copy of
 the disk."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek_broker.storage.errors import DataDirectoryError
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager
 
-#: What is durable, by a name that says what it is of.
+#: Durable state by name.
 State = dict[str, object]
 
 _COMPLETING = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
@@ -27,7 +27,7 @@ _STEPS_MAX = 1_000
 
 
 class _LoadScheduler:
-    """Keeps what a load goes on with; of later timers nothing."""
+    """A scheduler that runs the steps of a load and ignores later timers."""
 
     def __init__(self) -> None:
         self.due: list[Callable[[], None]] = []
@@ -39,7 +39,7 @@ class _LoadScheduler:
 
 
 def load_node(config: BrokerConfig, files: MemoryFiles, wall_ms: int) -> Node:
-    """A node on a disk, loaded to the end, without a broker around it. DataDirectoryError."""
+    """A completely loaded node on a disk, without a broker around it. DataDirectoryError."""
     clock = SimulatedClock(wall_start_ms=wall_ms)
     randomness = SeededRandomness(Random(0))
     logs = LogManager(
@@ -84,8 +84,7 @@ def load_node(config: BrokerConfig, files: MemoryFiles, wall_ms: int) -> Node:
 
 
 def durable_state(node: Node) -> State:
-    """Everything of a node that a restart must find again. Logs that nobody has opened are left
-    out."""
+    """All state of a node that a restart must find again, except unopened logs."""
     return {
         **_metadata_state(node.metadata),
         **_log_states(node),
@@ -110,7 +109,7 @@ def _log_states(node: Node) -> State:
     now_ms = node.clock.wall_ms()
     for topic, _, partition in node.replicas.partitions():
         log = partition.log
-        # The broker's own topics grow while they are loaded: markers, leader epochs.
+        # The internal topics grow while they are loaded: markers, leader epochs.
         if not log.loaded or log.offline or node.metadata.is_internal(topic):
             continue
         state[f"offsets of {log.name}"] = (
@@ -120,11 +119,11 @@ def _log_states(node: Node) -> State:
             log.log_end_offset,
         )
         for entry in log.producers.entries():
-            # Those of removed records may be forgotten by a restart (P-25).
+            # A restart may lose producers whose records were removed (P-25).
             left = tuple(
                 batch for batch in entry.batches() if batch.base_offset >= log.log_start_offset
             )
-            # An idle one that has expired is in memory until the next look for such (P-24).
+            # An expired producer is in memory until the next check (P-24).
             expires_ms = entry.last_timestamp + log.producers.expiration_ms
             expired = entry.transaction_first_offset is None and expires_ms <= now_ms
             if not expired and (left or log.log_start_offset == 0):
@@ -166,7 +165,7 @@ def _transaction_states(node: Node) -> State:
         for runtime in node.transactions.shards
         if runtime.state is RuntimeState.ACTIVE
         for name, transaction in runtime.core.transactions.items()
-        # A load carries those on.
+        # A load continues those transactions.
         if transaction.state not in _COMPLETING
     }
 
@@ -184,7 +183,7 @@ def check_replayed(held: State, replayed: State) -> Iterator[str]:
 def compare_with_disk(
     config: BrokerConfig, held: State, files: MemoryFiles, wall_ms: int
 ) -> Iterator[str]:
-    """`check_replayed` against a copy of the disk, as a start would find it."""
+    """`check_replayed` with a copy of the disk, as a start would find it."""
     try:
         replayed = durable_state(load_node(config, files.copy(), wall_ms))
     except DataDirectoryError as problem:
@@ -198,7 +197,7 @@ def compare_with_disk(
 
 
 def _is_comparable(name: str, opened: set[str]) -> bool:
-    """Logs are compared where both have opened them."""
+    """True if both have opened the log, so that it can be compared."""
     if name.startswith("offsets of "):
         return name.removeprefix("offsets of ") in opened
     if name.startswith("producer "):

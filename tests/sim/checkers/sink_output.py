@@ -1,5 +1,5 @@
-"""Every row of every batch that Spark has committed is in the sink's topic once, and nothing else
-is."""
+"""Every row of every batch that Spark has committed is in the sink's topic once, and no other
+row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def check_sink_output(
     batches: Mapping[int, Sequence[bytes]], told_lost: Collection[bytes], output: Logs
 ) -> Iterator[str]:
     """`batches`: the rows of each committed batch. `told_lost`: rows that an error has named as
-    lost, which may be missing. `output`: the rows that a reader of committed records finds."""
+    lost, which may be missing. `output`: the rows that a reader of committed records gets."""
     found = values_of(output)
     for batch, rows in batches.items():
         for row in rows:

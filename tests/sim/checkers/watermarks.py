@@ -1,4 +1,4 @@
-"""Log start <= last stable offset <= high watermark <= log end; none goes back while a broker
+"""Log start <= last stable offset <= high watermark <= log end; none decreases while a broker
 runs."""
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ Offsets = tuple[int, int, int, int]
 
 
 class WatermarkChecker:
-    """Looks at every open log of a running broker, and remembers what it saw."""
+    """Checks every open log of a running broker against the last check."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, int, bytes], Offsets] = {}
-        #: The furthest that anybody was shown, over all starts of the broker (page cache aside).
+        #: The highest offset that a client saw, over all starts of the broker (except with the page
+        #: cache).
         self._shown: dict[tuple[str, int, bytes], int] = {}
 
     def restarted(self, *, promised: bool) -> None:
-        """A broker begins anew: a log may be shorter, but not than what was readable. `promised`:
-        the last one made that durable (`log.durability`)."""
+        """The broker was restarted: a log may be shorter, but not below its readable end.
+        `promised`: the last run made that durable (`log.durability`)."""
         if promised:
             for key, offsets in self._seen.items():
                 self._shown[key] = max(self._shown.get(key, 0), offsets[2])
         self._seen.clear()
 
     def check(self, node: Node) -> Iterator[str]:
-        """The watermarks out of order now, or gone back since the last look."""
+        """Yield watermarks that are out of order, or lower than at the last check."""
         for log in node.logs:
             if not log.loaded or log.offline:
                 continue

@@ -1,6 +1,8 @@
-"""Known bugs, put into broker or client while a seed runs: the proof that the checkers see them.
+"""Known bugs, inserted into broker or client while a seed runs, to prove that the checkers detect
+them.
 
-A mutant is a patch, made here and taken back at the end; neither broker nor client knows of it.
+A mutant is a patch that is applied here and removed at the end; neither broker nor client knows of
+it.
 """
 
 from __future__ import annotations
@@ -38,13 +40,14 @@ MUTANTS: dict[str, Mutant] = {
     )
 }
 
-#: A mutant must be caught within so many seeds.
+#: The number of seeds within which a mutant must be caught.
 SEEDS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """Of a mutant: the seed that caught it, None if none did, and what was said of it."""
+    """The result for a mutant: the seed that caught it, None without one, and the checker's
+    message."""
 
     name: str
     seed: int | None
@@ -52,7 +55,7 @@ class Catch:
 
 
 def catch(name: str, seeds_max: int = SEEDS_MAX) -> Catch:
-    """Look for the seed that catches it: the known one, or else the first of all."""
+    """Search for a seed that catches the mutant: the known one, or else the first of all."""
     mutant = MUTANTS[name]
     seeds = [mutant.seed, *range(1, seeds_max + 1)]
     with mutant.patched(), contextlib.redirect_stderr(io.StringIO()):

@@ -10,11 +10,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Mutant:
-    """`patches`: (class or module, attribute) to what stands there instead.
+    """A known bug. `patches`: (class or module, attribute) -> the replacement.
 
-    `workload` and `seed` are known to catch it. `caught_by`: what a violation must say, one of
-    these, to count; what a bug does by the way, as a group that never settles, proves nothing of
-    the checker that is meant to see it. Empty: anything counts.
+    `workload` and `seed` are known to catch it. `caught_by`: texts, one of which a violation must
+    have to count; side effects of a bug, such as a group that never becomes stable, say nothing
+    about the checker that must detect it. Empty: any violation counts.
     """
 
     name: str
@@ -24,12 +24,12 @@ class Mutant:
     caught_by: tuple[str, ...] = ()
 
     def is_caught_by(self, violation: str) -> bool:
-        """Is this what its checker says?"""
+        """True if this is the message of its checker."""
         return not self.caught_by or any(part in violation for part in self.caught_by)
 
     @contextmanager
     def patched(self) -> Iterator[None]:
-        """As long as this lasts, the bug is there."""
+        """Insert the bug for the time of the block."""
         saved = {(home, name): home.__dict__[name] for home, name in self.patches}
         for (home, name), value in self.patches.items():
             setattr(home, name, value)

@@ -1,4 +1,4 @@
-"""Bugs in what is believed of batches that clients send."""
+"""Bugs of the validation of clients' batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs of what clients hold."""
+"""Bugs of the resources of clients."""
 
 from __future__ import annotations
 

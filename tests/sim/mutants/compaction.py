@@ -1,4 +1,4 @@
-"""Bugs of compaction: of what is kept, and of how it takes effect."""
+"""Bugs of compaction: the kept records, and the swap of segments."""
 
 from __future__ import annotations
 

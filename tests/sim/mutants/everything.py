@@ -1,9 +1,8 @@
-"""Bugs at the seams of two mechanisms, which only the world where everything happens at once
-catches.
+"""Bugs between two mechanisms, which only the workload with everything at once catches.
 
-60 seeds of each of the other 14 workloads were run with the first four in the broker: 840 runs,
-none of which was violated. (A fifth is in `storage`: a start with page-cache that leaves unsynced
-what fsync had acknowledged. The others never have page-cache.)
+60 seeds of each of the other 14 workloads were run with the first four in the broker: 840 runs
+without a violation. (A fifth is in `storage`: a start with page-cache that leaves data unsynced
+that fsync had acknowledged. The others never use page-cache.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bugs of consumer groups: who has what, commits, restarts, changes of protocol."""
+"""Bugs of consumer groups: ownership, commits, restarts, changes of protocol."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _any_instance(group: ClassicGroup, member_id: str, instance_id: str | None) 
 
 
 class _FirstGeneration:
-    """A classic group that believes itself in its first generation."""
+    """A classic group that always takes its generation for the first."""
 
     generation = 1
 

@@ -1,4 +1,4 @@
-"""Bugs of cluster metadata: topics that come again, and producer ids."""
+"""Bugs of cluster metadata: recreated topics, and producer ids."""
 
 from __future__ import annotations
 

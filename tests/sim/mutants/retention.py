@@ -1,4 +1,4 @@
-"""Bugs of the start of logs, and of what a start finds of producers."""
+"""Bugs of log starts, and of producer state at a start."""
 
 from __future__ import annotations
 

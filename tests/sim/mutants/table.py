@@ -1,7 +1,8 @@
-"""The mutants and what has caught them: as lines on a terminal, and as a table in a document.
+"""The mutants with the seeds that caught them: as lines on a terminal, and as a table in a
+document.
 
-`python -m tests.sim --mutants --table FILE` runs them and writes the table anew into a
-document, between the lines `<!-- mutants -->` and `<!-- end of mutants -->`.
+`python -m tests.sim --mutants --table FILE` runs them and writes the table anew into a document,
+between the lines `<!-- mutants -->` and `<!-- end of mutants -->`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from tests.sim.workers import in_workers
 
 BEGIN = "<!-- mutants -->"
 END = "<!-- end of mutants -->"
-#: How much of what a checker said goes into a document.
+#: The length of a checker's message in the document.
 _SAID_CHARS = 100
 
 
 def report_mutants(mutants: Sequence[Mutant]) -> Iterator[tuple[Catch, str]]:
-    """Run them on all cores: each with the line that says what has caught it."""
+    """Run the mutants on all cores: each with the line about its result."""
     by_name = {mutant.name: mutant for mutant in mutants}
     for name, found in in_workers(catch, by_name):
         yield found, _line(by_name[name], found)
@@ -36,7 +37,7 @@ def _line(mutant: Mutant, found: Catch) -> str:
 
 
 def table(catches: Iterable[Catch]) -> str:
-    """In Markdown."""
+    """The table in Markdown."""
     lines = ["| defect | workload | seed | caught by |", "|---|---|---|---|"]
     for each in catches:
         seed = "not caught" if each.seed is None else str(each.seed)
@@ -48,7 +49,7 @@ def table(catches: Iterable[Catch]) -> str:
 
 
 def write_table(document: Path, catches: Iterable[Catch]) -> None:
-    """Put the table between its two lines, in place of what stands there. ValueError if they are
+    """Put the table between its two marker lines, replacing the old one. ValueError if they are
     missing."""
     text = document.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)

@@ -1,4 +1,4 @@
-"""Bugs of transactions: what readers see, markers, epochs, decisions, offsets."""
+"""Bugs of transactions: visibility, markers, epochs, decisions, offsets."""
 
 from __future__ import annotations
 
@@ -163,7 +163,8 @@ TRANSACTIONS = (
         13,
         {
             (shard, "decide_end"): _judged_before_what_is_under_way,
-            # Nor does the broker wait for what is under way, nor our client bear it: others do not.
+            # The broker does not wait for the end in progress either, and our client does not
+            # retry: other clients do not.
             (TransactionShard, "_park"): lambda *_: False,
             (TransactionManager, "_may_be_too_early"): lambda *_: False,
         },

@@ -1,4 +1,4 @@
-"""Clients at work while things go wrong: one workload in each file, and what must hold of it."""
+"""Clients under faults: one workload in each file, with its final checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.sim.workloads.retention import RetentionWorkload
 from tests.sim.workloads.spark_sink import SparkSinkWorkload
 from tests.sim.workloads.two_directories import TwoDirectoriesWorkload
 
-#: By name, in the order in which they are run.
+#: Workloads by name, in the order in which they are run.
 WORKLOADS: dict[str, type[Workload]] = {
     each.name: each
     for each in (

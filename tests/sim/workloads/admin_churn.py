@@ -1,4 +1,5 @@
-"""Topics that are created, grown, set anew, deleted and created again, while clients use them."""
+"""Topics that are created, grown, reconfigured, deleted and created again, while clients use
+them."""
 
 from __future__ import annotations
 
@@ -37,16 +38,16 @@ class _Topic:
     topic_id: bytes | None = None
     partitions: int = 0
     retention_ms: str | None = None
-    #: Acknowledged in the topic that is there now, by value: (partition, offset).
+    #: Records acknowledged in the present topic, by value: (partition, offset).
     acknowledged: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    #: Sends that are over, in whatever topic of this name, and those of them that a deletion took.
+    #: Finished sends to any topic of this name, and those of them that a deletion removed.
     over: dict[bytes, None] = field(default_factory=dict)
     deleted: dict[bytes, None] = field(default_factory=dict)
 
 
 class AdminChurnWorkload:
-    """One administrator at a time. Where it is not told what became of a change, it leaves that
-    topic alone and goes on with another name: the change may yet come."""
+    """One administrator at a time. After a change with an unknown outcome it stops using that topic
+    and continues with another name, because the change may still take effect."""
 
     name: ClassVar[str] = "admin-churn"
     settings: ClassVar[dict[str, object]] = {
@@ -63,15 +64,15 @@ class AdminChurnWorkload:
         self._ids: dict[bytes, None] = {}
         self._set: dict[ConfigResource, str] = {}
         self._unsure: dict[ConfigResource, None] = {}
-        #: What the administrator is changing.
+        #: The topic that the administrator is changing.
         self._changing: _Topic | ConfigResource | None = None
         self._problems: list[str] = []
 
     async def prepare(self) -> None:
-        """Nothing is there at first."""
+        """Prepare nothing."""
 
     async def work(self) -> None:
-        """Everybody at once."""
+        """Run all clients at once."""
         await asyncio.gather(
             keep_running(self._world, "admin", 1, self._administer),
             keep_running(self._world, "producer", 1, self._produce),
@@ -82,7 +83,7 @@ class AdminChurnWorkload:
     # --- The administrator ---
 
     def _leave_alone(self) -> None:
-        """Forget what is unknown since the last change."""
+        """Stop using a topic whose last change has an unknown outcome."""
         changing, self._changing = self._changing, None
         if isinstance(changing, ConfigResource):
             self._unsure[changing] = None
@@ -203,7 +204,7 @@ class AdminChurnWorkload:
     # --- The end ---
 
     async def check(self) -> Iterator[str]:
-        """Topics are there as they were acknowledged, with their own records only."""
+        """Check that topics have their acknowledged state, and only their own records."""
         problems = self._problems
         bootstrap = self._world.broker.bootstrap
         async with Admin(bootstrap_servers=bootstrap) as admin:

@@ -8,38 +8,38 @@ from typing import ClassVar, Protocol
 from odradek.simulation.faults import FAULTS
 from odradek.simulation.world import World
 
-#: How long clients work while faults happen.
+#: The time for which clients work while faults happen.
 DURATION_MS = 4_000
 
 
 class Workload(Protocol):
-    """One run's clients. Made anew for each seed."""
+    """The clients of one run, created for each seed."""
 
-    #: As it is called on the command line.
+    #: The name on the command line.
     name: ClassVar[str]
     #: The broker's settings.
     settings: ClassVar[dict[str, object]]
-    #: Which faults may happen to it.
+    #: The faults that may happen to the broker.
     faults: ClassVar[tuple[str, ...]]
 
     def __init__(self, world: World) -> None: ...
 
     async def prepare(self) -> None:
-        """Before the first fault: topics, for example."""
+        """Prepare before the first fault, by creating topics for example."""
         ...
 
     async def work(self) -> None:
-        """Until `world.faults_over`, and then to the end of what was begun. It must end."""
+        """Work until `world.faults_over`, and then finish the work that was begun. Must end."""
         ...
 
     async def check(self) -> Iterator[str]:
-        """When everything has ended and the broker runs: what does not hold."""
+        """Yield violations, when everything has ended and the broker runs."""
         ...
 
 
-#: Nothing but this can happen to several directories only.
+#: The only faults for several directories.
 OF_SEVERAL_DIRECTORIES = ("failed-directory",)
-#: Nothing but this switches the durability between starts.
+#: The only fault that changes the durability between starts.
 OF_BOTH_DURABILITIES = ("switch-durability", "cut-power-at-start")
 ALL_FAULTS = tuple(
     kind for kind in FAULTS if kind not in OF_SEVERAL_DIRECTORIES + OF_BOTH_DURABILITIES

@@ -1,4 +1,4 @@
-"""Clients that follow one another for as long as things go wrong."""
+"""Clients that follow one another as long as faults happen."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from odradek_client.errors import OdradekError
 async def keep_running(
     world: World, kind: str, count: int, main: Callable[[str], Coroutine[Any, Any, object]]
 ) -> None:
-    """So many clients of a kind at a time, each called by its name, until the faults are over; when
-    one ends, fails or is killed, another takes its place. Raises what is a bug of theirs."""
+    """Run so many clients of a kind at a time, each with its name, until the faults are over; when
+    one ends, fails or is killed, another replaces it. Raises unexpected errors."""
     started = 0
 
     async def follow() -> None:

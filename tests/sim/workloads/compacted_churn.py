@@ -1,5 +1,4 @@
-"""A compacted topic of which records are deleted by offset, and that is itself deleted and made
-anew, while it is written, read and cleaned."""
+"""A compacted topic that is written, read, cleaned, trimmed, deleted and created again."""
 
 from __future__ import annotations
 
@@ -16,19 +15,19 @@ from odradek_client.admin import LATEST, Admin, ConfigResource
 from odradek_client.errors import OdradekError
 
 _CHANGES_MAX = 10
-#: With the second of them DeleteRecords is refused, with the third nothing more is compacted.
+#: The second value lets DeleteRecords be refused, the third one stops compaction.
 _POLICIES = ("compact,delete", "compact", "delete")
 
 
 class CompactedChurnWorkload(CompactionWorkload):
-    """The clients of `compaction`, and one administrator at a time. Where it is not told what
-    became of the topic, it leaves that alone and goes on with another name: the change may yet
-    come."""
+    """The clients of `compaction`, and one administrator at a time. After a change with an unknown
+    outcome it stops using that topic and continues with another name, because the change may still
+    take effect."""
 
     name: ClassVar[str] = "compacted-churn"
     policy: ClassVar[Mapping[str, str]] = {
         "cleanup.policy": _POLICIES[0],
-        # Records leave by DeleteRecords alone.
+        # Records are removed by DeleteRecords only.
         "retention.ms": "-1",
         "file.delete.delay.ms": "500",
     }
@@ -36,9 +35,9 @@ class CompactedChurnWorkload(CompactionWorkload):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._names = 1
-        #: Is the topic being deleted or made, and nobody was told yet what became of it?
+        #: True while a deletion or creation of the topic has no known outcome.
         self._changing = False
-        #: Where each log start may yet be moved by a DeleteRecords that was not answered.
+        #: The log starts that an unanswered DeleteRecords may still set.
         self._doubtful: dict[str, int] = {}
 
     async def _administer(self) -> None:
@@ -88,7 +87,7 @@ class CompactedChurnWorkload(CompactionWorkload):
         await admin.alter_configs({resource: {"cleanup.policy": policy}})
 
     async def _make_anew(self, admin: Admin, name: str) -> None:
-        """Delete the topic if it is there, and make another one of its name."""
+        """Delete the topic if it exists, and create another one with its name."""
         topic, lives = self._topic, self._topic.removals + 1
         self._changing = True
         if topic.life:
@@ -108,7 +107,7 @@ class CompactedChurnWorkload(CompactionWorkload):
         self._world.note(name, f"has made {topic.name} anew")
 
     def _went(self, topic: CompactedTopic) -> None:
-        """All that was written to a topic, and is not on the way any more, is gone with it."""
+        """Mark all finished writes to a topic as removed."""
         for writes in self._written.values():
             if writes.place.rpartition("-")[0] != topic.name:
                 continue

@@ -1,5 +1,5 @@
-"""Compacted topics while they are written, read and cleaned: keys, tombstones, transactions, and
-the broker's own topics with them."""
+"""Compacted topics that are written, read and cleaned: keys, tombstones, transactions, and internal
+topics."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _TRANSACTIONS_MAX = 8
 _READS_MAX = 10
 _NUMBER = "number"
 _SETTLE_MS = 1_500
-#: When the cleaner is first asked: at once, or late (None: in the end), so that faults meet logs
-#: that nothing has ever compacted: of those every acknowledged write is there.
+#: The time of the first cleaning: at once, or late (None: at the end), so that faults meet logs
+#: that were never compacted and have every acknowledged write.
 _FIRST_CLEANING_MS = (100, 1_500, None)
-#: As long as a transaction may outlive its client: a wall clock that was set back counts.
+#: The time that a transaction may outlive its client: a wall clock may be set back.
 _END_MS = 120_000
 
 
@@ -46,9 +46,9 @@ _END_MS = 120_000
 class CompactedTopic:
     """The known state of a compacted topic's name.
 
-    `life`: which of the topics of this name is there, counted from 1; 0 while there may be none, or
-    one that nobody knows. `removals`: how many of them were deleted for certain. `deletions`: the
-    log starts of the present one.
+    `life`: the number of the present topic among those with this name, from 1 on; 0 while there may
+    be none, or an unknown one. `removals`: the number of certain deletions. `deletions`: the log
+    starts of the present topic.
     """
 
     name: str
@@ -58,13 +58,13 @@ class CompactedTopic:
 
     @property
     def places(self) -> list[TopicPartition]:
-        """Its partitions."""
+        """The topic's partitions."""
         return [TopicPartition(self.name, index) for index in range(PARTITIONS)]
 
 
 @dataclass(slots=True)
 class _Reading:
-    """All that one reader has read of one topic, by partition: (offset, key, number of the
+    """The records that one reader has read of one topic, by partition: (offset, key, number of the
     write)."""
 
     reader: str
@@ -72,13 +72,13 @@ class _Reading:
 
 
 class CompactionWorkload:
-    """Writers of keys of their own, with and without transactions, and readers with a group."""
+    """Writers with keys of their own, with and without transactions, and readers with a group."""
 
     name: ClassVar[str] = "compaction"
     #: The settings that keep records of the topic.
     policy: ClassVar[Mapping[str, str]] = {"cleanup.policy": "compact"}
     settings: ClassVar[dict[str, object]] = {
-        # The workload alone says when.
+        # The workload starts each cleaning itself.
         "log.cleaner.backoff.ms": 86_400_000,
         "log.cleaner.min.cleanable.ratio": 0.01,
         "log.cleaner.delete.retention.ms": 300,
@@ -99,7 +99,7 @@ class CompactionWorkload:
         self._problems: list[str] = []
 
     async def prepare(self) -> None:
-        """One topic, with small segments."""
+        """Create one topic, with small segments."""
         async with Admin(bootstrap_servers=self._world.broker.bootstrap) as admin:
             await self._create(admin, self._topic)
 
@@ -108,7 +108,7 @@ class CompactionWorkload:
         await admin.create_topics([NewTopic(topic.name, PARTITIONS, configs=configs)])
 
     async def work(self) -> None:
-        """All kinds at once, while the cleaner is asked every tenth of a second."""
+        """Run all kinds at once, while the cleaner is called every tenth of a second."""
         cleaning = asyncio.ensure_future(self._keep_cleaning())
         await asyncio.gather(
             keep_running(self._world, "writer", 1, self._write),
@@ -119,7 +119,7 @@ class CompactionWorkload:
         cleaning.cancel()
 
     async def _administer(self) -> None:
-        """Nobody changes the topic."""
+        """Administer the topic: not at all here."""
 
     async def _keep_cleaning(self) -> None:
         first_ms = self._random.choice(_FIRST_CLEANING_MS)
@@ -141,7 +141,7 @@ class CompactionWorkload:
     # --- Clients ---
 
     def _keys(self, name: str, topic: CompactedTopic) -> list[str]:
-        """Keys of a writer's own, each in a partition."""
+        """Keys of one writer, each in a partition."""
         keys = [f"{name}/{number}" for number in range(_KEYS)]
         for key in keys:
             place = f"{topic.name}-{self._random.randrange(PARTITIONS)}"
@@ -200,13 +200,13 @@ class CompactionWorkload:
         self._acknowledge(topic, [write])
 
     def _is_over(self, topic: CompactedTopic, write: Write, offset: int) -> None:
-        """Its producer has an answer."""
+        """The producer of a write has its answer."""
         write.over = True
         if topic.life and write.life == topic.life:
             write.offset = offset
 
     def _acknowledge(self, topic: CompactedTopic, writes: list[Write]) -> None:
-        """Acknowledged writes are there, unless their topic is gone, or may be."""
+        """Record acknowledged writes, unless their topic is deleted, or may be."""
         for write in writes:
             if topic.life and write.life == topic.life:
                 write.fate = Fate.ACKNOWLEDGED
@@ -248,7 +248,7 @@ class CompactionWorkload:
             self._is_over(topic, write, (await delivery).offset)
             await self._world.sleep(random.choice((0, 5, 50)))
         if random.random() < 0.4:
-            # Whether the abort comes through or the broker aborts it in time: it is over.
+            # The transaction is over, whether the abort succeeds or the broker's timeout ends it.
             for write in writes:
                 write.fate = Fate.ABORTED
             await producer.abort_transaction()
@@ -259,7 +259,8 @@ class CompactionWorkload:
     async def _replace_in_vain(
         self, producer: Producer, topic: CompactedTopic, keys: list[str]
     ) -> None:
-        """What is open for long, and comes to nothing, must leave what it would have replaced."""
+        """Leave a transaction open for long and abort it: the records that it would have replaced
+        must stay."""
         await producer.begin_transaction()
         for key in keys:
             write, delivery = await self._send(producer, topic, key)
@@ -290,7 +291,7 @@ class CompactionWorkload:
                 try:
                     records = await consumer.poll(timeout_ms=200, max_records=50)
                     if not life or topic.life != life:
-                        # Of which topic these are nobody knows.
+                        # The topic of these records is unknown.
                         return
                     for record in records:
                         self._note(reading, record, removals)
@@ -302,7 +303,8 @@ class CompactionWorkload:
                 await world.sleep(random.choice((1, 50, 300)))
 
     def _note(self, reading: _Reading, record: ConsumerRecord, removals: int) -> None:
-        """`removals`: so often the topic had been deleted when the reader began."""
+        """Record a reader's records. `removals`: the number of deletions of the topic when the
+        reader began."""
         number = int(dict(record.headers)[_NUMBER] or b"-1")
         key = (record.key or b"").decode()
         place = f"{record.topic}-{record.partition}"
@@ -338,7 +340,7 @@ class CompactionWorkload:
     # --- The end ---
 
     async def check(self) -> Iterator[str]:
-        """As things are when all has ended, and again when the cleaner has been everywhere."""
+        """Check the state at the end, and again after everything is cleaned."""
         world = self._world
         until_ms = world.now_ms + _END_MS
         while world.now_ms < until_ms and self._transactions_open():

@@ -37,9 +37,9 @@ _SOURCES = [TopicPartition(_SOURCE, index) for index in range(_PARTITIONS)]
 
 
 class TransactionalCopyWorkload:
-    """Seats with a transactional id each. Who sits there may die, or be replaced while it lives.
+    """Seats with a transactional id each, whose clients may die, or be replaced while they live.
 
-    Partitions belong to seats, or are shared by a group of either protocol, as the seed has it.
+    The seed chooses if partitions belong to seats, or to a group of either protocol.
     """
 
     name: ClassVar[str] = "transactional-copy"
@@ -52,7 +52,7 @@ class TransactionalCopyWorkload:
         "group.consumer.min.heartbeat.interval.ms": 1_000,
     }
     faults: ClassVar[tuple[str, ...]] = ALL_FAULTS
-    #: Of `transaction.version`, as producers see it; None for what the broker says.
+    #: The level of `transaction.version` for producers; None for the broker's.
     feature_level: ClassVar[int | None] = None
 
     def __init__(self, world: World) -> None:
@@ -64,7 +64,7 @@ class TransactionalCopyWorkload:
         self._all_copied = asyncio.Event()
 
     async def prepare(self) -> None:
-        """A source with records, and a sink."""
+        """Create a source with records, and a sink."""
         bootstrap = self._world.broker.bootstrap
         self._world.note("workload", f"partitions are assigned {self._assignment}")
         async with Admin(bootstrap_servers=bootstrap) as admin:
@@ -77,7 +77,7 @@ class TransactionalCopyWorkload:
                     await producer.send(_SOURCE, value, partition=place.partition)
 
     async def work(self) -> None:
-        """Until everything is copied."""
+        """Run clients until everything is copied."""
         await asyncio.gather(self._sink.read(), *(self._seat(number) for number in range(_SEATS)))
 
     async def _seat(self, seat: int) -> None:
@@ -86,7 +86,7 @@ class TransactionalCopyWorkload:
             self._started += 1
             name = f"copier-{seat}-{self._started}"
             sitting.append(asyncio.ensure_future(follow(self._world, name, self._main(name, seat))))
-            # Whoever is thought dead, and is not, becomes a zombie.
+            # A client that is wrongly thought dead becomes a zombie.
             patience_ms = self._random.choice((None, None, 300, 1_500))
             if self._world.faults_over.is_set():
                 patience_ms = None
@@ -144,7 +144,8 @@ class TransactionalCopyWorkload:
                 await network.close()
 
     async def check(self) -> Iterator[str]:
-        """Every record of the source once in the sink, and the offsets of the group behind it."""
+        """Check that every record of the source is once in the sink, with the group's offsets
+        behind it."""
         bootstrap = self._world.broker.bootstrap
         committed = await self._sink.committed()
         source = await read_all(bootstrap, _SOURCE, _PARTITIONS)
@@ -163,14 +164,14 @@ class TransactionalCopyWorkload:
 
 
 class TransactionalCopyV1Workload(TransactionalCopyWorkload):
-    """The same, by producers that speak transactions of version 1."""
+    """The same with producers that speak transactions of version 1."""
 
     name: ClassVar[str] = "transactional-copy-v1"
     feature_level: ClassVar[int | None] = 0
 
 
 class _OldNetwork(NetworkClient):
-    """Sees another feature level than what the broker says."""
+    """A network that reports a lower feature level than the broker."""
 
     def __init__(self, level: int, config: ProducerConfig) -> None:
         super().__init__(config)
@@ -259,7 +260,7 @@ class _Copier:
         await self._world.sleep(self._random.choice((0, 1, 20, 200)))
 
     async def _rewind(self) -> None:
-        """Read again what the last committed transaction did not reach."""
+        """Read again from the last committed transaction."""
         for place in list(self._consumer.assignment()):
             held = await self._consumer.committed(place)
             if place in self._consumer.assignment():

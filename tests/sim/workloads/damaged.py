@@ -1,4 +1,4 @@
-"""Producers whose batches are damaged on their way, or lie about what is in them."""
+"""Producers whose batches are damaged in transit, or have a false header."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CHANCE = 0.2
 
 
 class DamagedBatchesWorkload(ProduceWorkload):
-    """As `produce`, over a network that spoils some batches: the broker takes none of those."""
+    """Like `produce`, over a network that damages some batches, which the broker must refuse."""
 
     name: ClassVar[str] = "damaged-batches"
     faults: ClassVar[tuple[str, ...]] = (
@@ -55,7 +55,7 @@ class DamagedBatchesWorkload(ProduceWorkload):
             await network.close()
 
     async def check(self) -> Iterator[str]:
-        """What was acknowledged is there as it was sent, and can be read."""
+        """Check that acknowledged records are stored as they were sent, and can be read."""
         try:
             return await super().check()
         except OdradekError as problem:
@@ -63,14 +63,14 @@ class DamagedBatchesWorkload(ProduceWorkload):
 
 
 class _DamagingNetwork(NetworkClient):
-    """Sends some batches otherwise than its producer has made them."""
+    """A network that sends some batches changed."""
 
     def __init__(self, config: ProducerConfig, random: Random) -> None:
         super().__init__(config)
         self._damage = random
 
     def submit(self, node_id: int, request: Message, **how: Any) -> asyncio.Future[Any]:
-        """As the client's own."""
+        """Submit a request like the client's own network."""
         if isinstance(request, ProduceRequest):
             request = self._damaged(request)
         return super().submit(node_id, request, **how)
@@ -88,13 +88,13 @@ class _DamagingNetwork(NetworkClient):
 
 
 def _flip_a_bit(batch: bytearray, random: Random) -> bytearray:
-    """In a value: what the checksum is for."""
+    """Flip a bit in a value, which the checksum must detect."""
     batch[random.randrange(HEADER_BYTES + 8, len(batch) - 1)] ^= 1 << random.randrange(8)
     return batch
 
 
 def _count_one_more(batch: bytearray, random: Random) -> bytearray:
-    """A header that agrees with its checksum, and not with the records behind it."""
+    """Write a header with a matching checksum, but a wrong number of records."""
     for at in (LAST_OFFSET_DELTA_AT, RECORD_COUNT_AT):
         (number,) = struct.unpack_from(">i", batch, at)
         struct.pack_into(">i", batch, at, number + 1)

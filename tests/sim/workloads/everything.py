@@ -1,5 +1,7 @@
-"""Everything at once: the topics, transactions, groups and administrators of four workloads in one
-broker with small segments and two data directories, whose durability is switched between starts."""
+"""The topics, transactions, groups and administrators of four workloads in one broker, at once.
+
+The broker has small segments and two data directories, and its durability changes between starts.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ from tests.sim.workloads.retention import RetentionWorkload
 
 from odradek.simulation.world import World
 
-#: Their topics differ: state, with DeleteRecords and made anew; events, with DeleteRecords; t0 and
-#: on, which come and go; orders and copies.
+#: The topics of the four differ: state, with DeleteRecords and created again; events, with
+#: DeleteRecords; t0 and on, which come and go; orders and copies.
 _PARTS: tuple[type[Workload], ...] = (
     CompactedChurnWorkload,
     RetentionWorkload,
@@ -32,7 +34,8 @@ _PARTS: tuple[type[Workload], ...] = (
 
 
 class EverythingWorkload:
-    """Four workloads at the same time; what holds of each alone holds of all of them together."""
+    """Four workloads at the same time; the invariants of each must hold for all of them
+    together."""
 
     name: ClassVar[str] = "everything"
     settings: ClassVar[dict[str, object]] = {
@@ -40,7 +43,7 @@ class EverythingWorkload:
         "log.dirs": "data,second",
         "log.segment.bytes": 1_500,
     }
-    #: A third of all faults are of durabilities and directories.
+    #: The share of faults of durabilities and directories: a third.
     faults: ClassVar[tuple[str, ...]] = (
         ALL_FAULTS
         + OF_BOTH_DURABILITIES * (len(ALL_FAULTS) // 5)
@@ -51,16 +54,16 @@ class EverythingWorkload:
         self._parts = [part(cast("World", _Part(world, part.name))) for part in _PARTS]
 
     async def prepare(self) -> None:
-        """The topics of each, one after the other."""
+        """Prepare the topics of each, one after the other."""
         for part in self._parts:
             await part.prepare()
 
     async def work(self) -> None:
-        """All of them until each has come to its end."""
+        """Run all of them until each has ended."""
         await asyncio.gather(*(part.work() for part in self._parts))
 
     async def check(self) -> Iterator[str]:
-        """The promises of each."""
+        """Run the checks of each."""
         problems: list[str] = []
         for part in self._parts:
             problems += [f"{part.name}: {problem}" for problem in await part.check()]
@@ -68,14 +71,14 @@ class EverythingWorkload:
 
 
 class _Part:
-    """The world as one of the workloads sees it: with chance of its own, all else in common."""
+    """The world of one of the workloads: with randomness of its own, and all else shared."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world = world
         self._name = name
 
     def chance(self, name: str) -> Random:
-        """A stream that no other workload draws from."""
+        """A stream of random numbers that no other workload uses."""
         return self._world.chance(f"{self._name}/{name}")
 
     def __getattr__(self, name: str) -> Any:

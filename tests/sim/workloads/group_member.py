@@ -1,4 +1,4 @@
-"""A member of the group of the `groups` workload: the shipped consumer, with a mind of its own."""
+"""A member of the group of the `groups` workload: the shipped consumer, with random behaviour."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek_client.consumer.rebalance_listener import RebalanceListener
 from odradek_client.errors import BadAnswer, IllegalState, OdradekError
 from odradek_client.structs import TopicPartition
 
-#: How long the coordinator waits for a silent member.
+#: The time for which the coordinator waits for a silent member.
 SESSION_TIMEOUT_MS = 1_000
 HEARTBEAT_INTERVAL_MS = 200
 _MAX_POLL_INTERVAL_MS = 2_000
@@ -25,7 +25,8 @@ _AUTO_COMMIT_INTERVAL_MS = 150
 
 @dataclass
 class Plan:
-    """The life of one member. `polls`: after how many it leaves, if that is before the end."""
+    """The life of one member. `polls`: the number after which it leaves, if that is before the
+    end."""
 
     topic: str
     protocol: str
@@ -38,7 +39,7 @@ class Plan:
 
 @dataclass
 class Checkers:
-    """Who is told of what members see."""
+    """The checkers that see a member's events."""
 
     ownership: OwnershipChecker = field(default_factory=OwnershipChecker)
     committed: CommittedChecker = field(default_factory=CommittedChecker)
@@ -46,8 +47,7 @@ class Checkers:
 
 
 class Member(RebalanceListener):
-    """One process. `finish` tells it to read on until it is told to end, and to commit all it
-    reads."""
+    """One process. With `finish` set it reads until it is told to end, and commits everything."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Member(RebalanceListener):
         self._checkers = checkers
         self._is_current = is_current
         self.ended = False
-        #: Where this member would go on reading, of what it holds.
+        #: The next offsets that this member would read, of its partitions.
         self.next_offsets: dict[TopicPartition, int] = {}
         self._dirty = False
         own: dict[str, Any] = {"group_protocol": "consumer"}
@@ -94,7 +94,7 @@ class Member(RebalanceListener):
         )
 
     def leave(self) -> None:
-        """After this poll, unless all is to be read to the end."""
+        """Leave after this poll, unless everything is to be read."""
         self.plan.polls = 0
 
     async def run(self, finish: Any, end: Any) -> None:
@@ -131,7 +131,7 @@ class Member(RebalanceListener):
             self.next_offsets[partition] = record.offset + 1
             self._dirty = True
         if not finishing:
-            # Now and then longer than the group waits for a poll.
+            # Sometimes longer than the group waits for a poll.
             stalls = random.random() < 0.02
             await self._world.sleep(2_500 if stalls else random.choice((0, 0, 20, 100, 300)))
         if not self._dirty or self.plan.auto_commit:
@@ -154,7 +154,7 @@ class Member(RebalanceListener):
         self._acknowledged(offsets)
 
     def commit_soon(self) -> None:
-        """All that was read, beside what this member does next."""
+        """Commit everything read so far, while the member continues."""
         offsets = dict(self.next_offsets)
         task = self.consumer.commit_soon(self._random.choice((None, offsets)))  # type: ignore[arg-type]
 
@@ -182,7 +182,7 @@ class Member(RebalanceListener):
     # --- RebalanceListener ---
 
     async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
-        """All that is held now is of this generation."""
+        """Record the assignment: all partitions now belong to this generation."""
         metadata = self.consumer.group_metadata()
         held = sorted(self.consumer.assignment())
         generation, identity = metadata.generation_id, metadata.member_id
@@ -202,7 +202,7 @@ class Member(RebalanceListener):
         await self._dawdle()
 
     async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
-        """The last moment to commit."""
+        """Commit for the last time."""
         self._world.note(self.name, f"gives up {' '.join(sorted(map(_name, partitions)))}")
         await self._dawdle()
         if self._dirty and not self.plan.auto_commit and self._random.random() < 0.7:
@@ -210,7 +210,7 @@ class Member(RebalanceListener):
         self._release([_name(each) for each in sorted(partitions)])
 
     async def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
-        """They may be others' already."""
+        """Record the loss: other members may own the partitions already."""
         self._world.note(self.name, f"has lost {' '.join(sorted(map(_name, partitions)))}")
         self._release([_name(each) for each in sorted(partitions)])
 

@@ -1,4 +1,5 @@
-"""Members of one group come, go and die, in one protocol or in both, while its topic grows."""
+"""Members of one group join, leave and are killed, in one protocol or in both, while its topic
+grows."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _TOPIC = "orders"
 GROUP = "billing"
 _PARTITIONS = 3
 _PARTITIONS_MAX = 6
-#: After the faults, and the death of those who are to die: how long the group may take to settle.
+#: The time that the group may take to become stable, after the faults and the last kills.
 _SETTLE_MS = 60_000
 #: A static leader that was away while the topic grew learns of it only when the topic grows again.
 _GROW_AFTER_MS = 10_000
@@ -44,7 +45,7 @@ _ASSIGNORS = (
 
 
 class GroupsWorkload:
-    """Which protocols, assignors and kinds of members take part is drawn for the whole run."""
+    """The seed chooses protocols, assignors and kinds of members for the whole run."""
 
     name: ClassVar[str] = "groups"
     settings: ClassVar[dict[str, object]] = {
@@ -65,11 +66,11 @@ class GroupsWorkload:
         )
         self._assignors = random.choice(_ASSIGNORS)
         self._slots = random.randint(1, 3)
-        #: How many of the members are static ones.
+        #: The number of static members.
         self._static = random.choice((0, 0, 1, self._slots))
         self._partitions = _PARTITIONS
         self._partitions_left_out = False
-        #: Nobody joins now: an administrator wants to set offsets back.
+        #: True while no member may join, because an administrator wants to reset offsets.
         self._away = False
         self._members: dict[str, Member] = {}
         world.on_member_removed = self._removed
@@ -82,12 +83,13 @@ class GroupsWorkload:
         )
 
     async def prepare(self) -> None:
-        """One topic."""
+        """Create one topic."""
         await self._admin.start()
         await self._admin.create_topics([NewTopic(_TOPIC, _PARTITIONS)])
 
     async def work(self) -> None:
-        """Everybody until the group has settled after the faults, and read and committed all."""
+        """Run members until the group is stable after the faults, and has read and committed
+        everything."""
         observing = asyncio.ensure_future(self._observe())
         others = [asyncio.ensure_future(each) for each in (self._grow(), self._reset())]
         await asyncio.gather(
@@ -101,7 +103,7 @@ class GroupsWorkload:
     # --- members ---
 
     async def _follow(self, slot: int) -> None:
-        """One member after the other."""
+        """Run one member after the other."""
         world, random = self._world, self._random
         finish = world.faults_over
         number = 0
@@ -155,7 +157,7 @@ class GroupsWorkload:
         await member.run(self._world.faults_over, self._settled)
 
     def _is_current(self, name: str) -> bool:
-        """Does the coordinator count on what this member holds?"""
+        """True if the coordinator agrees that a member owns its partitions."""
         world, member = self._world, self._members.get(name)
         if member is None or not world.broker.running:
             return False
@@ -164,10 +166,10 @@ class GroupsWorkload:
             consumer, classic = shard.consumers.get(GROUP), shard.groups.get(GROUP)
             if consumer is not None:
                 known = consumer.members.get(metadata.member_id)
-                # A static one that is away has given back what it was to give back.
+                # An absent static member has revoked what it was asked to revoke.
                 return known is not None and known.epoch != LEAVE_STATIC_EPOCH
             if classic is not None and metadata.member_id in classic.members:
-                # A static one that missed a join phase is kept, and what it had is not.
+                # A static member that missed a join phase is kept, without its partitions.
                 static = member.plan.instance_id is not None
                 return not static or metadata.generation_id == classic.generation
         return False
@@ -194,7 +196,7 @@ class GroupsWorkload:
         self._all_sent.set()
 
     async def _grow(self) -> None:
-        """The topic gets more partitions, once or twice."""
+        """Add partitions to the topic, once or twice."""
         world, random = self._world, self._random
         for _ in range(random.choice((0, 1, 2))):
             await world.sleep(random.randrange(3_000))
@@ -210,8 +212,8 @@ class GroupsWorkload:
             self._partitions = count
 
     async def _reset(self) -> None:
-        """An administrator sets offsets back, which the coordinator takes while nobody is there:
-        for that all members leave, in most runs."""
+        """Let an administrator reset offsets, which requires an empty group: for that all members
+        leave, in most runs."""
         world, random = self._world, self._random
         for _ in range(random.choice((0, 1, 1, 2))):
             await world.sleep(random.randrange(500, 2_000))
@@ -226,7 +228,7 @@ class GroupsWorkload:
             self._away = False
 
     async def _set_back(self) -> bool:
-        """Whether the coordinator took it."""
+        """Reset the offsets. True if the coordinator accepted that."""
         world, random, committed = self._world, self._random, self._checkers.committed
         partition, offset = random.randrange(self._partitions), random.randrange(3)
         name = f"{_TOPIC}-{partition}"
@@ -248,7 +250,7 @@ class GroupsWorkload:
         return False
 
     async def _check_set_back(self, place: TopicPartition, offset: int) -> None:
-        """Nobody is there who could have committed since."""
+        """Check the reset offsets: no member existed that could have committed since."""
         try:
             found = (await self._admin.list_group_offsets(GROUP, [place]))[place]
         except OdradekError as problem:
@@ -258,7 +260,7 @@ class GroupsWorkload:
             self._world.violated("reset", f"{place} was set back to {offset}, and {found} is there")
 
     async def _observe(self) -> None:
-        """The group's committed offsets, and its state in the coordinator."""
+        """Check the group's committed offsets, and its state in the coordinator."""
         world, checkers = self._world, self._checkers
         while True:
             await world.sleep(_OBSERVE_EVERY_MS)
@@ -312,13 +314,13 @@ class GroupsWorkload:
         self._settled.set()
 
     async def _what_is_missing(self) -> str:
-        """Until the group has settled; empty when it has."""
+        """The reason why the group is not finished; empty when it is."""
         group = (await self._admin.describe_groups([GROUP]))[GROUP]
         clients = sorted(member.client_id for member in group.members)
         if group.state != "Stable" or clients != sorted(self._members):
             return f"the group is {group.state} with members {clients} of {sorted(self._members)}"
         topic = (await self._admin.describe_topics([_TOPIC]))[_TOPIC]
-        # More than we know of, where a growth was not answered.
+        # More partitions than known, if a change had no answer.
         self._partitions = len(topic.partitions)
         places = [TopicPartition(_TOPIC, index) for index in range(self._partitions)]
         held = sorted(each for member in group.members for each in member.assignment)
@@ -334,7 +336,7 @@ class GroupsWorkload:
         return ""
 
     async def check(self) -> Iterator[str]:
-        """The group has read all that the log holds."""
+        """Check that the group has read everything in the log."""
         logs = await read_all(self._world.broker.bootstrap, _TOPIC, self._partitions)
         return self._checkers.processed.committed(
             {partition: len(records) for partition, records in logs.items()}

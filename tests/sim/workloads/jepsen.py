@@ -51,7 +51,7 @@ class JepsenWorkload:
             await admin.create_topics([NewTopic(_TOPIC, _PARTITIONS)])
 
     async def work(self) -> None:
-        """Clients one after the other, a few at a time."""
+        """Run clients one after the other, a few at a time."""
         await keep_running(self._world, "client", _CLIENTS, self._run)
 
     async def _run(self, name: str) -> None:
@@ -105,7 +105,7 @@ class JepsenWorkload:
                     operation.ended = next(self._times)
                     await world.sleep(random.choice((1, 50, 200, 500)))
         except OdradekError as problem:
-            # Where a transaction cannot go on, or the broker was away for too long.
+            # The transaction cannot continue, or the broker was down for too long.
             world.note(name, f"gives up: {problem}")
         world.note(name, "ends")
 
@@ -149,8 +149,8 @@ class JepsenWorkload:
         self._world.note(operation.client, f"polls {len(poll.records)} records")
 
     async def check(self) -> Iterator[str]:
-        """No anomaly, with all that can be read at the end."""
-        # Transactions of clients that died are aborted by then.
+        """Check for anomalies, with all readable records at the end."""
+        # Transactions of dead clients are aborted by then.
         await self._world.sleep(_ABANDONED_MS)
         logs = await read_all(self._world.broker.bootstrap, _TOPIC, _PARTITIONS, committed=True)
         records = [(place, *record) for place, found in logs.items() for record in found]

@@ -1,4 +1,4 @@
-"""A group as in `groups`, and commits of its former generations and members that come late."""
+"""A group as in `groups`, with delayed commits of earlier generations and members."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _TIMEOUT_MS = 1_500
 
 
 class _Remembered(NamedTuple):
-    """What a member would have committed at some time, and who it was then."""
+    """A commit that a member could have sent at some time, with its identity then."""
 
     identity: ConsumerGroupMetadata
     offsets: Mapping[TopicPartition, int]
 
 
 class LateCommitsWorkload(GroupsWorkload):
-    """What a member could have sent before it was suspended, for as long as a rebalance or two, is
-    sent: the coordinator must refuse it, whatever it holds."""
+    """Commits that a member could have sent before it was suspended for a rebalance or two are sent
+    later: the coordinator must refuse them."""
 
     name: ClassVar[str] = "late-commits"
     faults: ClassVar[tuple[str, ...]] = (
@@ -58,11 +58,11 @@ class LateCommitsWorkload(GroupsWorkload):
         self._remembered: list[_Remembered] = []
         #: The newest generation, or member epoch, of each member: others may be behind it.
         self._newest: dict[str, int] = {}
-        #: Static members: instance id to the member id of who came last.
+        #: Static members: instance id -> the newest member id.
         self._instances: dict[str, str] = {}
 
     async def work(self) -> None:
-        """The group's, and commits that come late."""
+        """Run the group's members, and send delayed commits."""
         late = asyncio.ensure_future(self._commit_late())
         await super().work()
         late.cancel()
@@ -89,8 +89,7 @@ class LateCommitsWorkload(GroupsWorkload):
             await network.close()
 
     def _delay_a_commit(self) -> None:
-        """A member's commit is refused for so long that the group changes meanwhile, and is tried
-        again."""
+        """Refuse a member's commit until the group has changed; then the member retries."""
         if len(self._members) < 2:
             return
         name, leaver = self._chance.sample(list(self._members), 2)

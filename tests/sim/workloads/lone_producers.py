@@ -1,4 +1,4 @@
-"""Transactional producers that nobody replaces, which is why nobody may fence them."""
+"""Transactional producers without successors, which must never be fenced."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from odradek_client.structs import TopicPartition
 _SINK = "entries"
 _GROUP = "positions"
 _PRODUCERS = 2
-#: Longer than a run with all of its faults: no transaction times out while its producer lives.
+#: Longer than a run with all its faults: no transaction times out while its producer lives.
 _TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class LoneProducersWorkload:
-    """Each has a transactional id of its own, and goes from one transaction to the next at once."""
+    """Producers with a transactional id each, which begin the next transaction at once."""
 
     name: ClassVar[str] = "lone-producers"
     settings: ClassVar[dict[str, object]] = SETTINGS
-    #: No wall clock is set: it would end transactions before their time.
+    #: The wall clock is never set: that would end transactions too early.
     faults: ClassVar[tuple[str, ...]] = (
         "kill-broker",
         "cut-power",
@@ -53,7 +53,7 @@ class LoneProducersWorkload:
             await self._sink.create(admin)
 
     async def work(self) -> None:
-        """Producers until the faults are over, and a reader."""
+        """Run producers until the faults are over, and a reader."""
         await asyncio.gather(
             self._sink.read(), keep_running(self._world, "producer", _PRODUCERS, self._produce)
         )
@@ -80,7 +80,7 @@ class LoneProducersWorkload:
         attempt = self._sink.begin(name)
         try:
             await producer.begin_transaction()
-            # An abort right behind a commit has little to undo, and finds its markers under way.
+            # An abort right after a commit has little to undo, and finds its markers in flight.
             if random.random() < 0.2:
                 await self._abort_at_once(producer)
                 return
@@ -113,7 +113,7 @@ class LoneProducersWorkload:
             await producer.abort_transaction()
 
     async def _abort_at_once(self, producer: Producer) -> None:
-        """While offsets are on their way into the transaction, as far as they got."""
+        """Abort while offsets are being added to the transaction."""
         sending = asyncio.ensure_future(
             producer.send_offsets_to_transaction({TopicPartition(_SINK, 0): 0}, _GROUP)
         )
@@ -122,5 +122,5 @@ class LoneProducersWorkload:
         await asyncio.gather(sending, return_exceptions=True)
 
     async def check(self) -> Iterator[str]:
-        """All or nothing of each transaction, and none of them open."""
+        """Check that each transaction is whole or absent, and none is open."""
         return iter([*self._sink.check(await self._sink.committed())])

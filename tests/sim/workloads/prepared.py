@@ -1,4 +1,4 @@
-"""Prepared transactions (KIP-939): a log outside of Kafka decides what becomes of them."""
+"""Prepared transactions (KIP-939), decided by a log outside of Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odradek_client.structs import PreparedTransaction, TopicPartition
 
 _SINK = "ledger"
 _SEATS = 2
-#: Where the positions are kept: of any partition that there is.
+#: The partition under which positions are kept: any existing one.
 _INPUT = TopicPartition(_SINK, 0)
 
 
@@ -34,13 +34,12 @@ class _Entry:
 
 
 class _Replaced(Exception):
-    """The log of decisions knows of a later client of this seat."""
+    """The log of decisions has a later client of this seat."""
 
 
 class _DecisionLog:
-    """The state that outlives every client: terms, so that a client that was replaced writes
-    nothing more; the transaction that is prepared, if there is one; and the position of what was
-    committed."""
+    """The state that outlives every client: terms, which keep a replaced client from writing; the
+    prepared transaction, if there is one; and the position of committed work."""
 
     def __init__(self) -> None:
         self._term = 0
@@ -56,7 +55,7 @@ class _DecisionLog:
             raise _Replaced
 
     def decide(self, term: int, entry: _Entry, commit: bool) -> None:
-        """Once, whoever comes first."""
+        """Decide once; the first caller wins."""
         self.check(term)
         if entry.commit is None:
             entry.commit = commit
@@ -66,8 +65,8 @@ class _DecisionLog:
 
 
 class PreparedWorkload:
-    """Seats with a transactional id each. Whoever dies there with a prepared transaction is
-    followed by one that ends it as the log says; now and then by two."""
+    """Seats with a transactional id each. A client that dies with a prepared transaction is
+    followed by one that ends it as the log says; sometimes by two."""
 
     name: ClassVar[str] = "prepared"
     settings: ClassVar[dict[str, object]] = SETTINGS
@@ -81,9 +80,9 @@ class PreparedWorkload:
         self._logs = [_DecisionLog() for _ in range(_SEATS)]
         self._replaces = self._random.random() < 0.5
         self._started = 0
-        #: Clients that ask for no identity any more.
+        #: Clients that request no producer id any more.
         self._ready: set[str] = set()
-        #: Clients that ended of themselves, with no transaction open.
+        #: Clients that ended by themselves, with no open transaction.
         self._finished: set[str] = set()
 
     async def prepare(self) -> None:
@@ -92,15 +91,15 @@ class PreparedWorkload:
             await self._sink.create(admin)
 
     async def work(self) -> None:
-        """Until the faults are over, and no transaction, prepared or not, waits for its end."""
+        """Run until the faults are over, and no transaction, prepared or not, is open."""
         await asyncio.gather(self._sink.read(), *(self._seat(number) for number in range(_SEATS)))
 
     async def _seat(self, seat: int) -> None:
         sitting: list[asyncio.Task[None]] = []
         over = self._world.faults_over
         name = ""
-        # Two-phase commit knows no transaction timeout (KIP-939): what a client that died or gave
-        # up has left open, prepared or not, ends only when the next of its seat comes.
+        # Two-phase commit has no transaction timeout (KIP-939): the open transaction of a dead
+        # client ends only when the next client of its seat starts.
         while not over.is_set() or self._logs[seat].entry is not None or name not in self._finished:
             self._started += 1
             name = f"client-{seat}-{self._started}"
@@ -110,7 +109,7 @@ class PreparedWorkload:
                 timeout_s = self._random.choice((0.2, 1.0))
             await asyncio.wait([sitting[-1]], timeout=timeout_s)
             while not sitting[-1].done() and name not in self._ready:
-                # Its InitProducerId would abort what a later one has prepared.
+                # Its InitProducerId would abort a transaction that a later one has prepared.
                 await self._world.sleep(20)
             pause_ms = 5_000 if over.is_set() else self._random.choice((20, 200))
             await self._world.sleep(pause_ms)
@@ -139,7 +138,7 @@ class PreparedWorkload:
                     await producer.resume_transaction(log.entry.prepared)
                     await self._end(name, log, term, log.entry, producer)
                     if self._replaces:
-                        # Two may have resumed it, and none has fenced the other.
+                        # Two may have resumed it, and neither has fenced the other.
                         return
                 else:
                     await producer.init_transactions()
@@ -199,7 +198,7 @@ class PreparedWorkload:
         await self._world.sleep(self._random.choice((0, 1, 20, 200)))
 
     async def check(self) -> Iterator[str]:
-        """The decided transactions are there and no others, offsets too."""
+        """Check that exactly the decided transactions are stored, with their offsets."""
         committed = await self._sink.committed()
         problems = list(self._sink.check(committed))
         async with Admin(bootstrap_servers=self._world.broker.bootstrap) as admin:

@@ -24,7 +24,7 @@ _RECORDS_MAX = 40
 
 
 class ProduceWorkload:
-    """Producers that die are followed by others; each sends records that no other sends."""
+    """Producers that are replaced when they die; each sends records that no other sends."""
 
     name: ClassVar[str] = "produce"
     settings: ClassVar[dict[str, object]] = {}
@@ -37,12 +37,12 @@ class ProduceWorkload:
         self._started = 0
 
     async def prepare(self) -> None:
-        """One topic."""
+        """Create one topic."""
         async with Admin(bootstrap_servers=self._world.broker.bootstrap) as admin:
             await admin.create_topics([NewTopic(_TOPIC, _PARTITIONS)])
 
     async def work(self) -> None:
-        """Producers one after the other, a few at a time."""
+        """Run producers one after the other, a few at a time."""
         await asyncio.gather(*(self._follow(number) for number in range(_PRODUCERS)))
 
     async def _follow(self, number: int) -> None:
@@ -96,6 +96,6 @@ class ProduceWorkload:
             calls.acknowledged[value] = where.offset
 
     async def check(self) -> Iterator[str]:
-        """Acknowledged records are there, once, in order."""
+        """Check that acknowledged records are there, once, in order."""
         logs = await read_all(self._world.broker.bootstrap, _TOPIC, _PARTITIONS)
         return check_acknowledged(self._sent, logs)

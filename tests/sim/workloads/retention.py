@@ -1,4 +1,4 @@
-"""Records that leave a log at its start, by size, by age and by DeleteRecords, under load."""
+"""Removal of records at the start of a log, by size, by age and by DeleteRecords, under load."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RetentionWorkload:
         self._deletions = Deletions()
 
     async def prepare(self) -> None:
-        """One topic: with age, with size, or with DeleteRecords alone as the limit."""
+        """Create one topic: limited by age, by size, or only by DeleteRecords."""
         configs = self._random.choice(
             ({"retention.bytes": "2000"}, {"retention.ms": "1000"}, {"retention.ms": "-1"})
         )
@@ -53,7 +53,7 @@ class RetentionWorkload:
             await admin.create_topics([NewTopic(_TOPIC, _PARTITIONS, configs=configs)])
 
     async def work(self) -> None:
-        """All kinds at once, and a look at the logs from time to time."""
+        """Run all kinds at once, and check the logs from time to time."""
         watching = asyncio.ensure_future(self._watch())
         await asyncio.gather(
             keep_running(self._world, "producer", 2, self._produce),
@@ -63,7 +63,7 @@ class RetentionWorkload:
         watching.cancel()
 
     async def _watch(self) -> None:
-        """Retention is due all the time, and where logs start is noted."""
+        """Run retention all the time, and record log starts."""
         while True:
             await self._world.sleep(100)
             broker = self._world.broker
@@ -135,7 +135,7 @@ class RetentionWorkload:
                 found = [(f"{r.topic}-{r.partition}", r.offset, r.value) for r in records]
                 operation.steps.append(Poll(found))
                 if number == 0:
-                    # Later ones may hand out what was fetched before.
+                    # Later polls may return records fetched earlier.
                     self._deletions.read(name, found, before)
                 world.note(name, f"reads {len(found)} records")
                 await world.sleep(random.choice((1, 50, 300)))
@@ -164,7 +164,8 @@ class RetentionWorkload:
                 self._deletions.deleted(f"{_TOPIC}-{place.partition}", start)
 
     async def check(self) -> Iterator[str]:
-        """The records left are a suffix of the acknowledged ones; deleted ones stay so."""
+        """Check that the remaining records are the last of the acknowledged ones, and that deleted
+        ones stay deleted."""
         before = self._deletions.acknowledged()
         logs = await read_all(self._world.broker.bootstrap, _TOPIC, _PARTITIONS)
         self._look()

@@ -1,4 +1,4 @@
-"""As much of Spark as the sink's protocol needs: a checkpoint, drivers, and workers for their
+"""The parts of Spark that the sink's protocol needs: a checkpoint, drivers, and workers for their
 tasks.
 
 The steps are the connector's own (`pyspark_odradek.exactly_once`), in the asynchronous form that
@@ -30,17 +30,17 @@ from pyspark_odradek.exactly_once.task import TaskTransaction
 
 T = TypeVar("T")
 
-#: What a job may raise; anything else is a bug.
+#: The errors that a job may raise; any other is a bug.
 EXPECTED = (SinkError, OdradekError)
 _CLOSE_S = 5.0
 
 
 class WorkerLost(Exception):
-    """The process that had a job is gone."""
+    """The process of a job was killed."""
 
 
 class Checkpoint:
-    """What outlives a run: the rows of every batch that was planned, and the newest committed
+    """The state that outlives a run: the rows of every planned batch, and the newest committed
     one."""
 
     def __init__(self, random: Random) -> None:
@@ -49,7 +49,7 @@ class Checkpoint:
         self.committed = -1
 
     def plan(self, batch: int) -> tuple[bytes, ...]:
-        """The rows of a batch: the same for everybody who asks."""
+        """The rows of a batch: the same at every call."""
         if batch not in self.planned:
             count = self._random.randint(1, 8)
             self.planned[batch] = tuple(b"%d/%d" % (batch, row) for row in range(count))
@@ -61,23 +61,23 @@ class Checkpoint:
 
 
 class Estate:
-    """The names of one run's transactions: who dies leaves his to the next who asks (S-02)."""
+    """The names of one run's transactions: a dead process leaves its names to the next one
+    (S-02)."""
 
     def __init__(self) -> None:
-        #: The process that has a name, and the batch it was last used for.
+        #: The process that owns a name, and the batch of its last use.
         self.owned: dict[str, tuple[Process, int]] = {}
 
 
 class Heir:
-    """What one process owns of an estate (`identity.Inherited`), where Spark's workers have
-    files."""
+    """The names of one process (`identity.Inherited`), kept in memory instead of Spark's files."""
 
     def __init__(self, estate: Estate, process: Process) -> None:
         self._owned = estate.owned
         self._process = process
 
     def take(self) -> tuple[str, int]:
-        """A name of a process that is dead, or else a new one."""
+        """A name of a dead process, or else a new one."""
         for name, (owner, last) in self._owned.items():
             if not owner.alive:
                 self._owned[name] = self._process, last
@@ -87,14 +87,14 @@ class Heir:
         return name, -1
 
     def used(self, name: str, batch: int) -> bool:
-        """It is noted."""
+        """Record the use of a name."""
         if name in self._owned:
             self._owned[name] = self._process, batch
         return True
 
 
 class Worker:
-    """A Python worker: a process that does one job at a time, with connections of its own."""
+    """A Python worker: a process that runs one job at a time, with its own connections."""
 
     def __init__(
         self, world: World, name: str, settings: dict[str, str], estate: Estate | None
@@ -105,7 +105,7 @@ class Worker:
         self.busy = False
         self._jobs: asyncio.Queue[tuple[Callable[[Worker], Awaitable[Any]], Any]] = asyncio.Queue()
         self._brokers: Brokers | None = None
-        # A process of its own, whoever asks for it.
+        # A process of its own, whichever process starts it.
         self.ended: asyncio.Task[Any] = Context().run(world.start_client, name, self._live)
         self.process: Process = world.clients[name]
         inherited = None if estate is None else Heir(estate, self.process)
@@ -124,7 +124,7 @@ class Worker:
         return self._brokers
 
     async def do(self, job: Callable[[Worker], Awaitable[T]]) -> T:
-        """Have a job done. Raises WorkerLost, and what the job raises."""
+        """Run a job. Raises WorkerLost, and the job's errors."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def lost() -> None:
@@ -144,7 +144,7 @@ class Worker:
             try:
                 result = await job(self)
             except EXPECTED as problem:
-                # The next job shall have other connections.
+                # The next job gets other connections.
                 self.busy = False
                 _settle(done, problem)
                 await self._discard()
@@ -174,19 +174,19 @@ def _settle(done: asyncio.Future[Any], result: Any) -> None:
         return
     if isinstance(result, Exception):
         done.set_exception(result)
-        # Its driver may be dead, or have enough of it.
+        # Its driver may be dead, or may have given up.
         done.exception()
     else:
         done.set_result(result)
 
 
-#: Where one more death, or one less, changes what a recovery finds.
+#: Points at which a death changes the state that a recovery finds.
 _DECISIVE_PLACES = ("the append of a commit", "End", "the append of a done")
 _DECISIVE = 6
 
 
 class Deaths:
-    """Kills a process, or its driver, when it comes to one of the places that matter."""
+    """Kills a process, or its driver, at one of the critical points."""
 
     def __init__(self, world: World, random: Random) -> None:
         self._world = world
@@ -194,7 +194,7 @@ class Deaths:
         self._chance = random.choice((0.0, 0.01, 0.02, 0.05))
 
     def reached(self, place: str, driver: Process) -> None:
-        """The process that runs now is here, and is about to do this or has done it."""
+        """The present process has reached a point."""
         chance = self._chance * (_DECISIVE if place in _DECISIVE_PLACES else 1)
         if self._world.faults_over.is_set() or self._random.random() >= chance:
             return
@@ -206,7 +206,7 @@ class Deaths:
         self._world.loop.call_later(delay_ms / 1000, victim.kill)
 
     def on_the_way(self, steps: Generator[Any, Any, T], driver: Process) -> Generator[Any, Any, T]:
-        """The same procedure, with a chance to die at every action of it, and between two ends."""
+        """The same procedure, with a chance to die at every action, and between two ends."""
         answer: Any = None
         while True:
             try:
@@ -222,7 +222,7 @@ class Deaths:
     def _one_by_one(
         self, action: protocol.End, driver: Process
     ) -> Generator[Any, Any, tuple[bool, ...]]:
-        """Transactions are ended at the same time, which may be in any order."""
+        """Transactions are ended concurrently, so the order may be any."""
         ended: tuple[bool, ...] = ()
         for each in action.participants:
             ended += yield action._replace(participants=(each,))
@@ -238,7 +238,7 @@ def _name_of(action: Any) -> str:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What one execution of a task has left to the driver."""
+    """The result of one attempt of a task for the driver."""
 
     batch: int
     rows: tuple[bytes, ...]
@@ -246,7 +246,7 @@ class _Prepared:
 
 
 class Jobs:
-    """What workers are asked to do for a run: its tasks, commits and aborts."""
+    """The jobs of a run's workers: tasks, commits and aborts."""
 
     def __init__(
         self, world: World, random: Random, sink: Sink, deaths: Deaths, log_topic: str
@@ -262,7 +262,7 @@ class Jobs:
     async def task(
         self, worker: Worker, driver: Process, terms: Terms, slot: int, rows: Sequence[bytes]
     ) -> Outcome:
-        """One execution of one task; its transaction is left open for the driver."""
+        """One attempt of a task; its transaction is left open for the driver."""
         brokers = await worker.brokers()
         begun = await brokers.run(
             self._deaths.on_the_way(protocol.begin_task(terms), driver), terms, self._log_topic
@@ -278,7 +278,7 @@ class Jobs:
         try:
             producer = await transaction.begin()
             self._deaths.reached("the beginning of a transaction", driver)
-            # A row each, as objects: there need be no pyarrow where this runs.
+            # One row at a time, as objects: the simulator does not need pyarrow.
             deliveries = []
             for row in rows:
                 value = b"%s %s" % (row, attempt.name.encode())
@@ -302,7 +302,7 @@ class Jobs:
     async def commit(
         self, worker: Worker, driver: Process, terms: Terms, outcomes: tuple[Outcome, ...]
     ) -> bool:
-        """All tasks have ended well. Whether this decided the batch."""
+        """Commit a batch whose tasks have succeeded. True if this decided the batch."""
         brokers = await worker.brokers()
         steps = self._decided(protocol.commit(terms, outcomes))
         done = await brokers.run(self._deaths.on_the_way(steps, driver), terms, self._log_topic)
@@ -310,13 +310,13 @@ class Jobs:
         return done
 
     async def abort(self, worker: Worker, driver: Process, terms: Terms) -> bool:
-        """The batch has failed."""
+        """Abort a failed batch."""
         brokers = await worker.brokers()
         steps = self._deaths.on_the_way(protocol.abort(terms), driver)
         return await brokers.run(steps, terms, self._log_topic)
 
     def rows_of(self, batch: int, text: str) -> list[bytes]:
-        """The rows of those transactions of a batch that an error names."""
+        """The rows of the transactions of a batch that an error names."""
         return [
             row
             for (_, participant), prepared in self._prepared.items()
@@ -325,7 +325,7 @@ class Jobs:
         ]
 
     def _decided(self, steps: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
-        """From a decision on its transactions may be committed, by whomever."""
+        """After a decision any process may commit its transactions."""
         answer: Any = None
         while True:
             try:

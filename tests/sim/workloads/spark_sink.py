@@ -1,5 +1,4 @@
-"""A Spark query that writes exactly once, while drivers, workers, tasks and the broker die under
-it.
+"""A Spark query that writes exactly once, while drivers, workers, tasks and the broker are killed.
 
 It writes to one topic as a stream does, or in `foreachBatch` to two topics as jobs with one
 `commitId`.
@@ -39,25 +38,25 @@ _TOPIC = "shipments"
 _SECOND_TOPIC = "invoices"
 _QUERY = "shipping"
 _LOG_TOPIC = "__odradek_spark_commits"
-#: Of one task, as in Spark.
+#: The attempts of one task, as in Spark.
 _EXECUTIONS_MAX = 4
 _WORKERS_MAX = 8
-#: Where transactions have one: shorter than some recoveries take.
+#: The timeout of transactions that have one: shorter than some recoveries take.
 _TIMEOUT_MS = 500
 _LATE_MS = 1_000
-#: So many runs after the faults may fail, for what was lost before.
+#: The number of runs after the faults that may fail because of earlier losses.
 _LAST_RUNS_MAX = 6
 
 
 @dataclass
 class _Run:
-    """One start of the query. `last`: one batch, and nobody dies or is in a hurry."""
+    """One start of the query. `last`: it has one batch, and no faults."""
 
     number: int
     slots: int
     lenient: bool
     last: bool
-    #: None where names end with their process.
+    #: None if names end with their process.
     estate: Estate | None
     workers: list[Worker] = field(default_factory=list)
     driver: Process | None = None
@@ -67,8 +66,8 @@ class _Run:
 
 @dataclass
 class _Target:
-    """A topic that each batch is written to. `query`: the identity of what is written there, but
-    for the batch."""
+    """A topic that each batch is written to. `query`: the identity of the writes, without the
+    batch."""
 
     query: str
     sink: Sink
@@ -78,11 +77,11 @@ class _Target:
 
 
 class _BatchFailed(Exception):
-    """Tasks, or the commit, have failed; the query ends with it."""
+    """Tasks, or the commit, have failed; the query ends."""
 
 
 class SparkSinkWorkload:
-    """Runs of one query, one after the other; now and then one that was thought dead goes on.
+    """Runs of one query, one after the other; sometimes a run that was thought dead continues.
 
     In some seeds transactions have a timeout, and some recoveries come later than that.
     """
@@ -103,7 +102,7 @@ class SparkSinkWorkload:
         self._inherits = self._random.random() < 0.5
         self._speculates = self._random.random() < 0.5
         self._runs = 0
-        #: Somebody has seen to them, and the next run goes on without.
+        #: A user has handled the lost rows, and the next run ignores them.
         self._lenient = False
 
     def _identities(self) -> list[tuple[str, str, str]]:
@@ -120,7 +119,7 @@ class SparkSinkWorkload:
         return _Target(query, sink, Jobs(self._world, self._random, sink, self._deaths, _LOG_TOPIC))
 
     async def prepare(self) -> None:
-        """The topics; the decision log is the connector's affair."""
+        """Create the topics; the connector creates the decision log."""
         how = "time out" if self._times_out else "last"
         self._world.note("workload", f"prepared transactions {how}")
         async with Admin(bootstrap_servers=self._world.broker.bootstrap) as admin:
@@ -128,7 +127,7 @@ class SparkSinkWorkload:
                 await target.sink.create(admin)
 
     async def work(self) -> None:
-        """Until the faults are over, and an undisturbed run has put everything right."""
+        """Run until the faults are over, and a run without faults has repaired everything."""
         await asyncio.gather(*(target.sink.read() for target in self._targets), self._query())
 
     async def _query(self) -> None:
@@ -136,7 +135,7 @@ class SparkSinkWorkload:
         followed: list[asyncio.Task[None]] = []
         while not world.faults_over.is_set():
             followed.append(asyncio.ensure_future(self._follow(self._new_run(last=False))))
-            # Whoever is thought dead, and is not, becomes a zombie.
+            # A driver that is wrongly thought dead becomes a zombie.
             patience_ms = random.choice((None, None, 100, 400, 1_500))
             await asyncio.wait(
                 [followed[-1]], timeout=None if patience_ms is None else patience_ms / 1000
@@ -164,7 +163,7 @@ class SparkSinkWorkload:
     # --- the driver ---
 
     async def _follow(self, run: _Run) -> None:
-        """Until the run has ended, or its driver was killed; its workers outlive it for a
+        """Wait until the run has ended, or its driver was killed, which its workers outlive for a
         moment."""
         world = self._world
         name = f"driver-{run.number}"
@@ -237,7 +236,7 @@ class SparkSinkWorkload:
     async def _task(
         self, run: _Run, target: _Target, terms: Terms, slot: int, rows: tuple[bytes, ...]
     ) -> Outcome:
-        """The first execution that ends well. Raises what the last one has raised."""
+        """The first attempt that succeeds. Raises the error of the last one."""
 
         def execute() -> asyncio.Task[Outcome]:
             driver = self._driver(run)
@@ -256,7 +255,7 @@ class SparkSinkWorkload:
             ended = [each for each in running if each.done()]
             for each in ended:
                 if each.exception() is None:
-                    # Others go on, and nobody hears of it.
+                    # Other attempts continue, and their results are ignored.
                     return each.result()
             running = [each for each in running if not each.done()]
             if not running and started == _EXECUTIONS_MAX:
@@ -274,7 +273,7 @@ class SparkSinkWorkload:
         )
         if run.last or self._random.random() < 0.9:
             return await committing
-        # The connection to the process is lost, which goes on.
+        # The connection to the process is lost, and the process continues.
         timeout_s = self._random.choice((1, 10, 50)) / 1000
         return await asyncio.wait_for(asyncio.shield(committing), timeout_s)
 
@@ -288,7 +287,7 @@ class SparkSinkWorkload:
             self._world.note(name, "has aborted" if aborted else "leaves a decision to a replay")
 
     async def _on_a_worker(self, run: _Run, job: Callable[[Worker], Awaitable[T]]) -> T:
-        """By one that has nothing else to do."""
+        """Run a job on an idle worker."""
         while True:
             living = [worker for worker in run.workers if worker.process.alive]
             for worker in living:
@@ -320,10 +319,10 @@ class SparkSinkWorkload:
     async def _pause(self) -> None:
         await self._world.sleep(self._random.choice((0, 1, 20, 200)))
 
-    # --- what was told, and what holds ---
+    # --- errors, and the final check ---
 
     def _told(self, text: str, batch: int, target: _Target) -> None:
-        """Rows are lost: only where transactions time out, and by an error that says which."""
+        """Take note of lost rows: only if transactions time out, and an error names the rows."""
         world = self._world
         if f"batch {batch} of query {target.query} " not in text:
             world.violated("spark-sink", f"an error that does not name batch {batch}: {text}")
@@ -337,7 +336,7 @@ class SparkSinkWorkload:
             target.told_lost |= dict.fromkeys(lost)
 
     async def check(self) -> Iterator[str]:
-        """Every batch once in each topic, and nothing else."""
+        """Check that every batch is once in each topic, and nothing else."""
         batches = {
             batch: planned
             for batch, planned in self._checkpoint.planned.items()

@@ -19,24 +19,24 @@ from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
 
-#: How soon the broker aborts what a dead client left open.
+#: The interval at which the broker checks for timed-out transactions.
 TRANSACTION_TIMEOUT_MS = 3_000
 SETTINGS: dict[str, object] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
 }
-#: As long as a transaction may outlive its client: a wall clock that was set back counts.
+#: The time that a transaction may outlive its client: a wall clock may be set back.
 _END_MS = 120_000
 _PARTITIONS = 2
 
 
 class Sink:
-    """A topic that transactions write to, and a client that reads what is committed there."""
+    """A topic that transactions write to, and a client that reads its committed records."""
 
     def __init__(
         self, world: World, topic: str, groups: Sequence[str] = (), readers: str = "reader"
     ) -> None:
-        """`groups`: those whose offsets are committed with the transactions. `readers`: the first
-        part of the names of those who read it."""
+        """`groups`: those whose offsets are committed with the transactions. `readers`: the prefix
+        of the readers' names."""
         self._world = world
         self._readers = readers
         self._groups = groups
@@ -45,21 +45,21 @@ class Sink:
         self._seen: dict[str, dict[str, list[tuple[int, bytes]]]] = {}
 
     async def create(self, admin: Admin) -> None:
-        """Before the first fault."""
+        """Create the topic, before the first fault."""
         await admin.create_topics([NewTopic(self.topic, _PARTITIONS)])
 
     def begin(self, client: str) -> Attempt:
-        """A transaction of a client."""
+        """Record the beginning of a client's transaction."""
         attempt = Attempt(f"{len(self.attempts)} of {client}")
         self.attempts.append(attempt)
         return attempt
 
     def place(self, random: Random) -> int:
-        """A partition to write to."""
+        """A random partition to write to."""
         return random.randrange(_PARTITIONS)
 
     async def read(self) -> None:
-        """Readers, one after the other, until the faults are over."""
+        """Run readers, one after the other, until the faults are over."""
         while not self._world.faults_over.is_set():
             name = f"{self._readers}-{len(self._seen) + 1}"
             self._seen[name] = {}
@@ -86,7 +86,7 @@ class Sink:
             self._world.note(name, f"gave up: {problem}")
 
     async def committed(self) -> Logs:
-        """All that is committed, when every transaction has ended or had the time to."""
+        """All committed records, when every transaction has ended or had the time to."""
         until_ms = self._world.now_ms + _END_MS
         while self._world.now_ms < until_ms and any(self._still_open()):
             await self._world.sleep(500)
@@ -94,8 +94,7 @@ class Sink:
         return await read_all(bootstrap, self.topic, _PARTITIONS, committed=True)
 
     def check(self, committed: Logs) -> Iterator[str]:
-        """The checks that hold for every transaction. `committed`: the sink's records in the
-        end."""
+        """Run the checks for every transaction. `committed`: the sink's records at the end."""
         yield from self._still_open()
         yield from check_isolation(self.attempts, committed)
         yield from check_atomicity(self.attempts, committed)
@@ -106,7 +105,7 @@ class Sink:
 
 
 async def follow(world: World, name: str, main: Coroutine[Any, Any, object]) -> None:
-    """Run a client until it ends or is killed. Raises what it raises."""
+    """Run a client until it ends or is killed. Raises its errors."""
     task = world.start_client(name, lambda: main)
     process = world.clients[name]
     while not task.done() and process.alive:

@@ -1,5 +1,4 @@
-"""Other workloads on two data directories, of which one may fail until the broker is started
-again."""
+"""Other workloads on two data directories, one of which may fail until the broker is restarted."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _KINDS: tuple[type[Workload], ...] = (
 
 
 class TwoDirectoriesWorkload:
-    """One of them, which the seed chooses."""
+    """Another workload, which the seed chooses."""
 
     name: ClassVar[str] = "two-directories"
     settings: ClassVar[dict[str, object]] = {
@@ -37,13 +36,13 @@ class TwoDirectoriesWorkload:
         self._workload = world.chance("two-directories").choice(_KINDS)(world)
 
     async def prepare(self) -> None:
-        """As it does."""
+        """See the other workload."""
         await self._workload.prepare()
 
     async def work(self) -> None:
-        """As it does."""
+        """See the other workload."""
         await self._workload.work()
 
     async def check(self) -> Iterator[str]:
-        """As it does."""
+        """See the other workload."""
         return await self._workload.check()

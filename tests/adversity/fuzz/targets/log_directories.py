@@ -72,7 +72,7 @@ def _changed(how: int, path: str, rest: bytes) -> bytes:
 
 
 def _seal(content: bytearray) -> None:
-    """Make the checksums of whole batches fit."""
+    """Give whole batches matching checksums."""
     positions = []
     with suppress(BatchError):
         positions += [position for position, _ in iter_batches(bytes(content))]
@@ -82,7 +82,7 @@ def _seal(content: bytearray) -> None:
 
 
 def _start(files: MemoryFiles, how: int) -> PartitionLog | None:
-    """The log; None if it says why not."""
+    """The log; None if the start raises a declared error."""
     clean = bool(how & 1)
     recovery_point = _END if clean else _END * (how >> 3 & 3) // 3
     log_start = 5 if how & 32 else 0
@@ -93,7 +93,7 @@ def _start(files: MemoryFiles, how: int) -> PartitionLog | None:
 
 
 def _read(log: PartitionLog, *, sound: bool) -> None:
-    """From start to end; `sound`: nothing in it may be damaged."""
+    """Read the log from start to end; `sound`: nothing in it may be damaged."""
     offset = log.log_start_offset
     for _ in range(_READS_MAX):
         if offset >= log.log_end_offset:
@@ -114,7 +114,7 @@ def _read(log: PartitionLog, *, sound: bool) -> None:
 
 
 def _check_whole(log: PartitionLog) -> None:
-    """Whatever an index says, from every offset on all batches are found."""
+    """Check that all batches are found from every offset on, whatever an index says."""
     wanted = [header.base_offset for header in headers(read_all(_WHOLE))]
     for offset in (each for each in wanted if each >= log.log_start_offset):
         found = headers(log.read_at_once(offset, 1))
@@ -123,7 +123,7 @@ def _check_whole(log: PartitionLog) -> None:
 
 
 def _check_batches(data: bytes, found: list[tuple[int, BatchHeader]], offset: int) -> None:
-    """They are whole, and follow one another from `offset` on."""
+    """Check that the batches are whole, and follow one another from `offset` on."""
     if not found:
         raise Broken(f"nothing is at offset {offset}, before the end")
     for position, header in found:
@@ -134,7 +134,7 @@ def _check_batches(data: bytes, found: list[tuple[int, BatchHeader]], offset: in
 
 
 def _ask(log: PartitionLog, *, sound: bool) -> None:
-    """Everything else that is asked of a log."""
+    """Call everything else that reads a log."""
     for timestamp in (0, NOW_MS + 3, NOW_MS + 1000):
         with suppress(*(() if sound else (StorageError,))):
             log.offset_for_timestamp(timestamp, log.log_end_offset)

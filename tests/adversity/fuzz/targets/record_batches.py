@@ -98,7 +98,7 @@ def _twin(codec: ModuleType | None) -> Iterator[None]:
 
 
 def _alike(call: Callable[[], Any]) -> Any:
-    """What both twins return, or the BatchError that both raise, as text."""
+    """The result of both twins, or the BatchError that both raise, as text."""
     answers = []
     for codec in _TWINS:
         with _twin(codec):
@@ -112,7 +112,7 @@ def _alike(call: Callable[[], Any]) -> Any:
 
 
 def _check_reading(data: bytearray, position: int, header: BatchHeader) -> None:
-    """The twins agree; what they read can be written, and is the same when it is read again."""
+    """Check that the twins agree, and that the records can be written and read again."""
     records = _alike(lambda: read_records(data, position, header, _BODY_BYTES_MAX))
     if not isinstance(records, list):
         return
@@ -128,7 +128,7 @@ def _check_reading(data: bytearray, position: int, header: BatchHeader) -> None:
 
 
 def _check_rows(body: bytes, header: BatchHeader) -> None:
-    """As Arrow's columns, by both."""
+    """Check the records as Arrow's columns, by both."""
     append_time = header.max_timestamp if header.is_log_append_time else None
     place = (header.base_offset, header.last_offset_delta, header.base_timestamp, append_time)
     found = []
@@ -144,7 +144,7 @@ def _check_rows(body: bytes, header: BatchHeader) -> None:
 
 
 def _check_plain(data: bytearray, topic: LogConfig, answer: tuple[Any, ...]) -> None:
-    """What the compiled codec accepts at once, the full check leaves as it is."""
+    """Check that the full check accepts every batch of the compiled check without a change."""
     if _TWINS[1] is None:
         return
     with _twin(_TWINS[1]):
@@ -154,7 +154,7 @@ def _check_plain(data: bytearray, topic: LogConfig, answer: tuple[Any, ...]) -> 
 
 
 def _check_produce(data: bytearray, topic: LogConfig) -> None:
-    """Refused with a code, or changed into a batch that every reader takes."""
+    """Check that a batch is refused with a code, or changed into one that every reader accepts."""
 
     def prepared() -> Any:
         batch = memoryview(bytearray(data))
@@ -193,7 +193,7 @@ def _check_produce(data: bytearray, topic: LogConfig) -> None:
 
 
 def _check_fetch(data: bytearray, *, read_committed: bool) -> None:
-    """The consumer gets through, or is told what is wrong."""
+    """Check that the consumer reads the batch, or gets an error."""
     aborted = [AbortedTransaction(producer_id=7, first_offset=0)]
     settings = DecodeSettings(read_committed=read_committed, check_crcs=not read_committed)
     fetch = CompletedFetch(TopicPartition("t", 0), 0, data, aborted, settings)

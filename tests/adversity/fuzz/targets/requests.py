@@ -56,7 +56,7 @@ _held: list[World] = []
 
 
 def _check(data: bytes) -> None:
-    """On a node that others have used; a problem is looked for again on one of its own."""
+    """Check an input on a used node; a problem is confirmed on a new one."""
     world = _held.pop() if _held else World()
     data = b"".join(framed(step) for step in split(data))
     world.history += data
@@ -78,7 +78,7 @@ def _check(data: bytes) -> None:
 
 
 def check_alone(data: bytes) -> None:
-    """On a node of its own, which is crashed behind it."""
+    """Check an input on a new node, which is crashed afterwards."""
     world = World()
     play(world, data)
     world.check_restart()
@@ -86,7 +86,7 @@ def check_alone(data: bytes) -> None:
 
 # --- Seeds ----------------------------------------------------------------------------------------
 
-#: Values that mean something to the node, by the names of fields.
+#: Values that the node knows, by the names of fields.
 _MEANINGFUL: dict[str, Any] = {
     "name": "t",
     "topic": "t",
@@ -217,7 +217,7 @@ def _fields(message: Any) -> dict[str, Any]:
 
 
 def _transactions(say: Conversation) -> None:
-    """One is committed, one aborted when its time is over."""
+    """Transactions: one is committed, one aborted by its timeout."""
     for committed in (True, False):
         begin = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=10_000)
         made = say.ask(begin, 4)

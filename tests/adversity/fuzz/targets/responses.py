@@ -22,7 +22,7 @@ _FRAME_BYTES_MAX = 2000
 
 
 def _frames_at_once(data: bytes) -> tuple[list[bytes], bool]:
-    """The whole frames of a stream, and whether it ends in a length that cannot be."""
+    """The whole frames of a stream, and true if it ends in an impossible length."""
     found: list[bytes] = []
     position = 0
     while position + 4 <= len(data):
@@ -52,7 +52,7 @@ def _check_stream(data: bytes, piece_bytes: int) -> None:
         except FrameTooLarge:
             too_large = True
     wanted, ends = _frames_at_once(data)
-    # The frames before one that is too large are dropped with it, if they came in the same piece.
+    # Frames before one that is too large are dropped with it, if they came in the same piece.
     if too_large != ends or found != wanted[: len(found)] or (not ends and found != wanted):
         raise Broken(f"{len(found)} frames of {len(wanted)}")
 

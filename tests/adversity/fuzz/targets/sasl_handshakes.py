@@ -34,7 +34,7 @@ from odradek_protocol.schemas.metadata import MetadataRequest
 from odradek_protocol.schemas.sasl_authenticate import SaslAuthenticateRequest
 from odradek_protocol.schemas.sasl_handshake import SaslHandshakeRequest
 
-#: 128 bits that no input has.
+#: 128 bits that no input contains.
 _PASSWORD = "h3p8-of-nobody-who-asks-here"
 _LOGIN = "org.apache.kafka.common.security"
 _MECHANISM = ScramMechanism.SHA_256
@@ -86,7 +86,7 @@ class _Connection:
         self.over = False
 
     def send(self, frame: bytes) -> EncodedReply:
-        """The answer; None if there is none at once."""
+        """The answer; None without an immediate one."""
         try:
             reply: Any = self.authentication.answer(memoryview(bytearray(frame)))
         except CloseConnection:
@@ -152,7 +152,7 @@ def _jwt(subject: str) -> bytes:
 
 
 def _nonce(first: bytes) -> bytes:
-    """What a listener that is new makes of a client's: it is the same one each time."""
+    """The nonce that a new listener makes for a client: always the same here."""
     connection = _Connection(World(), _CLOSED)
     connection.send(_handshake("SCRAM-SHA-256", 0))
     reply = connection.send(first)
