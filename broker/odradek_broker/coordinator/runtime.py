@@ -39,7 +39,7 @@ Record = tuple[bytes, bytes | None]
 #: as if the append had timed out (O-03).
 APPEND_TIMEOUT_MS = 5_000
 
-#: The number of records that a load replays between two looks at the queue of events.
+#: The number of records that a load replays in one slice.
 LOAD_SLICE_RECORDS = 10_000
 
 _E = ErrorCode

@@ -490,7 +490,7 @@ def states_of_consumer_group(
     group: ConsumerGroup, topics: Topics, offsets: int, session_ms: int
 ) -> list[CurrentState]:
     """The group, then its members (the first of them). `session_ms`: the timeout of members without
-    an own one."""
+    their own."""
     fields: dict[str, Value | None] = {
         "state": group.state.value,
         "epoch": group.epoch,

@@ -65,7 +65,9 @@ def handle(
     for result in results:
         if result.message and result.error is ErrorCode.NONE:
             log.warning(
-                "created a topic otherwise than asked", topic=result.name, reason=result.message
+                "created a topic with fewer replicas than requested",
+                topic=result.name,
+                reason=result.message,
             )
     return when_durable(node, records, respond, timed_out, request.timeout_ms)
 

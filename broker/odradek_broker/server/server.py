@@ -277,7 +277,7 @@ class Server:
             durable = asyncio.Event()
             self.node.metadata_log.commit(records).then(lambda _: durable.set())
             await durable.wait()
-            log.info("made users of SCRAM", users=names)
+            log.info("created users of SCRAM", users=names)
 
     def _open_sasl(self, loop: asyncio.AbstractEventLoop) -> SaslListeners | None:
         """Open the listeners with SASL. Raises StartError."""

@@ -393,7 +393,7 @@ class Consumer:
     def _on_commit_done(self, task: asyncio.Task[None]) -> None:
         self._commits.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.info("a commit that nobody need wait for failed: %s", error)
+            log.info("a commit in the background failed: %s", error)
 
     async def committed(self, partition: Partition) -> OffsetAndMetadata | None:
         """The group's committed offset of a partition, None if there is none."""

@@ -50,9 +50,10 @@ class TellingSSLObject(ssl.SSLObject):
 
 
 async def telling(connect: Coroutine[Any, Any, tuple[Any, P]]) -> P:
-    """The protocol that `connect` returns after its handshake, such as `create_connection`.
+    """The protocol of the connection that `connect` opens, such as `loop.create_connection(...)`.
 
-    Raises its exceptions, or the ssl.SSLError that ended the handshake, after the alert was sent.
+    Raises the exceptions of `connect`, or the ssl.SSLError that ended the handshake, after the
+    alert was sent.
     """
     attempt = _Attempt()
     token = _ATTEMPT.set(attempt)

@@ -100,4 +100,4 @@ async def test_a42_no_tool_tells_what_is_kept_of_a_password(
             assert base64.b64encode(secret).decode() not in text
             assert secret.hex() not in text
             assert repr(secret)[2:-1] not in text
-    assert "made users of SCRAM" in logged.out + logged.err
+    assert "created users of SCRAM" in logged.out + logged.err

@@ -71,8 +71,8 @@ class TransactionCoordinator:
     shard is not available.
 
     `next_producer_id` gives a producer id that was never used (P-29), or None after an error;
-    `write_marker` is `MarkerWriter.write`. `observer` is told of all that happens to transactional
-    ids.
+    `write_marker` is `MarkerWriter.write`. `observer` is called with every event of
+    transactional ids.
     """
 
     def __init__(

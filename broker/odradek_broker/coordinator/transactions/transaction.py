@@ -76,8 +76,8 @@ ENTERED_FROM: dict[TransactionState, frozenset[TransactionState]] = {
     _S.EMPTY: _IDLE,
     _S.ONGOING: _IDLE | {_S.ONGOING},
     _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
-    # Only transactions of version 2 are entered from an idle state: their client may not know
-    # whether a partition was added (T-65).
+    # From an idle state only in version 2, where a client that aborts may not know whether a
+    # partition was added (T-65).
     _S.PREPARE_ABORT: _IDLE | {_S.ONGOING, _S.PREPARE_EPOCH_FENCE},
     _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
     _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),

@@ -1,9 +1,9 @@
 """Membership in a group, consumer protocol (KIP-848): one request, whose answers have the
 assignment.
 
-The broker computes the assignment. Each member gets its target, gives up and takes over what that
-asks for, acknowledges it, and goes on; there is no moment at which the whole group waits. A member
-is in one of these states; `MEMBER_STATE_STEPS` has the legal steps::
+The broker computes the assignment. Each member gets its target, gives up partitions that are not in
+it, takes over those that are, and acknowledges the target; the whole group never waits. A member is
+in one of these states; `MEMBER_STATE_STEPS` has the legal steps::
 
     UNSUBSCRIBED     not in the group, and not to be
     JOINING          its next heartbeat asks to be let in, with epoch 0
@@ -16,7 +16,7 @@ is in one of these states; `MEMBER_STATE_STEPS` has the legal steps::
     STALE            left because the application did not poll; joins again when it does
     FATAL            the group will not have it; asking again will not help
 
-Unlike a classic member's, heartbeats go on in every state that is in the group, also while
+Unlike a classic member, it sends heartbeats in every state that is in the group, also while
 listeners are running.
 """
 
