@@ -1,4 +1,4 @@
-"""Where our broker answers otherwise than Apache Kafka on purpose, and why."""
+"""Deliberate differences between our broker's answers and Apache Kafka's, with their reasons."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 from odradek_protocol.message import Versions
 
-#: So many runs may differ for a reason given.
+#: The number of runs that may differ for a reason.
 MOST_RUNS = 30
 
 
 @dataclass(frozen=True)
 class Difference:
-    """`scenario` may hold `*`. `paths`: what may differ, `*` for anything, as `differing` names it.
+    """`scenario` may have `*`. `paths`: the parts that may differ, `*` for any, as `differing`
+    names them.
 
     `reason` goes to docs/compatibility.md: a sentence for users.
     """
@@ -26,7 +27,7 @@ class Difference:
     versions: str = "0+"
 
     def covers(self, scenario: str, version: int) -> bool:
-        """Whether it is about a run."""
+        """True if the difference applies to a run."""
         return fnmatchcase(scenario, self.scenario) and version in Versions.parse(self.versions)
 
 
@@ -174,7 +175,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
 )
 
-#: For a field that is not there, which means its default; null is a value.
+#: The mark of a missing field, which means its default; null is a value.
 ABSENT = "<absent>"
 
 
@@ -193,8 +194,8 @@ def differing(theirs: Any, ours: Any, path: str = "") -> Iterator[tuple[str, Any
 
 
 def _says_more(path: str, theirs: Any, ours: Any) -> bool:
-    """An error message where Kafka has none: its words are ours anyway, and more help is no harm.
-    Empty text says nothing, and clients tell it from null."""
+    """True for our error message where Kafka has none: the texts differ anyway, and more help does
+    no harm. An empty text is no message, but clients distinguish it from null."""
     has_none = theirs is None or theirs == ABSENT
     says = isinstance(ours, str) and ours not in ("", ABSENT)
     return path.endswith("error_message") and has_none and says

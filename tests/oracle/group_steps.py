@@ -1,4 +1,4 @@
-"""Words for scenarios about groups: bodies of requests, and the steps that lead to a state."""
+"""Steps for scenarios about groups: bodies of requests, and steps that lead to a state."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 from tests.oracle.script import Ask, Receive, Send, Step, coordinator
 
-#: Long enough that nobody's session ends while a scenario plays.
+#: Long enough that no session ends while a scenario plays.
 SESSION_MS = 45_000
 RANGE = (("range", b"\x01"),)
 
 
 def group(name: str = "@g") -> list[Step]:
-    """Wait until the coordinator of a group has loaded what it needs."""
+    """Wait until the coordinator of a group has loaded."""
     return [coordinator(name), Ask("DescribeGroups", {"groups": [name]}, version=5, quiet=True)]
 
 
 def join_body(
     member_id: str = "", protocols: Sequence[tuple[str, Any]] = RANGE, **more: Any
 ) -> dict[str, Any]:
-    """The body of a JoinGroup request of a consumer that wants nothing."""
+    """The body of a JoinGroup request of a consumer without subscriptions."""
     return {
         "group_id": "@g",
         "session_timeout_ms": SESSION_MS,
@@ -38,7 +38,7 @@ def sync_body(
     assignments: Mapping[str, bytes] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """The body of a SyncGroup request; `assignments` is what a leader gives to whom."""
+    """The body of a SyncGroup request; `assignments` are those that a leader makes."""
     return {
         "group_id": "@g",
         "generation_id": generation,
@@ -56,19 +56,19 @@ def sync_body(
 def heartbeat(
     member_id: str = "$m", generation: int | str = "$gen", on: str = "a", **more: Any
 ) -> Ask:
-    """A recorded Heartbeat, in the version in play where the scenario is about it."""
+    """A recorded Heartbeat, in the present version if the scenario is about Heartbeat."""
     body = {"group_id": "@g", "generation_id": generation, "member_id": member_id, **more}
     return Ask("Heartbeat", body, on=on)
 
 
 def rebalancing(member_id: str = "$m", generation: int | str = "$gen", on: str = "a") -> Ask:
-    """Wait until a member is told that its group rebalances."""
+    """Wait until a member learns that its group rebalances."""
     body = {"group_id": "@g", "generation_id": generation, "member_id": member_id}
     return Ask("Heartbeat", body, on=on, version=4, until={"error_code": "REBALANCE_IN_PROGRESS"})
 
 
 def described(*names: str, version: int | None = 6) -> Ask:
-    """What DescribeGroups says, which shows the state."""
+    """A DescribeGroups request, which shows the state."""
     return Ask("DescribeGroups", {"groups": list(names or ("@g",))}, version=version)
 
 

@@ -1,4 +1,4 @@
-"""Holds what was played against what Kafka answered."""
+"""Compares played answers with Kafka's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.oracle.scenarios import chosen
 
 from kafka_cluster import SHIPPED_SETTINGS
 
-#: What the shipped server.properties says of a broker, without what is KRaft's own.
+#: Settings of the shipped server.properties, without KRaft's own.
 _KRAFT_ONLY = (
     *("process.roles", "controller.listener.names", "listener.security.protocol.map"),
     *("inter.broker.listener.name", "num.network.threads", "num.io.threads"),
@@ -32,7 +32,7 @@ OUR_SETTINGS = [
 
 @dataclass
 class Verdict:
-    """`lines`: a line for each difference without a reason, and for each row that no run needed."""
+    """`lines`: one for each difference without a reason, and for each row that no run needed."""
 
     runs: int = 0
     explained_runs: int = 0
@@ -46,9 +46,9 @@ def compare(
     with_reasons: bool = True,
     newest_only: bool = False,
 ) -> Verdict:
-    """All runs of the scenarios that fit the pattern, against their recordings.
+    """Compare all runs of the scenarios that match the pattern with their recordings.
 
-    `with_reasons`: with the rows of `differences.py`; without them any difference counts.
+    `with_reasons`: use the rows of `differences.py`; without them any difference counts.
     `newest_only`: the newest version of each scenario, which needs fewer rows.
     """
     verdict, used = Verdict(), set[Difference]()

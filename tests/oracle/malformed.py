@@ -1,6 +1,6 @@
-"""Requests that are not as they should be, made from their declarations.
+"""Malformed requests, made from the declarations.
 
-The frames are written here and not by the product's codec, which refuses to write most of them.
+The frames are encoded here, because the product's codec refuses to encode most of them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from odradek_protocol.message import ArrayOf, Struct
 from odradek_protocol.primitives import WireType
 
 _INT32_MAX = (1 << 31) - 1
-#: How many bytes a length has in versions that are not flexible.
+#: The size of a length field in versions that are not flexible.
 _WIDTHS = {"string": 2, "bytes": 4, "records": 4, "array": 4}
 
 
 @dataclass(frozen=True)
 class _Length:
-    """A length in a body: of which field, where, and whether null may stand there."""
+    """A length in a body: its field, its position, and true if null is allowed."""
 
     path: str
     kind: str
@@ -86,9 +86,9 @@ def length(count: int | None, kind: str, flexible: bool) -> bytes:
 
 
 def spoiled(api_name: str, version: int, values: Mapping[str, Any]) -> Iterator[Step]:
-    """The request as it should be, and then each way in which it is not.
+    """The valid request, and then each malformed variant.
 
-    `values` have one element in each list, and no names of the run alone.
+    `values` have one element in each list, and no names of a single run.
     """
     api = APIS_BY_NAME[api_name]
     flexible = version in api.request.flexible

@@ -1,6 +1,6 @@
-"""docs/compatibility.md: what stands in its sections is made from what the tests hold.
+"""docs/compatibility.md: its generated sections, made from the data of tests.
 
-A section is what lies between two comments that name it; the prose around it is written by hand.
+A section lies between two comments with its name; the text around it is written by hand.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def clients() -> Iterator[str]:
 
 
 def interop_runs() -> Iterator[str]:
-    """Programs that ran against Apache Kafka and against us."""
+    """The programs that ran against Apache Kafka and our broker."""
     yield from _rows(("client", "what", "Kafka", "Odradek"))
     yield "|---|---|--:|--:|"
     before = ""
@@ -83,7 +83,7 @@ def notes() -> Iterator[str]:
 
 
 def left_out() -> Iterator[str]:
-    """What APIs do not do here, and the APIs that there are none of."""
+    """Features that APIs lack here, and APIs that are not served."""
     yield from _of_each("Left out")
     names = ["".join(map(str.capitalize, key.name.split("_"))) for key in ApiKey if key not in APIS]
     yield f"- Not served at all: {', '.join(names)}."
@@ -95,7 +95,7 @@ def batches() -> Iterator[str]:
 
 
 def answers() -> Iterator[str]:
-    """Answers that differ on purpose: an item for each reason that a row gives."""
+    """Deliberate differences of answers: an item for each reason in the rows."""
     reasons = dict.fromkeys(row.reason for row in differences.DIFFERENCES)
     reasons |= dict.fromkeys(row.reason for row in right_differences.DIFFERENCES)
     return (f"- {reason}" for reason in reasons)
@@ -113,7 +113,7 @@ SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
 
 
 def page(text: str) -> str:
-    """The page with its sections made anew. ValueError if it has no place for one of them."""
+    """The page with its sections generated again. ValueError if a section is missing."""
     for name, lines in SECTIONS.items():
         begin = f"<!-- {name}, written by: python -m tests.oracle page -->\n"
         end = f"<!-- end of {name} -->\n"

@@ -1,4 +1,4 @@
-"""Messages as plain values and back, and answers without what differs from run to run."""
+"""Messages as plain values and back, and answers without the parts that differ from run to run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Resolve = Callable[[Any], Any]
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _KAFKA_UUID = re.compile(r"[A-Za-z0-9_-]{22}")
-#: Fields whose values are made up by a broker, and what to call them.
+#: Fields with values that a broker chooses, and the names of their placeholders.
 _IDS = {
     "topic_id": "topic id",
     "producer_id": "producer id",
@@ -30,9 +30,10 @@ _HEADER_FIELDS = (
     *("base_offset", "leader_epoch", "attributes", "last_offset_delta", "base_timestamp"),
     *("max_timestamp", "producer_id", "producer_epoch", "base_sequence", "record_count"),
 )
-#: A day around now: what a broker calls now is in it, the timestamps of scenarios are not.
+#: A day around the present: a broker's current times are in it, the timestamps of scenarios are
+#: not.
 _NOW_MS = 86_400_000
-#: What tells the elements of a list apart, where their order means nothing.
+#: The fields that identify elements of lists whose order is arbitrary.
 _KEYS = (
     *("name", "topic", "topic_name", "resource_type", "resource_name", "key", "api_key"),
     *("group_id", "group", "transactional_id", "member_id", "group_instance_id", "partition_index"),
@@ -126,7 +127,7 @@ def _text(value: Any) -> str | None:
 
 
 class Normaliser:
-    """Replaces, in the answers of one run, what another run would have otherwise.
+    """Replaces the values in the answers of one run that would differ in another run.
 
     The same value has the same placeholder throughout a run: `<producer id 1>`.
     """
@@ -137,11 +138,11 @@ class Normaliser:
         self._called: dict[str, str] = {}
 
     def call(self, name: str, placeholder: str) -> None:
-        """Show a name of this run as `placeholder`, wherever it stands alone."""
+        """Replace a name of this run by `placeholder`, where the name stands alone."""
         self._called[name] = placeholder
 
     def answer(self, value: Any) -> Any:
-        """An answer's plain value, made comparable."""
+        """An answer's plain value in comparable form."""
         return self._value(value, "")
 
     def _value(self, value: Any, name: str) -> Any:
@@ -167,7 +168,7 @@ class Normaliser:
         if name in _ADDRESSES:
             return f"<{name}>"
         if name == "throttle_time_ms" and value > 0:
-            # How long depends on the length of names, and on when the request came.
+            # The size depends on the length of names, and the time on that of the request.
             return "<throttled>"
         return "<now>" if abs(value - self._now_ms) < _NOW_MS else value
 
@@ -208,7 +209,7 @@ class Normaliser:
 
 
 def only_mine(value: Any, prefix: str) -> Any:
-    """Lists without the elements that name something of another run (see `Ask.mine`)."""
+    """Lists without the elements of other runs (see `Ask.mine`)."""
     if isinstance(value, dict):
         shown = {k: only_mine(v, prefix) for k, v in value.items()}
         return {k: v for k, v in shown.items() if v != []}
@@ -226,7 +227,7 @@ def _is_foreign(item: Any, prefix: str) -> bool:
 
 
 def at_paths(value: Any, path: str) -> Iterable[tuple[Any, Any]]:
-    """(container, key) of everything that a dotted path means; `*` is any element."""
+    """(container, key) of all places that a dotted path selects; `*` is any element."""
     head, _, rest = path.partition(".")
     if isinstance(value, dict):
         keys: Iterable[Any] = list(value) if head == "*" else [head]
@@ -244,7 +245,7 @@ def at_paths(value: Any, path: str) -> Iterable[tuple[Any, Any]]:
 
 
 def saved_value(message: Message, path: str) -> Any:
-    """What a dotted path means in a message."""
+    """The value at a dotted path in a message."""
     value: Any = message
     for part in path.split("."):
         value = value[int(part)] if part.isdigit() else getattr(value, part)

@@ -1,4 +1,4 @@
-"""Plays scenarios against a broker, whichever it is, and gives its answers as plain values."""
+"""Plays scenarios against any broker, and returns its answers as plain values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from odradek_protocol.message import Message
 from odradek_protocol.records import BatchBuilder, read_header, update_crc
 from odradek_protocol.stored.subscription import ConsumerSubscription, encode_subscription
 
-#: How long one answer, and one repeated step, may take.
+#: The limit for one answer, and for one repeated step.
 ANSWER_DEADLINE_S = 30.0
 UNTIL_DEADLINE_S = 30.0
 _PAUSE_S = 0.02

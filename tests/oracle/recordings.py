@@ -18,7 +18,7 @@ def path_of(module: str, scenario: str) -> Path:
 
 
 def load(module: str, scenario: str) -> dict[int, Answers]:
-    """Version to answers; empty if nothing is recorded."""
+    """Version -> answers; empty if nothing is recorded."""
     path = path_of(module, scenario)
     if not path.exists():
         return {}
@@ -33,7 +33,7 @@ def load(module: str, scenario: str) -> dict[int, Answers]:
 
 
 def save(module: str, scenario: str, api: str, answers: Mapping[int, Answers]) -> None:
-    """Write a scenario's file anew."""
+    """Write a scenario's file again."""
     parts: list[dict[str, Any]] = []
     for version, given in sorted(answers.items()):
         shown = [{**a, "api": _without_version(a["api"], api, version)} for a in given]
@@ -57,7 +57,7 @@ def _with_version(name: str, version: int) -> str:
 
 
 def _written(parts: list[dict[str, Any]]) -> str:
-    """One answer a line."""
+    """The file's text, one answer per line."""
     lines = []
     for part in parts:
         answers = ",\n".join(

@@ -21,14 +21,14 @@ from typing import Any
 from odradek_protocol.keys import APIS, Api
 
 Body = Mapping[str, Any]
-#: Far in the past, and the same in every run; topics keep their records whatever their age.
+#: Far in the past, and the same in every run; topics keep records of any age.
 THEN_MS = 1_700_000_000_000
 #: The id of no topic.
 NO_SUCH_ID = b"\1" * 16
 
 APIS_BY_NAME: Mapping[str, Api] = {api.name: api for api in APIS.values()}
-#: For requests that only prepare the ground: the newest version that a Kafka serves with its
-#: shipped settings, where that is not our newest.
+#: The version for preparing requests: the newest that a Kafka with its shipped settings serves, if
+#: that is not our newest.
 _STEADY_VERSIONS = {"InitProducerId": 5, "Produce": 11, "EndTxn": 4, "TxnOffsetCommit": 4}
 _STEADY_VERSIONS |= {"AddPartitionsToTxn": 3, "Fetch": 12}
 
@@ -55,14 +55,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Subscribed:
-    """The metadata of one protocol of JoinGroup: a consumer that wants these topics."""
+    """The metadata of one protocol of JoinGroup: a consumer that subscribes to these topics."""
 
     topics: Sequence[str] = ("@t",)
 
 
 @dataclass(frozen=True)
 class Padded:
-    """A name of this run, `x` appended until it is so many characters long."""
+    """A name of this run, padded with `x` to so many characters."""
 
     name: str
     length: int
@@ -100,15 +100,14 @@ class Ask:
 
 @dataclass(frozen=True)
 class Send:
-    """Send a request and do not wait: its answer is taken by the next `Receive` on the
-    connection."""
+    """Send a request and do not wait: the next `Receive` on the connection takes its answer."""
 
     ask: Ask
 
 
 @dataclass(frozen=True)
 class Receive:
-    """Wait for the oldest answer that is due on the connection."""
+    """Wait for the oldest missing answer on the connection."""
 
     on: str = "a"
 
@@ -122,7 +121,7 @@ class Close:
 
 @dataclass(frozen=True)
 class Wait:
-    """Let time pass, where nothing else tells when."""
+    """Let time pass, if nothing shows when to continue."""
 
     ms: int
 
@@ -132,7 +131,7 @@ Step = Ask | Send | Receive | Close | Wait
 
 @dataclass(frozen=True)
 class Scenario:
-    """`api` is played in each of `versions` (all that we know, unless told): `name-v3`."""
+    """`api` is played in each of `versions` (by default all that we know): `name-v3`."""
 
     name: str
     api: str
@@ -155,7 +154,7 @@ class Scenario:
         return _STEADY_VERSIONS.get(step.api, APIS_BY_NAME[step.api].versions.last)
 
 
-# --- Steps that most scenarios begin with ---------------------------------------------------------
+# --- Common first steps of scenarios --------------------------------------------------------------
 
 
 def topic(
@@ -263,7 +262,7 @@ def fetch_body(
 
 
 def coordinator(key: str, key_type: int = 0, on: str = "a") -> Step:
-    """Wait until the coordinator of a group (0) or a transactional id (1) is there."""
+    """Wait until the coordinator of a group (0) or a transactional id (1) is found."""
     return Ask("FindCoordinator", {"key": key, "key_type": key_type}, on=on, version=3, quiet=True)
 
 

@@ -20,9 +20,9 @@ from odradek_protocol.keys import APIS, PRIVATE_KEYS
 
 @pytest.fixture(scope="module")
 def verdict(tmp_path_factory: pytest.TempPathFactory) -> Verdict:
-    """All scenarios, played on a broker of ours with Kafka's shipped settings.
+    """The result of all scenarios on a broker of ours with Kafka's shipped settings.
 
-    In the short run each of them in its newest version.
+    The short run plays each of them in its newest version only.
     """
     newest_only = budget.is_short()
     broker = BrokerProcess(tmp_path_factory.mktemp("oracle"), OUR_SETTINGS)

@@ -1,4 +1,5 @@
-"""Which combinations of listeners Apache Kafka takes: `recorded.json`, and how it was recorded.
+"""The combinations of listeners that Apache Kafka accepts: `recorded.json`, and the program that
+records it.
 
-python -m tests.oracle.listeners        asks Kafka again
+python -m tests.oracle.listeners asks Kafka again
 """

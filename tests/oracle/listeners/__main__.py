@@ -1,4 +1,4 @@
-"""Ask Apache Kafka's own configuration about every combination in `recorded.json`."""
+"""Let Apache Kafka's own configuration check every combination in `recorded.json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PROGRAM = Path(__file__).with_name("Listeners.java")
 
 
 def record() -> None:
-    """Write what Kafka says beside the settings it was asked about."""
+    """Record Kafka's result for each set of settings."""
     sys.path.insert(0, str(SUPPORT))
     from kafka_cluster import class_path, java
 

@@ -1,4 +1,4 @@
-"""From a case to what is played: one scenario for each user that asks."""
+"""Cells of a case: one scenario for each user."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from odradek_protocol.acls import (
     PatternType,
 )
 
-#: The connection of the user that is asked about; all others are the super user's.
+#: The connection of the tested user; all others are the super user's.
 USER = "user"
-#: What stands for the user's principal in values.
+#: The placeholder for the user's principal in values.
 PRINCIPAL = "$principal"
 
 
 @dataclass(frozen=True)
 class Right:
-    """One right, or with `deny` its denial: `name` as in a scenario."""
+    """One right, or with `deny` its denial; `name` as in a scenario."""
 
     kind: AclResourceType
     operation: AclOperation
@@ -55,10 +55,10 @@ def cluster_right(operation: str) -> Right:
 class Case:
     """A request, and the rights that it needs together.
 
-    `before`: what there has to be; `after`: what shows what has happened. Both are the super
-    user's. `versions`: of the user without rights, and with all of them; all unless told. `extra`:
-    further users, by name: the rights that they have. `ignore`: paths in the user's answer that say
-    nothing. `only`: these users and no others.
+    `before`: preparation; `after`: requests that show the effect. Both are the super user's.
+    `versions`: those for the user without rights, and for the one with all; all versions by
+    default. `extra`: further users, by name: their rights. `ignore`: paths in the user's answer
+    that are not compared. `only`: only these users.
     """
 
     name: str
@@ -123,7 +123,7 @@ def _short(right: Right) -> str:
 
 
 def acl(right: Right) -> dict[str, Any]:
-    """A right as CreateAcls has it."""
+    """A right as a CreateAcls element."""
     return {
         "resource_type": int(right.kind),
         "resource_name": right.name,
@@ -140,7 +140,7 @@ def _acls(rights: Sequence[Right]) -> list[dict[str, Any]]:
 
 
 def created(acls: Sequence[Mapping[str, Any]]) -> list[Step]:
-    """Preparation: these ACLs, and the broker goes by them."""
+    """Preparation: create these ACLs, and wait until the broker applies them."""
     if not acls:
         return []
     last = acls[-1]

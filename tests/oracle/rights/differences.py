@@ -1,4 +1,4 @@
-"""Where we differ from Kafka on purpose."""
+"""Deliberate differences from Kafka."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 @dataclass(frozen=True)
 class Row:
-    """`cells` and `path` may have `*`."""
+    """A difference. `cells` and `path` may have `*`."""
 
     cells: str
     path: str

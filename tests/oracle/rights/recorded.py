@@ -20,7 +20,7 @@ def path_of(api: str) -> Path:
 
 
 def load(api: str) -> dict[tuple[str, int], Answers]:
-    """Empty if nothing is recorded."""
+    """The recorded turns; empty if there are none."""
     path = path_of(api)
     if not path.exists():
         return {}
@@ -37,7 +37,7 @@ def load(api: str) -> dict[tuple[str, int], Answers]:
 
 
 def save(api: str, turns: Turns) -> None:
-    """Write an API's file anew."""
+    """Write an API's file again."""
     cells: dict[str, list[dict[str, Any]]] = {}
     for (name, version), answers in sorted(turns.items()):
         shown = [_without_version(answer, api, version) for answer in answers]
@@ -56,7 +56,7 @@ def _without_version(answer: dict[str, Any], api: str, version: int) -> dict[str
 
 
 def _written(cells: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """One answer a line."""
+    """The file's text, one answer per line."""
     shown = []
     for name, parts in cells.items():
         lines = [

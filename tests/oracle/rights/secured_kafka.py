@@ -1,5 +1,5 @@
-"""An Apache Kafka with ACLs: users log in with SASL/PLAIN, and nobody in particular comes by a
-listener without."""
+"""An Apache Kafka with ACLs: users authenticate by PLAIN, and another listener has no
+authentication."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.oracle.rights.turns import SUPER_USER, Streams, log_in, open_streams,
 from kafka_cluster import KafkaCluster, free_ports
 
 PASSWORD = "pass"
-#: Turns in one play, at most.
+#: The most turns in one play.
 _USERS = 1_500
-#: The turns of each play have users of their own.
+#: The turns of each play have their own users.
 SALTS = ("a", "b")
 
 
-#: Of both brokers.
+#: Settings of both brokers.
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": f"User:{SUPER_USER}",
@@ -26,7 +26,7 @@ AUTHORIZER = {
 
 
 def jaas_line(users: Iterable[str]) -> str:
-    """Who may log in: the super user and these."""
+    """The users that may authenticate: the super user and these."""
     names = [SUPER_USER, *users]
     return (
         "org.apache.kafka.common.security.plain.PlainLoginModule required"

@@ -1,4 +1,5 @@
-"""Every API gives users with and without rights what Apache Kafka gave them, and does as much."""
+"""Every API gives users with and without rights the answers of Apache Kafka, with the same
+effects."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tests.oracle.rights.secured_broker import play_on_ours
 import budget
 from odradek_protocol.keys import APIS, PRIVATE_KEYS, ApiKey
 
-#: Whoever comes may ask these, to find out how to log in.
+#: APIs for unauthenticated clients, to find out how to log in.
 _FOR_EVERYBODY = {
     *(ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
 }
@@ -30,14 +31,14 @@ def _in_newest(cell: Cell) -> Cell:
 
 
 _CELLS = [cell for case in CASES for cell in cells(case)]
-#: Those that are played: in the short run in their newest version only.
+#: The played cells: in the short run in their newest version only.
 _PLAYED = [_in_newest(cell) for cell in _CELLS] if budget.is_short() else _CELLS
 _APIS = sorted({case.api for case in CASES})
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, int], Answers | str]:
-    """All turns, on a broker of ours with the same authorizer."""
+    """All turns on a broker of ours with the same authorizer."""
     return play_on_ours(tmp_path_factory.mktemp("rights"), _PLAYED)
 
 

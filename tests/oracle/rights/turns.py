@@ -1,5 +1,5 @@
-"""Plays cells against a broker: each with a user of its own, so that no ACL is in the way of
-another."""
+"""Plays cells against a broker, each with a user of its own, so that ACLs do not affect each
+other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.oracle.rights.cells import PRINCIPAL, USER, Cell
 from tests.oracle.script import Scenario
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-#: Opens a connection as a user; None: as nobody in particular.
+#: Opens a connection as a user; None: as ANONYMOUS.
 Connect = Callable[[str | None], Awaitable[Streams]]
 SUPER_USER = "admin"
 _AT_ONCE = 12
@@ -49,8 +49,8 @@ def users(count: int, salt: str) -> list[str]:
 async def play(
     connect: Connect, chosen: Sequence[Cell], salt: str
 ) -> Mapping[tuple[str, int], Answers | str]:
-    """The answers of each turn, by (name of the cell, version); what went wrong, as text, where it
-    broke."""
+    """The answers of each turn, by (name of the cell, version); for a broken turn the error as
+    text."""
     turns = [(cell, version) for cell in chosen for version in cell.scenario.runs()]
     at_once = asyncio.Semaphore(_AT_ONCE)
     found: dict[tuple[str, int], Answers | str] = {}
@@ -73,12 +73,13 @@ async def play(
 
 
 async def open_streams(port: int) -> Streams:
-    """To a broker of this machine."""
+    """Connections to a broker on this machine."""
     return await asyncio.open_connection("127.0.0.1", port, limit=_LIMIT_BYTES)
 
 
 async def log_in(streams: Streams, user: str, password: str) -> Streams:
-    """SASL with PLAIN (KIP-152), in the oldest versions. ConnectionError if it is refused."""
+    """Authenticate by PLAIN (KIP-152), in the oldest versions. ConnectionError if that is
+    refused."""
     reader, writer = streams
 
     async def call(key: int, version: int, body: bytes) -> bytes:

@@ -1,5 +1,5 @@
-"""How Apache Kafka authenticates by SASL, request by request: `recorded.json`, and how it was
-recorded.
+"""SASL authentication by Apache Kafka, request by request: `recorded.json`, and the program that
+records it.
 
-python -m tests.oracle.sasl        asks Kafka again
+python -m tests.oracle.sasl asks Kafka again
 """

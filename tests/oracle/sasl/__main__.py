@@ -1,4 +1,4 @@
-"""Play the cases on an Apache Kafka, and keep its answers."""
+"""Play the cases on an Apache Kafka, and record its answers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.oracle.sasl.play import play, set_credentials
 from kafka_cluster import KafkaCluster, free_ports
 
 RECORDED = Path(__file__).with_name("recorded.json")
-#: Credentials are in use a moment after they are set.
+#: Credentials take effect a moment after they are set.
 _SETTLE_S = 2.0
 
 
 def record() -> None:
-    """Write what Kafka answers."""
+    """Record Kafka's answers."""
     ports = dict(zip((SASL, SHORT), free_ports(2), strict=True))
     with tempfile.TemporaryDirectory(prefix="oracle-") as folder:
         cluster = KafkaCluster(Path(folder), settings=SETTINGS)

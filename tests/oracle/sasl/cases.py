@@ -1,4 +1,4 @@
-"""What is said on one connection, at a listener with PLAIN, SCRAM and tokens without a signature.
+"""Requests on one connection, at a listener with PLAIN, SCRAM and unsigned tokens.
 
 A case is a list of steps: a request (name, version, fields), `Token` (a bare frame), `Scram` (both
 messages of a client) or `Together` (requests that do not wait for each other). The listener SHORT
@@ -23,7 +23,7 @@ SESSION_MS = 3_600_000
 _PACKAGE = "org.apache.kafka.common.security"
 _PLAIN = " ".join(f'user_{name}="{USERS[name]}"' for name in ("alice", "bob"))
 MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
-#: What is asked of both brokers, besides the listeners.
+#: Settings of both brokers, besides the listeners.
 SETTINGS = {
     "sasl.enabled.mechanisms": MECHANISMS,
     "listener.name.short.connections.max.reauth.ms": str(SESSION_MS),
@@ -84,8 +84,8 @@ Step = Ask | Token | Scram | Together
 
 @dataclass(frozen=True)
 class Case:
-    """One connection. Behind the last step Metadata is asked for, to see whether there is still
-    somebody."""
+    """One connection. After the last step a Metadata request shows if the connection is still
+    open."""
 
     name: str
     steps: Sequence[Step]
@@ -113,7 +113,7 @@ def _part(value: Mapping[str, Any]) -> str:
 
 
 def bearer(header: str = "n,,", algorithm: str = "none", **claims: Any) -> bytes:
-    """A client's first message of OAUTHBEARER; times are far away."""
+    """A client's first message of OAUTHBEARER, with times far away."""
     given = {"sub": "carol", "iat": 1_700_000_000, "exp": 4_000_000_000} | claims
     token = f"{_part({'alg': algorithm})}.{_part({k: v for k, v in given.items() if v})}."
     return f"{header}\x01auth=Bearer {token}\x01\x01".encode()
@@ -125,7 +125,7 @@ _TOPIC = Ask(
     5,
     {"topics": [CreatableTopic(name="waited-for", num_partitions=1, replication_factor=1)]},
 )
-#: A request that is answered after a while: its partition is empty.
+#: A request that is answered after a while, because its partition is empty.
 _WAITING = Ask(
     "Fetch",
     11,

@@ -1,4 +1,4 @@
-"""Plays the cases on a broker, and tells the answers as plain values."""
+"""Plays the cases on a broker, and returns the answers as plain values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Address = tuple[str, int]
 
 
 class Connection:
-    """Frames there and back; None where the broker has hung up."""
+    """A connection that exchanges frames; None once the broker has closed it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -66,8 +66,8 @@ class Connection:
         return _decoded(ask, await self.exchange(_frame(ask, 0)[4:]))
 
     async def ask_together(self, asks: Sequence[Ask]) -> list[Any]:
-        """The answers to requests that are sent at once, with the API of each, up to where the
-        broker hangs up."""
+        """The answers to requests that are sent at once, with the API of each, until the broker
+        closes the connection."""
         self.writer.write(b"".join(_frame(ask, number) for number, ask in enumerate(asks)))
         answers: list[Any] = []
         for _ in asks:
@@ -109,7 +109,7 @@ def _told(answer: Any) -> Any:
             told[name] = value.decode() if isinstance(value, bytes) else value
     if hasattr(answer, "auth_bytes"):
         told["token"] = _token(answer.auth_bytes)
-    # How long a token lasts depends on the time of day.
+    # The lifetime of a token depends on the time of day.
     if (told.get("session_lifetime_ms") or 0) > 1_000_000_000:
         told["session_lifetime_ms"] = "the token's"
     return told
@@ -168,7 +168,7 @@ async def _case(address: Address, case: Case) -> list[Any]:
 
 
 async def set_credentials(address: Address) -> None:
-    """Give all users credentials of both mechanisms, by a listener where everybody may."""
+    """Give all users credentials of both mechanisms, through a listener without authentication."""
     reader, writer = await asyncio.open_connection(*address)
     connection = Connection(reader, writer)
     for mechanism in ScramMechanism:
@@ -191,5 +191,5 @@ async def set_credentials(address: Address) -> None:
 
 
 async def play(addresses: Mapping[str, Address]) -> dict[str, list[Any]]:
-    """Case to its answers."""
+    """Case -> its answers."""
     return {case.name: await _case(addresses[case.listener], case) for case in CASES}

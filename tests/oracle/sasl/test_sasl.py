@@ -1,4 +1,4 @@
-"""Our broker authenticates as Apache Kafka does, or a row says why not."""
+"""Our broker authenticates like Apache Kafka, or a row has the reason why not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _REFUSED = {
     "session_lifetime_ms": 0,
     "token": "",
 }
-#: Case to the number of the first answer that is not Kafka's, ours from there on, and why.
+#: Case -> the number of the first answer that differs from Kafka's, our answers from there on, and
+#: the reason.
 DIFFERENT: dict[str, tuple[int, list[Any], str]] = {
     "Metadata behind the handshake": (1, [CLOSED], NOT_DECODED),
     "produce in place of the token": (1, [CLOSED], NOT_DECODED),
@@ -39,7 +40,7 @@ DIFFERENT: dict[str, tuple[int, list[Any], str]] = {
 
 
 def _comparable(answers: list[Any]) -> list[Any]:
-    """Kafka tells mechanisms in any order."""
+    """The answers with mechanisms sorted: Kafka lists them in any order."""
     return [
         {**each, "mechanisms": sorted(each["mechanisms"])}
         if isinstance(each, dict) and "mechanisms" in each
@@ -52,7 +53,7 @@ def _comparable(answers: list[Any]) -> list[Any]:
 async def test_n13_n25_n26_n28_we_authenticate_as_kafka_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The failures of so many cases would make this address wait.
+    # The failures of so many cases would make later connections of this address wait.
     monkeypatch.setattr(sasl_listeners, "_FREE_FAILURES", 1000)
     listeners = (PLAINTEXT, SASL, SHORT)
     config, _ = parse_config(

@@ -1,4 +1,4 @@
-"""All scenarios, by the module that holds them."""
+"""All scenarios, by their module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.oracle.script import Scenario
 
 @cache
 def all_scenarios() -> Mapping[str, Sequence[Scenario]]:
-    """Module to its `SCENARIOS`. ValueError if two have one name."""
+    """Module -> its `SCENARIOS`. ValueError if two have the same name."""
     found = {
         info.name: tuple(importlib.import_module(f"{__name__}.{info.name}").SCENARIOS)
         for info in pkgutil.iter_modules(__path__)
@@ -26,7 +26,7 @@ def all_scenarios() -> Mapping[str, Sequence[Scenario]]:
 
 
 def chosen(pattern: str) -> list[tuple[str, Scenario]]:
-    """(module, scenario) whose name, or `module/name`, fits a pattern with `*`."""
+    """(module, scenario) whose name, or `module/name`, matches a pattern with `*`."""
     return [
         (module, scenario)
         for module, group in all_scenarios().items()

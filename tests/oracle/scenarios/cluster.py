@@ -1,4 +1,4 @@
-"""What a broker tells of itself: DescribeCluster, FindCoordinator, ApiVersions, settings."""
+"""A broker's description of itself: DescribeCluster, FindCoordinator, ApiVersions, settings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _find(*keys: str, key_type: int = 0) -> Ask:
 
 
 def _found(key: str, key_type: int) -> Ask:
-    """Wait until the internal topics are there."""
+    """Wait until the internal topics exist."""
     body = {"key": key, "key_type": key_type}
     return Ask("FindCoordinator", body, version=3, quiet=True)
 
@@ -78,7 +78,7 @@ _COORDINATOR = [
         "FindCoordinator",
         [
             Ask("FindCoordinator", _A_SHARE, ignore=("coordinators",)),
-            # Kafka makes the topic that the coordinator needs.
+            # Kafka creates the topic that the coordinator needs.
             Wait(1_500),
             Ask("FindCoordinator", _A_SHARE),
         ],
@@ -111,7 +111,7 @@ _COORDINATOR = [
     ),
 ]
 
-#: Which APIs and features there are differs from broker to broker.
+#: The APIs and features, which differ from broker to broker.
 _OFFERED = (
     *("api_keys", "supported_features", "finalized_features", "finalized_features_epoch"),
     "zk_migration_ready",
@@ -124,7 +124,7 @@ def _versions(name: str = "oracle", version: str = "1.0", on: str = "a") -> Ask:
 
 
 def _in_version(number: int) -> Ask:
-    """ApiVersions in a version that nobody has: the body means nothing then."""
+    """ApiVersions in an unknown version, whose body has no meaning."""
 
     def renumbered(frame: bytes) -> bytes:
         return frame[:6] + number.to_bytes(2, "big", signed=True) + frame[8:]

@@ -1,4 +1,4 @@
-"""ListConfigResources: the names of what has settings."""
+"""ListConfigResources: the names of resources with settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TOPIC, _BROKER, _LOGGER, _METRICS, _GROUP = 2, 4, 8, 16, 32
 
 
 def _listed(*types: int, **more: Any) -> Ask:
-    """The resources of this run; others may have been made by other runs."""
+    """The resources of this run, without those of other runs."""
     return Ask("ListConfigResources", {"resource_types": list(types)}, mine=True, **more)
 
 

@@ -1,6 +1,6 @@
 """Settings of topics, brokers, groups and client metrics; the data directory.
 
-Settings of the broker itself are only checked (`validate_only`): all scenarios share it.
+Settings of the broker itself are only validated (`validate_only`), because all scenarios share it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.oracle.script import Ask, Batch, Padded, Scenario, Step, produce_body
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _TOPIC, _BROKER, _METRICS, _GROUP = 2, 4, 16, 32
-#: All that topics have but two, of which Kafka's features say more than its settings.
+#: All settings of topics but two, which depend on Kafka's features rather than its settings.
 _TOPIC_KEYS = (
     *("cleanup.policy", "compression.gzip.level", "compression.lz4.level", "compression.type"),
     *("compression.zstd.level", "delete.retention.ms", "file.delete.delay.ms", "flush.messages"),
@@ -25,8 +25,8 @@ _TOPIC_KEYS = (
     *("segment.bytes", "segment.index.bytes", "segment.jitter.ms", "segment.ms"),
     "unclean.leader.election.enable",
 )
-#: Of what Kafka may change while it runs (DynamicBrokerConfig), all that this broker acts on; and
-#: neighbours that neither changes.
+#: All dynamic settings of Kafka (DynamicBrokerConfig) that affect this broker; and similar ones
+#: that neither broker lets change.
 _MAY_CHANGE = (
     *("compression.type", "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size"),
     *("log.cleaner.delete.retention.ms", "log.cleaner.enable", "log.cleaner.io.buffer.load.factor"),
@@ -43,7 +43,7 @@ _MAY_CHANGE = (
     *("transaction.partition.verification.enable", "unclean.leader.election.enable"),
     *("offsets.retention.minutes", "group.max.size", "connections.max.idle.ms"),
 )
-#: Settings that `kafka-reassign-partitions --throttle` makes, and removes when the move has ended.
+#: Settings that `kafka-reassign-partitions --throttle` sets, and removes after the move.
 _THROTTLES = (
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",
@@ -116,7 +116,7 @@ def _seen(key: str, value: str, **more: Any) -> Ask:
 
 
 def _each(changes: Changes, **more: Any) -> list[Step]:
-    """Each change by itself, only checked."""
+    """Validate each change alone."""
     return [_change(change, checked_only=True, **more) for change in changes]
 
 
@@ -554,7 +554,7 @@ _OTHERS = [
     ),
 ]
 
-#: The size of the volume and its path are another matter on every machine.
+#: The size and path of the volume differ on every machine.
 _VOLUME = ("results.*.log_dir", "results.*.total_bytes", "results.*.usable_bytes")
 
 

@@ -1,6 +1,6 @@
 """The features of the cluster: ApiVersions and UpdateFeatures.
 
-All scenarios are played at once, so none of them may change a level; `test_kafka_features.py` does.
+All scenarios are played at once, so none may change a level; `test_kafka_features.py` does.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ _UPDATES = [
         versions="1-2",
     ),
     Scenario(
-        # `kafka-features upgrade --release-version` of this release, of others and with lies.
+        # `kafka-features upgrade --release-version` for this release, for others, and with false
+        # levels.
         "update-features-of-a-release-checked-only",
         "UpdateFeatures",
         [

@@ -101,16 +101,16 @@ def _deleted(offset: int, partition: int = 0, name: str = "@t") -> Step:
     )
 
 
-#: An answer that comes at all comes at once: nobody waits for it longer than for any other.
+#: An expected answer comes at once: no wait is longer than for other answers.
 _FOR_EVER_MS = 2**31 - 1
-#: Long enough for what other connections do meanwhile.
+#: Long enough for the requests of other connections meanwhile.
 _A_MOMENT_MS = 1500
 
 
 def _waiting(
     *partitions: dict[str, Any], min_bytes: int, max_wait_ms: int = _FOR_EVER_MS, **more: Any
 ) -> dict[str, Any]:
-    """The body of a Fetch that wants so many bytes."""
+    """The body of a Fetch with this min_bytes."""
     asked = _asks([{**_ONE, **each} for each in partitions])
     body = {**fetch_body(), "topics": asked, "min_bytes": min_bytes}
     return {**body, "max_wait_ms": max_wait_ms, **more}
@@ -122,7 +122,7 @@ _LARGE = Batch(["x" * 2000])
 def _sleeps(
     name: str, prepared: list[Step], *partitions: dict[str, Any], min_bytes: int
 ) -> Scenario:
-    """A fetch that waits: its answer tells the high watermark that a later Produce made."""
+    """A fetch that waits: its answer has the high watermark after a later Produce."""
     body = _waiting(*partitions, min_bytes=min_bytes, max_wait_ms=_A_MOMENT_MS)
     late = produced(Batch(["late"]), on="b")
     return Scenario(name, "Fetch", [*prepared, Send(Ask("Fetch", body)), late, Receive()], "4-18")

@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848), their mixture with classic members, and what is told of groups."""
+"""Consumer groups (KIP-848), groups with classic members as well, and descriptions of groups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def _beat(
     until: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Ask:
-    """`until`: a coordinator may assign at most once a second, and tells at a heartbeat."""
+    """`until`: a coordinator may assign at most once a second, and the result is in a heartbeat's
+    answer."""
     body = _beat_body(member_id, epoch, **more)
     return Ask("ConsumerGroupHeartbeat", body, on=on, save=save or {}, until=until or {})
 
@@ -61,9 +62,9 @@ def _owned(*partitions: int, topic_id: str = "$t") -> list[dict[str, Any]]:
     return [{"topic_id": topic_id, "partitions": list(partitions)}]
 
 
-#: Until the coordinator, too, knows a topic.
+#: Wait until the coordinator, too, knows a topic.
 _KNOWN = Wait(300)
-#: Until it may assign again.
+#: The time until the coordinator may assign again.
 _INTERVAL = Wait(1_100)
 _START: list[Step] = [*topic(partitions=2), *group(), _KNOWN]
 _MEMBER: list[Step] = [*_START, _entered()]
@@ -301,7 +302,7 @@ _HEARTBEAT = [
             *topic("@u"),
             *topic("@tt", partitions=2),
             _KNOWN,
-            # An expression is resolved beside the requests.
+            # An expression is resolved in the background.
             Ask(
                 "ConsumerGroupHeartbeat",
                 _beat_body(subscribed_topic_names=[], subscribed_topic_regex="@t+"),

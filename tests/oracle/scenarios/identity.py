@@ -1,6 +1,6 @@
-"""SASL where there is none, and the credentials of SCRAM.
+"""SASL requests at a listener without SASL, and the credentials of SCRAM.
 
-What is said before a client is authenticated is in `tests/oracle/sasl`.
+`tests/oracle/sasl` has the requests before authentication.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ SCENARIOS = [
             _alter(deletions=[_remove("@u")], quiet=True),
         ],
     ),
-    # Who has not said who it is; others are in tests/oracle/sasl.
+    # A client that has not authenticated; others are in tests/oracle/sasl.
     *(
         Scenario(
             f"{name}-delegation-token",

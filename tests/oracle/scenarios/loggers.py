@@ -1,7 +1,7 @@
 """The levels of a broker's loggers. Kafka and our broker have one logger of the same name, the
 root.
 
-All scenarios share its level: only one of them changes it, and the others do not look at it.
+All scenarios share the logger's level: only one of them changes it, and the others do not read it.
 """
 
 from __future__ import annotations

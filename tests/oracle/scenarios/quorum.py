@@ -1,4 +1,4 @@
-"""DescribeQuorum: who leads the cluster's metadata, and who follows."""
+"""DescribeQuorum: leader and followers of the cluster's metadata."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tests.oracle.script import Ask, Receive, Scenario, Send
 
 _METADATA = "__cluster_metadata"
-#: Numbers that depend on what was recorded before, and on how often the cluster has started.
+#: Numbers that depend on earlier records, and on the number of starts.
 _GROWING = (
     *("topics.*.partitions.*.high_watermark", "topics.*.partitions.*.leader_epoch"),
     "topics.*.partitions.*.current_voters.*.log_end_offset",

@@ -1,7 +1,7 @@
-"""Client quotas: set, removed, described, and what they do to produce, fetch and topics.
+"""Client quotas: set, removed, described, and their effect on produce, fetch and topics.
 
-Names are of one run, since all scenarios share the broker. Defaults would hold for everybody: they
-are set in one version only, and high.
+Each run uses its own names, since all scenarios share the broker. Default quotas would apply to all
+clients: they are set in one version only, and high.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXACT, _DEFAULT, _SPECIFIED = range(3)
 _ADDRESS = "192.0.2.7"
 
 Entity = Sequence[tuple[str, str | None]]
-#: Key to value; None removes it.
+#: Quota -> value; None removes it.
 Values = Mapping[str, float | None] | Sequence[tuple[str, float | None]]
 
 
@@ -68,7 +68,7 @@ _EXACT_CLIENT = ("client-id", _EXACT, "@c")
 
 
 def _after_all() -> list[Step]:
-    """What the user @u has in the end: changes are described in their order, a moment later."""
+    """The quotas of the user @u at the end: changes appear in their order, a moment later."""
     return [
         _alter(([("client-id", "@last")], {"request_percentage": 1.0}), version=1, quiet=True),
         _describe(
@@ -92,7 +92,7 @@ def _quota(values: Values) -> list[Step]:
             quiet=True,
             until={"entries.0.values.0.key": first[0], "entries.0.values.0.value": first[1]},
         ),
-        # Kafka describes a quota a moment before it keeps to it.
+        # Kafka describes a quota a moment before enforcing it.
         Wait(1000),
     ]
 

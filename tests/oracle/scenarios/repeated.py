@@ -1,4 +1,4 @@
-"""A name that is given twice in one request."""
+"""Names that are given twice in one request."""
 
 from __future__ import annotations
 

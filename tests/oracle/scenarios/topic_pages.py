@@ -54,7 +54,7 @@ SCENARIOS = [
         "DescribeTopicPartitions",
         [
             *_READY,
-            # Topics of other runs are in it too: their number decides where the page ends.
+            # The answer has topics of other runs too: their number decides where the page ends.
             _all(),
             _all(cursor=_cursor("@b", 1)),
             _all(cursor=_cursor("@aa", 1)),

@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.oracle.script import Ask, Padded, Receive, Scenario, Send, coordinator, topic
 
-#: What a topic's whole configuration is like is for other scenarios.
+#: Fields about a topic's whole configuration, which other scenarios test.
 _CONFIGS = ("topics.*.configs",)
-#: The addresses and the nodes of a cluster.
+#: The addresses and nodes of a cluster.
 _CLUSTER = ("brokers", "cluster_id", "controller_id")
 
 
@@ -41,7 +41,7 @@ def _assigned(*replicas: Sequence[int], first: int = 0) -> dict[str, Any]:
 
 
 def _known(name: str = "@t", until: str = "NONE") -> Ask:
-    """Wait until the broker knows of a topic, or of its end."""
+    """Wait until the broker knows that a topic exists, or was deleted."""
     return Ask(
         "Metadata",
         {"topics": [{"name": name}], "allow_auto_topic_creation": False},

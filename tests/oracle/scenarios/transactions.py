@@ -1,4 +1,4 @@
-"""The transaction coordinator: every request in every state, and the log that it writes to (T)."""
+"""The transaction coordinator: every request in every state, and its log (T)."""
 
 from __future__ import annotations
 
@@ -140,13 +140,13 @@ def _committed(
 
 
 def _state(wanted: str = "") -> Ask:
-    """How the coordinator sees the id; with `wanted`, once it is so."""
+    """The coordinator's state of the id; with `wanted`, once it is that."""
     path = "transaction_states.0.transaction_state"
     return Ask(
         "DescribeTransactions",
         {"transactional_ids": ["@id"]},
         until={path: wanted} if wanted else {},
-        # Markers are on their way, or have arrived.
+        # Markers are in flight, or written.
         either={} if wanted else {path: ("PrepareAbort", "CompleteAbort")},
         ignore=("transaction_states.0.transaction_start_time_ms",),
     )
@@ -161,13 +161,13 @@ def _begun(version: int = 11) -> list[Step]:
 
 
 def _settled(committed: bool) -> list[Step]:
-    """A transaction that has come and gone, markers and all, as before KIP-890: no epoch rises."""
+    """A completed transaction, markers included, as before KIP-890: the epoch does not rise."""
     done = "CompleteCommit" if committed else "CompleteAbort"
     return [*_begun(), _ended(committed, version=4, quiet=True), _state(done)]
 
 
 _LOG: Step = Ask("Fetch", fetch_body(isolation_level=1), version=11)
-#: Requests of several versions are verified together, and answered in the words of one of them.
+#: Verification of several versions, each answered with the codes of its version.
 _UNVERIFIED = ("INVALID_TXN_STATE", "TRANSACTION_ABORTABLE")
 _PENDING = {"error_code": ("NONE", "CONCURRENT_TRANSACTIONS")}
 
@@ -246,7 +246,7 @@ SCENARIOS = [
         _LOG,
         versions="5",
     ),
-    # --- right behind each other ---
+    # --- transactions without a pause ---
     _ends(
         "end-commit-pipelined-twice",
         _STATES["ongoing"],
@@ -534,7 +534,7 @@ SCENARIOS = [
         _written(1),
         versions="3-12",
     ),
-    # The coordinator has another producer id: as after the last epoch of one.
+    # The coordinator has another producer id, as after the last epoch.
     _scenario(
         "produce-older-epoch-of-another-id",
         "Produce",
@@ -659,7 +659,7 @@ SCENARIOS = [
         _committed(group=""),
         _committed(name=""),
     ),
-    # --- looking ---
+    # --- descriptions ---
     _scenario(
         "describe-transactions",
         "DescribeTransactions",
@@ -703,7 +703,7 @@ SCENARIOS = [
         Ask("DescribeProducers", {"topics": [{"name": "@t", "partition_indexes": [0, 0]}]}),
         Ask("DescribeProducers", {"topics": [{"name": "b@d!", "partition_indexes": [0]}]}),
     ),
-    # --- markers from outside ---
+    # --- markers of other senders ---
     *(
         Scenario(
             f"markers-of-nobody-{name}",

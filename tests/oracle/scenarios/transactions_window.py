@@ -1,5 +1,5 @@
-"""What is asked while the markers of a decided transaction are on their way (T-65), and ids that
-were handed out for a group that is deleted (G-25)."""
+"""Requests while the markers of a decided transaction are in flight (T-65), and member ids of a
+deleted group (G-25)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.oracle.script import (
     topic,
 )
 
-#: So many partitions get markers that the next request is there before they are written.
+#: Enough partitions with markers that the next request comes before they are written.
 _PARTITIONS = 40
 _SETTLED = ("producer_id", "producer_epoch")
 
@@ -82,7 +82,7 @@ def _init(epoch: str, pid: str) -> Ask:
 
 
 SCENARIOS = [
-    # Whoever goes on at once shows the next epoch: never is it fenced for that.
+    # A producer that continues at once sends the next epoch, and must not be fenced for that.
     _behind(
         "end-abort-next-epoch-right-behind",
         "EndTxn",

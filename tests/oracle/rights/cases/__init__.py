@@ -1,4 +1,4 @@
-"""Every API that is served, with the rights that Kafka asks for."""
+"""Every served API, with the rights that Kafka requires."""
 
 from __future__ import annotations
 

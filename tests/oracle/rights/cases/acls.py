@@ -80,7 +80,7 @@ _CHANGED: dict[str, dict[str, Any]] = {
     "for-everything": {"resource_name": "*", "principal": "User:nobody-at-all"},
     "for-a-slash": {"resource_name": "a/b"},
 }
-#: In the middle of two that are as they should be.
+#: Invalid elements between two valid ones.
 _CREATIONS = {
     name: [_ACL_OF_T, {**_ACL_OF_T, **changed}, {**_ACL_OF_T, "host": "10.0.0.1"}]
     for name, changed in _CHANGED.items()

@@ -117,7 +117,7 @@ def _set_to(kind: int, name: str, key: str, value: str, **more: Any) -> dict[str
 
 
 _DOCUMENTATION = ("results.*.configs.*.documentation",)
-#: Type of resource, its name, one of its settings, a value, and how its rights are made.
+#: Type of resource, its name, one of its settings, a value, and the function for its rights.
 _CONFIGURED: list[tuple[str, int, str, str, str, Any]] = [
     ("topic", TOPIC, "@t", "retention.ms", "5", topic_right),
     ("group", GROUP, "@g", "consumer.session.timeout.ms", "46000", group_right),
@@ -388,9 +388,9 @@ _REASSIGNED = [
 
 
 _TOKEN = {"hmac": b"no such token"}
-#: Whose token it would be.
+#: The owner of the token.
 _OWNERS = ("principal_name", "token_requester_principal_name")
-#: There are none, but who may ask for what is told first.
+#: There are no tokens, but rights are checked first.
 _TOKENS = [
     Case(
         "create-token",

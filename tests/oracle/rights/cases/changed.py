@@ -1,5 +1,5 @@
-"""Rights that are taken away or given while their user is at work: sessions, parked requests,
-members, transactions."""
+"""Rights that are removed or given while their user is active: sessions, parked requests, members,
+transactions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.oracle.script import (
     topic,
 )
 
-#: An ACL of somebody else. Once it is in force, so is every change before it.
+#: An ACL of another user. Once it is in force, so is every earlier change.
 _MARKER = Right(topic_right("READ").kind, topic_right("READ").operation, "@m", principal="User:-")
 _READ, _WRITE = topic_right("READ"), topic_right("WRITE")
 
@@ -149,7 +149,7 @@ _STATE = Ask(
         "transaction_states.0.transaction_state": ("PrepareAbort", "CompleteAbort"),
     },
 )
-#: The record and the marker behind it, which Kafka writes after it has answered EndTxn.
+#: The record and its marker, which Kafka writes after it has answered EndTxn.
 _ENDED = replace(log_ends(), until={"topics.0.partitions.0.offset": 2})
 _COMMITTED = {"transactional_id": "@id", **_PRODUCER, "committed": True}
 

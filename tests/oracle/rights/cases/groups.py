@@ -222,7 +222,7 @@ _CONSUMER_GROUPS = [
         before=[*topic(), *topic("@hidden"), *group()],
         ignore=("assignment", "member_epoch"),
         after=[
-            # Expressions are resolved beside the requests, and what comes of it is assigned later.
+            # Expressions are resolved in the background, and their topics are assigned later.
             Wait(1_500),
             Ask(
                 "ConsumerGroupHeartbeat",

@@ -37,7 +37,7 @@ def _to_write(name: str, prefixed: bool = False, deny: bool = False, **more: Any
     return replace(topic_right("WRITE", name), pattern=pattern, deny=deny, **more)
 
 
-#: What is asked without a topic: may it write to any?
+#: A request without a topic: may the user write to any?
 _SOME_TOPIC = {
     "prefix": [_to_write("@a", prefixed=True)],
     "denied-by-name": [_to_write("@a"), _to_write("@a", deny=True)],

@@ -1,4 +1,4 @@
-"""Transactions, and what is told of them."""
+"""Transactions, and their descriptions."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _TRANSACTIONS = [
         {**_PRODUCER, "committed": False},
         [id_right("WRITE")],
         before=[*READY, *producer(), _added(3, quiet=True)],
-        # Markers are on their way, or have arrived.
+        # Markers are in flight, or written.
         after=[
             replace(
                 _TRANSACTION_STATE,

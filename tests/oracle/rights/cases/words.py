@@ -1,4 +1,4 @@
-"""What several cases say."""
+"""Requests that several cases share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.oracle.script import (
 )
 
 TOPIC, BROKER, METRICS, GROUP = 2, 4, 16, 32
-#: What a cluster says of itself.
+#: The fields that describe the cluster.
 CLUSTER = ("brokers", "cluster_id", "controller_id")
 READY: list[Step] = [*topic(), produced(Batch(["a", "b"]))]
 
@@ -32,6 +32,6 @@ def log_ends(name: str = "@t") -> Ask:
 
 
 def exist(*names: str) -> Ask:
-    """Which of these topics there are."""
+    """Show which of these topics exist."""
     body = {**new(*names), "validate_only": True}
     return Ask("CreateTopics", body, version=5, ignore=("topics.*.configs",))
