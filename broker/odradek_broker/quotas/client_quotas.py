@@ -41,8 +41,8 @@ def quota_entity(pairs: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     return tuple(sorted(dict(pairs).items()))
 
 
-#: In place of a user or a client id: the quota and the usage are of the other one only. No name is
-#: empty.
+#: Stands for the user in a quota of client ids, and for the client id in a quota of users. No real
+#: name is empty.
 ANY = ""
 
 #: The usage of a client is dropped after this time without usage.

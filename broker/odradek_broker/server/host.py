@@ -227,7 +227,7 @@ class Acceptor:
         self._task.cancel()
         for handshake in self._shaking:
             handshake.cancel()
-        # After the task, which first stops to watch the socket.
+        # Called after the task, which first stops watching the socket.
         self._loop.call_soon(self._socket.close)
 
     async def _accept(self) -> None:

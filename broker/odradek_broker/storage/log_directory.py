@@ -369,7 +369,7 @@ class LogDirectory:
         would be lost (L-10, L-30). DataDirectoryError."""
         if key not in self._checkpointed:
             return
-        self._points_generation += 1  # The file that a worker has prepared names the predecessor.
+        self._points_generation += 1  # A file that a worker has prepared has the old name.
         self.write_log_starts()
         self._write_recovery_points()
         self.write(CLEANER_OFFSETS, encode_offsets(self.cleaner_offsets))

@@ -328,8 +328,8 @@ class LogDurability:
         return journal
 
     def begin_journaled(self, journal: CommitJournal) -> JournalTicket | None:
-        """Give the journal's next write what is not durable yet; None if there is no room for it.
-        `next_journal` has named the journal, and `finish_journaled` follows."""
+        """Give the appends that are not durable yet to the journal's next write; None if there is
+        no room for them. `next_journal` has named the journal, and `finish_journaled` follows."""
         log, active = self._log, self._files.segments.active
         position = active.durable_bytes
         try:

@@ -371,7 +371,7 @@ class LogCleaner:
         )
 
     def _written(self, directory: LogDirectory, problem: Exception | None) -> None:
-        """Without the checkpoint the next start cleans again what is clean."""
+        """Put the written checkpoint in place; without one the next start cleans the logs again."""
         if self._closed:
             return
         try:
