@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from odradek_broker.quotas.rates import SampledRate, TokenBucket, Windows
@@ -70,13 +70,15 @@ def test_one_window_has_no_whole_ones() -> None:
     assert WINDOWS.whole_s == 10
 
 
+@example([(0, 1), (0, 4999), (0, 10_000), (0, 1000), (0, 7001), (0, 1)])
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 10_000)), min_size=1, max_size=60))
 def test_q06_a_client_that_waits_stays_at_its_quota(steps: list[tuple[int, int]]) -> None:
-    """Over any time, except for the initial burst and the last request."""
+    """Over any time, except for the initial burst, the last request, and the half millisecond by
+    which each wait is rounded, as in Kafka."""
     rate, now_ms, used, limit = SampledRate(WINDOWS), 0, 0, 1000
-    for pause_ms, amount in steps:
+    for number, (pause_ms, amount) in enumerate(steps):
         now_ms += pause_ms
-        assert used <= limit * (WINDOWS.count + 1 + now_ms / 1000)
+        assert used <= limit * (WINDOWS.count + 1 + (now_ms + 0.5 * number) / 1000)
         rate.record(amount, now_ms)
         used += amount
         now_ms += rate.throttle_ms(limit, now_ms)
