@@ -37,7 +37,7 @@ CLIENTS = (
         "commits that stay in the consumer's queue",
         "groups",
         1,
-        {(CommitQueue, "settle"): _commit_stays},
+        {(CommitQueue, "end"): _commit_stays},
         ("queues: ",),
     ),
     Mutant(

@@ -129,7 +129,7 @@ GROUPS = (
         "a commit acknowledged before it is durable",
         "late-commits",
         48,
-        {(Runtime, "_hold"): _answer_at_once},
+        {(Runtime, "_await_disk"): _answer_at_once},
         ("committed: ",),
     ),
     Mutant(

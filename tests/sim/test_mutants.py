@@ -1,0 +1,15 @@
+"""Each mutant changes something that exists."""
+
+from __future__ import annotations
+
+from tests.sim.mutants import MUTANTS
+
+
+def test_d10_what_mutants_replace_exists() -> None:
+    missing = [
+        (mutant.name, home.__name__, name)
+        for mutant in MUTANTS.values()
+        for home, name in mutant.patches
+        if name not in vars(home)
+    ]
+    assert missing == []
