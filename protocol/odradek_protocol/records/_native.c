@@ -824,7 +824,7 @@ typedef struct {
 #define FIRST_ROOM_BYTES 1024
 #define FIRST_TIMESTAMPS 16
 
-enum { NO_ROOM = -1, UNUSUAL = -2, OUT_OF_MEMORY = -3 };
+enum { NO_ROOM = -1, SLOW_PATH = -2, OUT_OF_MEMORY = -3 };
 
 /* Room for so many bytes more and for one timestamp more; 0 if there is no memory. */
 static int
@@ -862,7 +862,7 @@ writer_append(writer_t *writer, int64_t timestamp, octets_t key, octets_t value,
     Py_ssize_t index = writer->count;
     if (writer->sealed || index == INT32_MAX || key.length > INT32_MAX / 4
         || value.length > INT32_MAX / 4 || block.length > INT32_MAX / 4) {
-        return UNUSUAL;
+        return SLOW_PATH;
     }
     long long payload = (long long)key.length + value.length + block.length;
     long long estimated = writer->estimated_bytes + payload;
@@ -871,7 +871,7 @@ writer_append(writer_t *writer, int64_t timestamp, octets_t key, octets_t value,
         estimated += NARROW_OVERHEAD_BYTES;
     }
     else if (timestamp < -1 || timestamp == INT64_MAX) {
-        return UNUSUAL;
+        return SLOW_PATH;
     }
     else {
         estimated += WIDEST_OVERHEAD_BYTES;
@@ -885,7 +885,7 @@ writer_append(writer_t *writer, int64_t timestamp, octets_t key, octets_t value,
     size_t length = 1 + varint_size(timestamp_raw) + varint_size(index_raw) + varint_size(key_raw)
         + varint_size(value_raw) + (size_t)payload;
     if (writer->size > INT32_MAX) {
-        return UNUSUAL;
+        return SLOW_PATH;
     }
     if (!writer_reserve(writer, length + MAX_VARINT_BYTES)) {
         return OUT_OF_MEMORY;
@@ -957,7 +957,7 @@ batch_writer_append(PyObject *self, PyObject *const *arguments, Py_ssize_t given
         PyErr_Format(PyExc_TypeError, "append() takes 5 arguments (%zd given)", given);
         return NULL;
     }
-    Py_ssize_t index = UNUSUAL;
+    Py_ssize_t index = SLOW_PATH;
     if (exact_int64(arguments[0], &timestamp) && exact_octets(arguments[1], &key)
         && exact_octets(arguments[2], &value) && exact_octets(arguments[3], &block)
         && exact_int64(arguments[4], &limit)) {
