@@ -30,13 +30,13 @@ Waiter = Callable[[], None]
 
 
 class UpToDateSession(Protocol):
-    """A fetch session whose client knows all records and offsets of a partition."""
+    """A partition of a fetch session whose client knows all records and offsets there."""
 
     def moved(self) -> None:
         """Notice that the partition has moved, has failed or was deleted.
 
-        The partition does not call this session again. A fetch of the session that waits adds
-        itself to `data_waiters` here, and those are called next.
+        The partition removes this object before the call. A parked fetch of the session adds
+        itself to `data_waiters`, which the partition calls next.
         """
         ...
 

@@ -1,9 +1,9 @@
-"""`dataclass` like that of the standard library, but each class is compiled when it is first used.
+"""Dataclasses whose methods are compiled at the first use of each class.
 
 The standard library compiles `__init__`, `__repr__`, `__eq__` and four others when it declares a
-class, which was more than a third of the time in which a broker starts; most classes are not used
-before some client asks for them. A class declared here has the fields, slots and errors of the
-standard library's, so `fields`, `replace` and `asdict` work; a type checker sees the original.
+class. That was more than a third of the time in which a broker starts, for classes most of which
+no client needs at once. A class declared here has the fields, slots and errors of the standard
+library's, so `fields`, `replace` and `asdict` work; a type checker sees the original decorator.
 Left out: `order`, `unsafe_hash`, `weakref_slot` and `InitVar`.
 """
 

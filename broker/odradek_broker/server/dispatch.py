@@ -183,7 +183,7 @@ class Dispatcher:
         """The reply to one request, now or later. Raises CloseConnection where the reply is to
         close the connection at once."""
         shape = self._common_shapes.get(frame[1]) if len(frame) > 1 else None
-        # A quota of time may throttle the request after its handler, which has packed the response.
+        # A request quota may throttle after the handler, which has packed the response by then.
         if (
             shape is not None
             and self._quotas.request is None

@@ -171,7 +171,7 @@ class Session(asyncio.BufferedProtocol):
         self._producing = 0
         self._state = _OPEN
         self._pauses: set[Pause] = set()
-        #: Whether the transport reads.
+        #: True while the transport reads.
         self._reading = True
         self._admit = admit
         #: True during `_work`, which is not to be entered twice.
