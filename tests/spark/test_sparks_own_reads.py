@@ -15,6 +15,7 @@ from pyspark.sql.functions import min as smallest
 from pyspark.sql.functions import spark_partition_id
 
 from foreign_topics import delete_records, open_transaction, send_records
+from kafka_cluster import KafkaCluster
 from spark_stream import T0, numbered
 from two_formats import COMMITTED, REFUSED, load, make_topic, of_both, rows_of, spans
 
@@ -41,13 +42,18 @@ def of_transactions(**options: str) -> dict[str, str]:
 @pytest.fixture
 def broker(either_broker: str) -> str:
     """A broker with the topics of this file."""
-    if either_broker not in _FILLED:
-        _fill(either_broker)
-        _FILLED[either_broker] = True
-    return either_broker
+    return filled(either_broker)
 
 
-_FILLED: dict[str, bool] = {}
+_FILLED: set[str] = set()
+
+
+def filled(bootstrap: str) -> str:
+    """The address of a broker, once it has the topics of this file."""
+    if bootstrap not in _FILLED:
+        _fill(bootstrap)
+        _FILLED.add(bootstrap)
+    return bootstrap
 
 
 def _fill(bootstrap: str) -> None:
@@ -138,7 +144,6 @@ SAME: list[dict[str, str]] = [
     of_numbers(endingTimestamp=str(T0 + 10_000)),
     of_numbers(endingOffsetsByTimestamp=offsets(NUMBERS, T0 + 5_000, T0 + 10**9)),
     of_numbers(startingTimestamp=str(T0 + 10_000), endingTimestamp=str(T0 + 5_000)),
-    of_numbers(**{"kafka.group.id": "g"}),
     of_numbers(**{"kafka.auto.offset.reset": "earliest"}),
     {"subscribe": EMPTY},
     {"subscribe": TRANSACTIONS},
@@ -182,6 +187,25 @@ def test_the_same_records_are_read_or_refused(
 ) -> None:
     theirs, ours = of_both(lambda kind: places(spark, kind, broker, options))
     assert theirs == ours
+
+
+def test_records_are_read_under_a_group_id_of_the_users(spark: SparkSession, broker: str) -> None:
+    options = of_numbers(**{"kafka.group.id": f"group-of-{broker}"})
+    found = of_both(lambda kind: places(spark, kind, broker, options))
+    assert found == (ALL_NUMBERS, ALL_NUMBERS)
+
+
+def test_a_group_id_at_a_second_broker_is_refused_by_theirs(
+    spark: SparkSession, spark_broker: str, kafka: KafkaCluster
+) -> None:
+    """Spark's own format keeps consumers by group id and partition, whatever broker they are of."""
+    options = of_numbers(**{"kafka.group.id": "group-of-two-brokers"})
+
+    def read(bootstrap: str) -> tuple[Any, Any]:
+        return of_both(lambda kind: places(spark, kind, filled(bootstrap), options))
+
+    assert read(kafka.bootstrap) == (ALL_NUMBERS, ALL_NUMBERS)
+    assert read(spark_broker) == (REFUSED, ALL_NUMBERS)
 
 
 @pytest.mark.parametrize(("options", "theirs", "ours"), DIFFERENT, ids=str)
