@@ -14,9 +14,6 @@ from odradek_broker.coordinator.groups.consumer.group import (
     ConsumerGroup,
     ConsumerMember,
     MemberState,
-    Partitions,
-    by_name,
-    each_partition,
 )
 from odradek_broker.coordinator.groups.events import (
     ConversionReason,
@@ -43,6 +40,7 @@ from odradek_broker.coordinator.groups.events import (
     RemovalReason,
     RequestRefused,
 )
+from odradek_broker.coordinator.groups.partitions import Partitions, by_name, each_partition
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
 from odradek_broker.explain.history import LIST_MAX, CurrentState, History
 from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text

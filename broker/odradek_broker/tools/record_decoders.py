@@ -19,6 +19,7 @@ from odradek_protocol.stored import (
     consumer_group,
     group_metadata,
     offset_commit,
+    share_group,
     transaction_log,
 )
 from odradek_protocol.stored.assignment import decode_assignment
@@ -73,6 +74,8 @@ def _kind(stored: bytes) -> int:
 
 # --- __consumer_offsets ---
 
+_SHARE_TYPES = frozenset(share_group.ShareRecordType)
+
 
 def _offsets_key(key: bytes) -> Decoded:
     kind = _kind(key)
@@ -80,6 +83,8 @@ def _offsets_key(key: bytes) -> Decoded:
         return _typed(offset_commit.decode_key(key))
     if kind == group_metadata.KEY_TYPE:
         return _typed(group_metadata.decode_key(key))
+    if kind in _SHARE_TYPES:
+        return _typed(share_group.decode_key(share_group.ShareRecordType(kind), key))
     return _typed(consumer_group.decode_key(_consumer_group_type(kind), key))
 
 
@@ -90,6 +95,9 @@ def _offsets_value(key: bytes, value: bytes) -> Decoded:
     if kind == group_metadata.KEY_TYPE:
         group = group_metadata.decode_value(value)
         return _typed(group, version, members=[_member(group, each) for each in group.members])
+    if kind in _SHARE_TYPES:
+        share = share_group.decode_value(share_group.ShareRecordType(kind), value)
+        return _typed(share, version)
     return _typed(consumer_group.decode_value(_consumer_group_type(kind), value), version)
 
 

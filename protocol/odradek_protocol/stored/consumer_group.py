@@ -1,8 +1,7 @@
 """A consumer group as `__consumer_offsets` keeps it (KIP-848; Kafka's ConsumerGroup*Key and
 -Value).
 
-A key is an int16 record type and the fields of its class; a value an int16 version, 0, and its
-fields, or null where the thing is gone. What a group consists of:
+The bytes are those of `typed_records`. What a group consists of:
 
 ====  ==============================  =========================================================
 type  key                             value
@@ -22,16 +21,11 @@ Type 4 is what Kafka up to 4.0 writes; later ones keep a hash in its place and s
 from __future__ import annotations
 
 from enum import IntEnum
-from struct import Struct as Packer
 
-from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
 from odradek_protocol.message import Message, Struct, array, field, message, struct
-from odradek_protocol.primitives import BYTES, INT8, INT32, INT64, STRING, UUID, DecodeError
-
-WRITTEN_VERSION = 0
-
-_INT16 = Packer(">h")
+from odradek_protocol.primitives import BYTES, INT8, INT32, INT64, STRING, UUID
+from odradek_protocol.stored import typed_records
 
 
 class RecordType(IntEnum):
@@ -235,28 +229,13 @@ VALUES: dict[RecordType, type[Message]] = {
 }
 
 
-def encode_key(key: Message) -> bytes:
-    """The record key, with the type of the message."""
-    return _INT16.pack(key.api_key) + codec.encode_bytes(key, 0)
-
-
-def encode_value(value: Message) -> bytes:
-    """The record value."""
-    return _INT16.pack(WRITTEN_VERSION) + codec.encode_bytes(value, WRITTEN_VERSION)
-
-
 def decode_key(kind: RecordType, key: Buffer) -> Message:
     """The key in bytes that begin with the type; an instance of `KEYS[kind]`. DecodeError for
     invalid bytes."""
-    return codec.decode(KEYS[kind], 0, key, _INT16.size)
+    return typed_records.decode_key(KEYS[kind], key)
 
 
 def decode_value(kind: RecordType, value: Buffer) -> Message:
     """The value, an instance of `VALUES[kind]`. DecodeError for invalid bytes, or an unknown
     version."""
-    if len(value) < _INT16.size:
-        raise DecodeError(f"{len(value)} bytes are too few for a record of type {kind.name}")
-    version = _INT16.unpack_from(value)[0]
-    if version != WRITTEN_VERSION:
-        raise DecodeError(f"version {version} of a record of type {kind.name}")
-    return codec.decode(VALUES[kind], version, value, _INT16.size)
+    return typed_records.decode_value(VALUES[kind], value)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from odradek_broker.coordinator.groups.classic.group import GroupState
-from odradek_broker.coordinator.groups.consumer.group import each_partition
+from odradek_broker.coordinator.groups.partitions import each_partition
 from odradek_broker.coordinator.runtime import RuntimeState
 from odradek_protocol.stored.assignment import decode_assignment
 

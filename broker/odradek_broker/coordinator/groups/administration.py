@@ -8,13 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState, Member
-from odradek_broker.coordinator.groups.consumer.group import (
-    ConsumerGroup,
-    ConsumerMember,
-    Partitions,
-    by_name,
-    union,
-)
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
 from odradek_broker.coordinator.groups.consumer.reconciliation import choose_assignor
 from odradek_broker.coordinator.groups.events import Observer, OffsetDeletion
 from odradek_broker.coordinator.groups.offset_expiration import (
@@ -23,6 +17,7 @@ from odradek_broker.coordinator.groups.offset_expiration import (
     subscribed_topics,
 )
 from odradek_broker.coordinator.groups.offsets import OffsetStore
+from odradek_broker.coordinator.groups.partitions import Partitions, by_name, union
 from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, Topics
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition

@@ -23,17 +23,10 @@ from odradek_broker.coordinator.groups.classic.join_phase import Rebalances
 from odradek_broker.coordinator.groups.consumer import records as make
 from odradek_broker.coordinator.groups.consumer.group import (
     FIRST_EPOCH,
-    NO_PARTITIONS,
     ClassicMetadata,
     ConsumerGroup,
     ConsumerMember,
     MemberState,
-    Partitions,
-    by_name,
-    difference,
-    is_subset,
-    partitions_of,
-    union,
 )
 from odradek_broker.coordinator.groups.consumer.reconciliation import subscription_metadata
 from odradek_broker.coordinator.groups.deadlines import ConsumerDeadlines
@@ -43,6 +36,15 @@ from odradek_broker.coordinator.groups.events import (
     Observer,
     RebalanceCause,
     RebalanceReason,
+)
+from odradek_broker.coordinator.groups.partitions import (
+    NO_PARTITIONS,
+    Partitions,
+    by_name,
+    difference,
+    is_subset,
+    partitions_of,
+    union,
 )
 from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, GroupSettings, Topics
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply

@@ -8,13 +8,8 @@ the requests, whose errors differ. Zombie producers are fenced in `transactions/
 from __future__ import annotations
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup
-from odradek_broker.coordinator.groups.consumer.group import (
-    ConsumerGroup,
-    ConsumerMember,
-    Partitions,
-    is_subset,
-    union,
-)
+from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
+from odradek_broker.coordinator.groups.partitions import Partitions, is_subset, union
 from odradek_broker.coordinator.groups.settings import Refusal
 from odradek_protocol.constants import JOIN_EPOCH
 from odradek_protocol.errors import ErrorCode

@@ -28,10 +28,11 @@ from odradek_protocol.stored import (
     consumer_group,
     group_metadata,
     offset_commit,
+    share_group,
     transaction_log,
 )
-from odradek_protocol.stored.consumer_group import KEYS, VALUES, RecordType
 from odradek_protocol.stored.subscription import ConsumerSubscription, encode_subscription
+from odradek_protocol.stored.typed_records import encode_key, encode_value
 from wire_values import fixed, full
 
 _HOURS = (0, 1, 24, 24 * 30)
@@ -134,13 +135,12 @@ def _stored(key: bytes, value: bytes, flags: int = 0) -> bytes:
     return bytes([flags, len(key)]) + key + bytes([len(value)]) + value
 
 
-def _of_kind(kind: RecordType, group: str) -> Iterator[bytes]:
-    key: Message = KEYS[kind]()
+def _of_kind(key: Message, value: type[Message], group: str) -> Iterator[bytes]:
     for name in ("group_id", "member_id"):
         if hasattr(key, name):
             setattr(key, name, group)
-    for value in fixed(VALUES[kind], 0):
-        yield _stored(consumer_group.encode_key(key), consumer_group.encode_value(value))
+    for each in fixed(value, 0):
+        yield _stored(encode_key(key), encode_value(each))
 
 
 def _seeds() -> Iterator[bytes]:
@@ -155,8 +155,12 @@ def _seeds() -> Iterator[bytes]:
     whole += _stored(key, offset_commit.encode_value(offset), 2)
     yield b"\0" + whole
     everything = b""
-    for kind in KEYS:
-        for record in _of_kind(kind, "c"):
+    for kind in consumer_group.RecordType:
+        for record in _of_kind(consumer_group.KEYS[kind](), consumer_group.VALUES[kind], "c"):
+            yield b"\0" + record
+            everything += record
+    for share in share_group.ShareRecordType:
+        for record in _of_kind(share_group.KEYS[share](), share_group.VALUES[share], "s"):
             yield b"\0" + record
             everything += record
     yield b"\0" + everything

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
-from odradek_broker.coordinator.groups.consumer.group import (
+from odradek_broker.coordinator.groups.partitions import (
     NO_PARTITIONS,
     Partitions,
     each_partition,

@@ -16,9 +16,6 @@ from odradek_broker.coordinator.groups.consumer.group import (
     ConsumerGroup,
     ConsumerMember,
     MemberState,
-    Partitions,
-    difference,
-    each_partition,
 )
 from odradek_broker.coordinator.groups.consumer.heartbeat import ConsumerProtocol
 from odradek_broker.coordinator.groups.consumer.reconciliation import (
@@ -34,6 +31,7 @@ from odradek_broker.coordinator.groups.conversion import (
 from odradek_broker.coordinator.groups.deadlines import ConsumerDeadlines, Deadline
 from odradek_broker.coordinator.groups.events import Removal, RemovalReason
 from odradek_broker.coordinator.groups.fencing import fenced_instance, find_member
+from odradek_broker.coordinator.groups.partitions import Partitions, difference, each_partition
 from odradek_broker.coordinator.groups.responses import (
     heartbeat_reply,
     join_error,

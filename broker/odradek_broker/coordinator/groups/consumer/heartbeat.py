@@ -9,12 +9,9 @@ from uuid import UUID
 
 from odradek_broker.coordinator.groups.consumer import records as make
 from odradek_broker.coordinator.groups.consumer.group import (
-    NO_PARTITIONS,
     ConsumerGroup,
     ConsumerMember,
     MemberState,
-    Partitions,
-    partitions_of,
 )
 from odradek_broker.coordinator.groups.consumer.reconciliation import (
     MemberUpdate,
@@ -38,6 +35,7 @@ from odradek_broker.coordinator.groups.fencing import (
     find_member,
     unknown_member,
 )
+from odradek_broker.coordinator.groups.partitions import NO_PARTITIONS, Partitions, partitions_of
 from odradek_broker.coordinator.groups.settings import (
     ConsumerGroupSettings,
     Refusal,

@@ -21,15 +21,17 @@ from dataclasses import field, replace
 from odradek_broker.coordinator.groups.consumer import records as make
 from odradek_broker.coordinator.groups.consumer.assignors import ASSIGNORS, Subscriber
 from odradek_broker.coordinator.groups.consumer.group import (
-    NO_PARTITIONS,
     STEPS,
     ConsumerGroup,
     ConsumerMember,
     MemberState,
-    Partitions,
     Report,
     Step,
     TopicMetadata,
+)
+from odradek_broker.coordinator.groups.partitions import (
+    NO_PARTITIONS,
+    Partitions,
     difference,
     each_partition,
     intersection,

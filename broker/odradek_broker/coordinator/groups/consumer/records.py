@@ -9,9 +9,9 @@ from odradek_broker.coordinator.groups.consumer.group import (
     FIRST_EPOCH,
     ConsumerGroup,
     ConsumerMember,
-    Partitions,
     TopicMetadata,
 )
+from odradek_broker.coordinator.groups.partitions import Partitions
 from odradek_broker.coordinator.runtime import Record
 from odradek_protocol.stored.consumer_group import (
     ClassicMemberMetadata,
@@ -34,9 +34,8 @@ from odradek_protocol.stored.consumer_group import (
     StoredTopicPartitions,
     SubscribedTopic,
     TargetTopicPartitions,
-    encode_key,
-    encode_value,
 )
+from odradek_protocol.stored.typed_records import encode_key, encode_value
 
 # --- From the state to records ---
 

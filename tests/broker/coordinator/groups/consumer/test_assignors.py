@@ -17,15 +17,12 @@ from odradek_broker.coordinator.groups.consumer.assignors import (
     assign_range,
     assign_uniform,
 )
-from odradek_broker.coordinator.groups.consumer.group import (
-    ConsumerMember,
-    Partitions,
-    each_partition,
-)
+from odradek_broker.coordinator.groups.consumer.group import ConsumerMember
 from odradek_broker.coordinator.groups.consumer.reconciliation import (
     assignor_names,
     choose_assignor,
 )
+from odradek_broker.coordinator.groups.partitions import Partitions, each_partition
 
 TOPICS = [bytes([65 + at]) * 16 for at in range(5)]
 A, B, C = TOPICS[:3]

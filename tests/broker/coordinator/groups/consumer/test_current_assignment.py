@@ -19,16 +19,15 @@ from consumer_group_world import (
 )
 from group_world import GroupWorld
 from odradek_broker.coordinator.groups.consumer.group import (
-    NO_PARTITIONS,
     STEPS,
     ConsumerGroupState,
     ConsumerMember,
     MemberState,
-    Partitions,
     Report,
     Step,
 )
 from odradek_broker.coordinator.groups.consumer.reconciliation import next_assignment
+from odradek_broker.coordinator.groups.partitions import NO_PARTITIONS, Partitions
 from odradek_protocol.errors import ErrorCode
 
 E = ErrorCode

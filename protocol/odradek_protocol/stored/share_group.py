@@ -1,0 +1,207 @@
+"""A share group as `__consumer_offsets` keeps it (KIP-932; Kafka's ShareGroup*Key and -Value).
+
+The bytes are those of `typed_records`. What a group consists of:
+
+====  =============  =====================================================================
+type  key            value
+====  =============  =====================================================================
+10    group, member  what the member said of itself
+11    group          the group epoch, and a hash of the subscribed topics as last seen
+12    group          the epoch that the target assignment was computed for, and the time
+13    group, member  what the member is to have
+14    group, member  what the member has, and its epoch
+15    group          the topics with share-partition states: in the making, made, being deleted
+====  =============  =====================================================================
+
+The states of the share-partitions themselves are in `__share_group_state`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from odradek_protocol.codec import Buffer
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT8, INT32, INT64, STRING, UUID
+from odradek_protocol.stored import typed_records
+
+
+class ShareRecordType(IntEnum):
+    """The type of a record: the int16 in front of its key."""
+
+    MEMBER = 10
+    GROUP = 11
+    TARGET_EPOCH = 12
+    TARGET = 13
+    CURRENT = 14
+    STATE_PARTITIONS = 15
+
+
+# --- A member ---
+
+
+@message(key=ShareRecordType.MEMBER, versions="0")
+class ShareGroupMemberMetadataKey(Message):
+    """The key: group id and member id."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@message(key=ShareRecordType.MEMBER, versions="0", flexible="0+")
+class ShareGroupMemberMetadataValue(Message):
+    """A member's own metadata."""
+
+    rack_id: str | None = field(STRING, nullable="0+")
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    subscribed_topic_names: list[str] = field(array(STRING))
+
+
+@message(key=ShareRecordType.CURRENT, versions="0")
+class ShareGroupCurrentMemberAssignmentKey(Message):
+    """The key: group id and member id."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@struct
+class ShareAssignedPartitions(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[int] = field(array(INT32))
+
+
+@message(key=ShareRecordType.CURRENT, versions="0", flexible="0+")
+class ShareGroupCurrentMemberAssignmentValue(Message):
+    """The current assignment of a member. `state` is a number of Kafka's MemberState, always
+    Stable."""
+
+    member_epoch: int = field(INT32)
+    previous_member_epoch: int = field(INT32)
+    state: int = field(INT8)
+    assigned_partitions: list[ShareAssignedPartitions] = field(array(ShareAssignedPartitions))
+
+
+# --- The group ---
+
+
+@message(key=ShareRecordType.GROUP, versions="0")
+class ShareGroupMetadataKey(Message):
+    """The key: group id."""
+
+    group_id: str = field(STRING)
+
+
+@message(key=ShareRecordType.GROUP, versions="0", flexible="0+")
+class ShareGroupMetadataValue(Message):
+    """The group epoch, and the hash of the subscribed topics that it belongs to; 0 for no topic."""
+
+    epoch: int = field(INT32)
+    metadata_hash: int = field(INT64)
+
+
+# --- The target assignment ---
+
+
+@message(key=ShareRecordType.TARGET_EPOCH, versions="0")
+class ShareGroupTargetAssignmentMetadataKey(Message):
+    """The key: group id."""
+
+    group_id: str = field(STRING)
+
+
+@message(key=ShareRecordType.TARGET_EPOCH, versions="0", flexible="0+")
+class ShareGroupTargetAssignmentMetadataValue(Message):
+    """The group epoch that the target assignment belongs to, and the time of its computation in
+    milliseconds since the epoch, 0 if it is not known."""
+
+    assignment_epoch: int = field(INT32)
+    assignment_timestamp: int = field(INT64, tag=0, tagged="0+", default=0, ignorable=True)
+
+
+@message(key=ShareRecordType.TARGET, versions="0")
+class ShareGroupTargetAssignmentMemberKey(Message):
+    """The key: group id and member id."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@struct
+class ShareTargetPartition(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[int] = field(array(INT32))
+
+
+@message(key=ShareRecordType.TARGET, versions="0", flexible="0+")
+class ShareGroupTargetAssignmentMemberValue(Message):
+    """The target assignment of a member."""
+
+    topic_partitions: list[ShareTargetPartition] = field(array(ShareTargetPartition))
+
+
+# --- The states of share-partitions ---
+
+
+@message(key=ShareRecordType.STATE_PARTITIONS, versions="0")
+class ShareGroupStatePartitionMetadataKey(Message):
+    """The key: group id."""
+
+    group_id: str = field(STRING)
+
+
+@struct
+class StatePartitionsInfo(Struct):
+    topic_id: bytes = field(UUID)
+    topic_name: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@struct
+class StateTopicInfo(Struct):
+    topic_id: bytes = field(UUID)
+    topic_name: str = field(STRING)
+
+
+@message(key=ShareRecordType.STATE_PARTITIONS, versions="0", flexible="0+")
+class ShareGroupStatePartitionMetadataValue(Message):
+    """The topics whose states are being made, those whose states exist, and those whose states are
+    being deleted."""
+
+    initializing_topics: list[StatePartitionsInfo] = field(array(StatePartitionsInfo))
+    initialized_topics: list[StatePartitionsInfo] = field(array(StatePartitionsInfo))
+    deleting_topics: list[StateTopicInfo] = field(array(StateTopicInfo))
+
+
+# --- Bytes ---
+
+KEYS: dict[ShareRecordType, type[Message]] = {
+    ShareRecordType.MEMBER: ShareGroupMemberMetadataKey,
+    ShareRecordType.GROUP: ShareGroupMetadataKey,
+    ShareRecordType.TARGET_EPOCH: ShareGroupTargetAssignmentMetadataKey,
+    ShareRecordType.TARGET: ShareGroupTargetAssignmentMemberKey,
+    ShareRecordType.CURRENT: ShareGroupCurrentMemberAssignmentKey,
+    ShareRecordType.STATE_PARTITIONS: ShareGroupStatePartitionMetadataKey,
+}
+
+VALUES: dict[ShareRecordType, type[Message]] = {
+    ShareRecordType.MEMBER: ShareGroupMemberMetadataValue,
+    ShareRecordType.GROUP: ShareGroupMetadataValue,
+    ShareRecordType.TARGET_EPOCH: ShareGroupTargetAssignmentMetadataValue,
+    ShareRecordType.TARGET: ShareGroupTargetAssignmentMemberValue,
+    ShareRecordType.CURRENT: ShareGroupCurrentMemberAssignmentValue,
+    ShareRecordType.STATE_PARTITIONS: ShareGroupStatePartitionMetadataValue,
+}
+
+
+def decode_key(kind: ShareRecordType, key: Buffer) -> Message:
+    """The key in bytes that begin with the type; an instance of `KEYS[kind]`. DecodeError for
+    invalid bytes."""
+    return typed_records.decode_key(KEYS[kind], key)
+
+
+def decode_value(kind: ShareRecordType, value: Buffer) -> Message:
+    """The value, an instance of `VALUES[kind]`. DecodeError for invalid bytes, or an unknown
+    version."""
+    return typed_records.decode_value(VALUES[kind], value)

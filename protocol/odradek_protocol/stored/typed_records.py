@@ -1,0 +1,43 @@
+"""Records of coordinators in Kafka's form: a key is an int16 record type and the fields of its
+class, a value an int16 version, 0, and its fields. The value is null where the thing is gone."""
+
+from __future__ import annotations
+
+from struct import Struct as Packer
+from typing import TypeVar
+
+from odradek_protocol import codec
+from odradek_protocol.codec import Buffer
+from odradek_protocol.message import Message
+from odradek_protocol.primitives import DecodeError
+
+WRITTEN_VERSION = 0
+
+_INT16 = Packer(">h")
+
+M = TypeVar("M", bound=Message)
+
+
+def encode_key(key: Message) -> bytes:
+    """The record key, with the type of the message."""
+    return _INT16.pack(key.api_key) + codec.encode_bytes(key, 0)
+
+
+def encode_value(value: Message) -> bytes:
+    """The record value."""
+    return _INT16.pack(WRITTEN_VERSION) + codec.encode_bytes(value, WRITTEN_VERSION)
+
+
+def decode_key(cls: type[M], key: Buffer) -> M:
+    """The key in bytes that begin with the type of `cls`. DecodeError for invalid bytes."""
+    return codec.decode(cls, 0, key, _INT16.size)
+
+
+def decode_value(cls: type[M], value: Buffer) -> M:
+    """The value, an instance of `cls`. DecodeError for invalid bytes, or an unknown version."""
+    if len(value) < _INT16.size:
+        raise DecodeError(f"{len(value)} bytes are too few for a {cls.__name__}")
+    version = _INT16.unpack_from(value)[0]
+    if version != WRITTEN_VERSION:
+        raise DecodeError(f"version {version} of a {cls.__name__}")
+    return codec.decode(cls, version, value, _INT16.size)
