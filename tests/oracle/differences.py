@@ -32,9 +32,9 @@ class Difference:
 
 
 _ONCE = (
-    "A name that is given twice in one request to describe groups, transactions, configs or "
-    "producers, or to fetch offsets, is answered once; Kafka answers it as often as it is "
-    "given, which makes an answer of gigabytes from a small request."
+    "A name that is repeated in one request to describe groups, transactions, configs or "
+    "producers, or to fetch offsets, is answered once; Kafka answers it each time, so that a small "
+    "request can have an answer of gigabytes."
 )
 
 DIFFERENCES: tuple[Difference, ...] = (
@@ -49,45 +49,47 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "consumer-joins-an-empty-classic-group",
         ("*epoch",),
-        "An empty classic group that becomes a consumer group goes on counting where its "
-        "generations ended; in Kafka its epochs begin anew.",
+        "The epochs of an empty classic group that becomes a consumer group continue after its "
+        "last generation; in Kafka they start over.",
     ),
     Difference(
         "classic-comes-back-for-the-only-static-member",
         ("*",),
-        "A static member that goes back to the classic protocol as the last of the consumer protocol is told "
-        "to join again (REBALANCE_IN_PROGRESS), so that the classic group has a leader who watches its topics. "
-        "In Kafka it is in at once, and partitions that are added are assigned at the next rebalance.",
+        "The last member with the consumer protocol, if it is static and goes back to the classic "
+        "protocol, has to join again (REBALANCE_IN_PROGRESS), so that the classic group has a "
+        "leader that watches its topics. In Kafka it is a member at once, and added partitions are "
+        "assigned only at the next rebalance.",
     ),
     Difference(
         "classic-comes-back-for-the-last-consumer-member",
         ("*",),
-        "A static member that goes back to the classic protocol as the last of the consumer protocol is told "
-        "to join again (REBALANCE_IN_PROGRESS), so that the classic group has a leader who watches its topics. "
-        "In Kafka it is in at once, and partitions that are added are assigned at the next rebalance.",
+        "The last member with the consumer protocol, if it is static and goes back to the classic "
+        "protocol, has to join again (REBALANCE_IN_PROGRESS), so that the classic group has a "
+        "leader that watches its topics. In Kafka it is a member at once, and added partitions are "
+        "assigned only at the next rebalance.",
     ),
     Difference(
         "consumer-replaces-a-static-classic-member",
         ("*epoch", "*assignment*", "*members*"),
-        "A classic group that becomes a consumer group while partitions belong to nobody has them assigned "
-        "at once; in Kafka they stay with nobody until something else changes.",
+        "If a classic group has partitions without an owner when it becomes a consumer group, they "
+        "are assigned at once; in Kafka they stay without an owner until something else changes.",
     ),
     Difference(
         "metadata-creates-at-once",
         ("*",),
-        "A topic that is created because its metadata is asked for is in the first answer; Kafka "
-        "answers UNKNOWN_TOPIC_OR_PARTITION until it has created it.",
+        "A topic that a Metadata request creates is in the answer to that request; Kafka answers "
+        "UNKNOWN_TOPIC_OR_PARTITION until it has created the topic.",
     ),
     Difference(
         "create-topics-pipelined-behind-automatic-creation",
         ("0.answer.topics.0.*",),
-        "A topic that is created because its metadata is asked for is in the first answer; Kafka "
-        "answers UNKNOWN_TOPIC_OR_PARTITION until it has created it.",
+        "A topic that a Metadata request creates is in the answer to that request; Kafka answers "
+        "UNKNOWN_TOPIC_OR_PARTITION until it has created the topic.",
     ),
     Difference(
         "client-quota-values",
         tuple(f"{step}.answer.entries.0.error_code" for step in (8, 10, 11, 26)),
-        "A quota that is no number (NaN) is refused; Kafka takes it, and then holds nobody to it.",
+        "A quota of NaN is refused; Kafka accepts it, and then does not enforce it.",
     ),
     Difference(
         "metadata-without-name-and-id",
@@ -98,44 +100,46 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "alter-unknown-operation",
         ("*error_code",),
-        "An operation of IncrementalAlterConfigs that there is not, on a topic or a logger: INVALID_REQUEST, as on a "
-        "broker, where Kafka answers UNKNOWN_SERVER_ERROR.",
+        "An unknown operation of IncrementalAlterConfigs on a topic or a logger: INVALID_REQUEST, "
+        "as for a broker, where Kafka answers UNKNOWN_SERVER_ERROR.",
     ),
     Difference(
         "offsets-of-largest-timestamp-deleted-*",
         ("*.offset", "*.timestamp", "*.leader_epoch"),
-        "ListOffsets for the largest timestamp names the record that has it of those that DeleteRecords left; "
-        "Kafka names the deleted record, which cannot be read any more.",
+        "ListOffsets for the largest timestamp finds the record among those that DeleteRecords has "
+        "left; Kafka may name a deleted record, which cannot be read.",
     ),
     Difference(
         "alter-to-small-segments",
         ("*error_*",),
-        "Segments may be smaller than 1 MB (`segment.bytes`, `log.segment.bytes`), as they could in Kafka "
-        "before 4.0: tests and demonstrations want them.",
+        "Segments may be smaller than 1 MB (`segment.bytes`, `log.segment.bytes`), as they could "
+        "in Kafka before 4.0: tests and demonstrations need them.",
     ),
     Difference(
         "scram-credentials-of-another-length",
         ("*.error_*",),
-        "A salted password with another length than its mechanism gives it: UNACCEPTABLE_CREDENTIAL; Kafka keeps it, "
-        "and nobody can log in with it.",
+        "A salted password whose length is not that of its mechanism: UNACCEPTABLE_CREDENTIAL; "
+        "Kafka stores it, and nobody can log in with it.",
     ),
     Difference(
         "alter-unknown-broker-key",
         ("*error_code",),
-        "A broker's setting that nobody knows is refused, since it is most often a slip of the pen; Kafka "
-        "keeps it, for plugins that it may have.",
+        "An unknown setting of a broker is refused, since it is most often misspelt; Kafka stores "
+        "it, because plugins may use it.",
     ),
     Difference(
         "describe-quorum*",
         ("*.nodes.0.listeners",),
-        "DescribeQuorum names no listeners of the controller: it is in the broker, and has none of its own.",
+        "DescribeQuorum has no listeners of the controller, which is part of the broker and has "
+        "none of its own.",
         "2",
     ),
     Difference(
         "features",
         ("*.supported_features", "*.finalized_features"),
-        "The features share.version and streams.version are not there, since there are no such groups, nor are "
-        "eligible.leader.replicas.version, since there is one replica, and kraft.version, since voters cannot change.",
+        "Four features are missing: share.version and streams.version, since there are no such "
+        "groups, eligible.leader.replicas.version, since there is one replica, and kraft.version, "
+        "since voters cannot change.",
         "3-4",
     ),
     Difference(
@@ -170,8 +174,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "offset-delete",
         ("4.answer.error_code", "5.answer.error_code", "9.answer.groups.0.*"),
-        "A group without members is gone with the last of its offsets; Kafka lists it as Empty "
-        "until it looks for expired offsets the next time.",
+        "A group without members is deleted with the last of its offsets; Kafka lists it as Empty "
+        "until the next check for expired offsets.",
     ),
 )
 

@@ -3,7 +3,7 @@
 
 Versions: 0 is flexible; 1 may forbid another number of replicas (KIP-860).
 
-Of note: null instead of a list of replicas ends the move of a partition.
+Of note: null instead of a list of replicas cancels the reassignment of a partition.
 """
 
 from __future__ import annotations

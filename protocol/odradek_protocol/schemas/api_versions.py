@@ -4,7 +4,7 @@ Versions: 3 is flexible, names the client's software and brings features as tags
 features whose minimum is 0.
 
 Of note: a version that is not served is answered in version 0 with UNSUPPORTED_VERSION and the
-range that is; the header of every answer is version 0.
+range that is served; the header of every answer is version 0.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Versions: 4 takes -1 for the broker's defaults; 5 is flexible and answers the configuration; 7 the
 topic id.
 
-Left out: replicas. A factor above 1 is refused (INVALID_REPLICATION_FACTOR), or taken and one copy
-kept with `replication.factor.policy=accept`.
+Left out: replicas. A factor above 1 is refused (INVALID_REPLICATION_FACTOR), or with
+`replication.factor.policy=accept` accepted, and one copy kept.
 """
 
 from __future__ import annotations

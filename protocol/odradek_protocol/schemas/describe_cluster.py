@@ -3,7 +3,7 @@
 Versions: 1 asks for brokers or controllers; 2 fenced brokers.
 
 Left out: controllers, as on any broker's listener (MISMATCHED_ENDPOINT_TYPE), and fenced brokers,
-of which there are none.
+which do not exist here.
 """
 
 from __future__ import annotations

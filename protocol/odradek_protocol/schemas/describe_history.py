@@ -3,11 +3,11 @@ or a partition.
 
 What is told is for people, and `name` and `details` for programs that sort it. Versions: only 0.
 
-Of note: it is Odradek's own, for `odradek explain`, in numbers that Kafka is far from. It is
-advertised like all others, for clients pass over keys that they do not know: confluent-kafka,
-aiokafka and kafka-python are tested so, and Kafka's Java client is made so. Against a broker that
-does not advertise it, `odradek explain` says so, and what to use instead. Versions and fields may
-change from one release of Odradek to the next as Kafka's do: by a new version.
+Of note: this API is Odradek's own, for `odradek explain`, with a number far above Kafka's. It is
+advertised like all others, because clients ignore unknown keys: confluent-kafka, aiokafka and
+kafka-python are tested with it, and Kafka's Java client is written so. If a broker does not
+advertise it, `odradek explain` says so, and what to use instead. Changes of its fields get a new
+version, as in Kafka.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ there.
 Versions: 2 is flexible; 3 an error code for all; 4 the size of the volume; 5 whether a directory is
 cordoned.
 
-Left out: replicas that move between directories, and directories that are cordoned: there are none.
+Left out: replicas that move between directories, and cordoned directories; neither exists here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Versions: the first one is flexible already.
 
-Of note: only mechanisms and iterations are told, never salts or keys.
+Of note: the answer has mechanisms and iterations, never salts or keys.
 """
 
 from __future__ import annotations

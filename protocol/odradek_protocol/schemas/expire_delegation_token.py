@@ -2,7 +2,7 @@
 
 Versions: 2 is flexible.
 
-Left out: tokens. The answer is that of a Kafka without a secret key for them.
+Left out: tokens. The answer is that of a Kafka without `delegation.token.secret.key`.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ TRANSACTION_ABORTABLE; 12 transactions v2 (KIP-890): the broker adds the partiti
 topic ids.
 
 Of note: 0 is advertised as the lowest version and 0 to 2 close the connection, because librdkafka
-takes a lowest version above 0 for a broker without compression (KAFKA-18659; Kafka does the same).
+turns compression off if the lowest version is above 0 (KAFKA-18659; Kafka does the same).
 
-Left out: the leader that a client should go to instead (`current_leader`, `node_endpoints`). One
-node leads everything.
+Left out: the present leader of a partition that has moved (`current_leader`, `node_endpoints`): one
+node leads all partitions.
 """
 
 from __future__ import annotations

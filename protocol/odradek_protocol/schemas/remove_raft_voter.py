@@ -2,8 +2,7 @@
 
 Versions: only 0.
 
-Left out: any change. The quorum is this one node, as on a Kafka whose voters are given by its
-settings.
+Left out: any change. The quorum is this node, as on a Kafka whose voters are given by its settings.
 """
 
 from __future__ import annotations

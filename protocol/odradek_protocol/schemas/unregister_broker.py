@@ -2,8 +2,7 @@
 
 Versions: only 0.
 
-Of note: the one broker that there is cannot be unregistered (INVALID_REQUEST). Kafka forgets its
-only broker all the same.
+Of note: the cluster's only broker cannot be unregistered (INVALID_REQUEST); in Kafka it can.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ Versions: 1 says how far a downgrade may go, in place of allowing any, and can o
 one error for all.
 
 Of note: level 0 switches a feature off. The release of 4.3 (`kafka-features.sh upgrade
---release-version 4.3`) names share.version, streams.version, eligible.leader.replicas.version and
-kraft.version as well: beside metadata.version their level 1 is passed over, and alone it is
-refused, for nothing of theirs is served.
+--release-version 4.3`) includes share.version, streams.version, eligible.leader.replicas.version
+and kraft.version as well: in a request with metadata.version their level 1 is ignored, and alone it
+is refused, because their APIs are not served.
 """
 
 from __future__ import annotations

@@ -31,29 +31,30 @@ DIFFERENCES: tuple[Difference, ...] = (
             "*: zeros as *, gzip",
         ),
         INVALID_RECORD,
-        "Kafka does not look at the lengths that compressed records give themselves, and its own "
-        "consumer stops at a wrong one.",
+        "Wrong lengths of compressed records: Kafka does not check them, and its own consumer "
+        "stops at such a record.",
     ),
     Difference(
         ("*: offset delta*, none",),
         INVALID_RECORD,
-        "Kafka takes any offset deltas of records that are not compressed; outside the batch's own "
-        "offsets, two records of a partition have one offset.",
+        "Offset deltas outside the batch, in uncompressed records: Kafka accepts them, and then "
+        "two records of a partition have the same offset.",
     ),
     Difference(
         ("*: varint with bit 32, *",),
         INVALID_RECORD,
-        "A number with more bits than its type: Kafka drops them, other clients do not.",
+        "A number with more bits than its type: Kafka drops the extra bits, other clients do not.",
     ),
     Difference(
         ("*: gzip, rubbish behind", "*: lz4, rubbish behind"),
         INVALID_RECORD,
-        "Bytes behind the compressed records, which Kafka does not see and other clients stop at.",
+        "Bytes behind the compressed records: Kafka does not read them, and other clients stop at "
+        "them.",
     ),
     Difference(
         ("*: rubbish records, none", "*: length varint of six bytes, none"),
         INVALID_RECORD,
-        "A record's length that is no number: Kafka answers with UNKNOWN_SERVER_ERROR.",
+        "A record's length that is not a valid varint: Kafka answers UNKNOWN_SERVER_ERROR.",
     ),
 )
 
