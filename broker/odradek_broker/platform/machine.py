@@ -214,7 +214,7 @@ class RealFiles:
         return RealFiles(self._root, lambda fd: wrap(self._file_type(fd)))
 
     def _at(self, path: str) -> str:
-        return os.path.join(self._root, path)
+        return os.path.join(self._root, path) if self._root else path
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

@@ -24,6 +24,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 
 from odradek_broker.platform.seams import Files
 from odradek_broker.topic_partition import TopicPartition
@@ -47,6 +48,7 @@ DIRECTORY_IDS = "odradek.directory.ids"
 # Far more than any file that the broker writes: a larger one is not read.
 _CHECKPOINT_BYTES_MAX = 64 * 1024 * 1024
 _BLANKS = str.maketrans("01", " \t")
+_CHECKSUM_CHARACTERS = 32
 
 
 class CorruptCheckpoint(Exception):
@@ -95,9 +97,19 @@ def encode_offsets(
     return _joined(lines)
 
 
-def decode_offsets(text: str) -> dict[TopicPartition, int]:
-    """The offset of each partition. CorruptCheckpoint."""
-    return dict(map(_offset, _lines(text)))
+def decode_offsets(
+    text: str, checked: set[TopicPartition] | None = None
+) -> dict[TopicPartition, int]:
+    """The offset of each partition. `checked` gets the partitions whose entry has a checksum.
+    CorruptCheckpoint."""
+    offsets: dict[TopicPartition, int] = {}
+    for line in _lines(text):
+        content = _checked(line)
+        key, offset = _offset(content)
+        offsets[key] = offset
+        if checked is not None and content != line:
+            checked.add(key)
+    return offsets
 
 
 def decode_sound_offsets(text: str) -> dict[TopicPartition, int]:
@@ -122,13 +134,15 @@ def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
     return _encode_lines(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
 
 
-def decode_epochs(text: str) -> list[tuple[int, int]]:
+# A start reads the same text for most partitions, which have had one leader each.
+@lru_cache(maxsize=16)
+def decode_epochs(text: str) -> tuple[tuple[int, int], ...]:
     """(epoch, start offset), as written. CorruptCheckpoint."""
     entries = []
-    for line in _lines(text):
+    for line in map(_checked, _lines(text)):
         epoch, start_offset = _fields(line, 2)
         entries.append((_number(epoch), _number(start_offset)))
-    return entries
+    return tuple(entries)
 
 
 def encode_sources(bases: Iterable[int]) -> bytes:
@@ -138,7 +152,7 @@ def encode_sources(bases: Iterable[int]) -> bytes:
 
 def decode_sources(text: str) -> list[int]:
     """The base offsets, as written. CorruptCheckpoint."""
-    return [_number(line) for line in _lines(text)]
+    return [_number(_checked(line)) for line in _lines(text)]
 
 
 def encode_topic_id(topic_id: bytes) -> str:
@@ -152,6 +166,8 @@ def encode_partition_metadata(topic_id: bytes) -> bytes:
     return f"version: 0\ntopic_id:{_checksum(text)}{text}\n".encode()
 
 
+# A start reads the same text for one partition of a topic after the other.
+@lru_cache(maxsize=16)
 def decode_partition_metadata(text: str) -> bytes:
     """The topic id, 16 bytes. CorruptCheckpoint."""
     for line in text.splitlines():
@@ -209,9 +225,11 @@ def _checksum(text: str) -> str:
 
 def _checked(line: str) -> str:
     """A line without its checksum; CorruptCheckpoint if that is not right."""
-    content = line.rstrip(" \t")
-    if content != line and line != content + _checksum(content):
-        raise CorruptCheckpoint(f"line {content!r} does not have its checksum")
+    if not line.endswith((" ", "\t")):
+        return line
+    content = line[:-_CHECKSUM_CHARACTERS]
+    if line[-_CHECKSUM_CHARACTERS:] != _checksum(content):
+        raise CorruptCheckpoint(f"line {line.rstrip()!r} does not have its checksum")
     return content
 
 
@@ -224,11 +242,11 @@ def _joined(lines: Sequence[str]) -> bytes:
 
 
 def _lines(text: str) -> list[str]:
-    """The entries; CorruptCheckpoint unless all are there, and sound."""
+    """The entries with their checksums; CorruptCheckpoint unless all are there."""
     lines = text.splitlines()
     if len(lines) < 2 or _number(lines[0]) != 0:
         raise CorruptCheckpoint("unknown version")
-    entries = [_checked(line) for line in lines[2:] if line]
+    entries = [line for line in lines[2:] if line]
     if _number(lines[1]) != len(entries):
         raise CorruptCheckpoint(f"{lines[1]} entries announced, {len(entries)} are there")
     return entries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 
 
 class LeaderEpochs:
@@ -10,9 +11,9 @@ class LeaderEpochs:
 
     __slots__ = ("changed", "entries")
 
-    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self.entries: list[tuple[int, int]] = []
-        for epoch, start_offset in sorted(entries or []):
+        for epoch, start_offset in sorted(entries):
             self.assign(epoch, start_offset)
         self.changed = False
 

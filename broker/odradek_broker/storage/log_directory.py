@@ -259,10 +259,11 @@ class LogDirectory:
     def _read_offsets(self, name: str, problems: list[str], *, needed: bool = False) -> _Entries:
         path = self.path_of(name)
         text, offsets, whole = None, {}, False
+        checked: set[TopicPartition] = set()
         try:
             text = read_small_file(self._files, path)
             if text is not None:
-                offsets, whole = decode_offsets(text), True
+                offsets, whole = decode_offsets(text, checked), True
         except OSError as problem:
             if needed:
                 raise DataDirectoryFailed(
@@ -271,9 +272,10 @@ class LogDirectory:
             problems.append(f"{path} is computed again: {problem}")
         except CorruptCheckpoint as problem:
             offsets = decode_sound_offsets(text or "")
+            checked = set(offsets)
             problems.append(f"{path} is computed again, but for {len(offsets)} entries: {problem}")
         self._checkpointed |= offsets.keys()
-        return _Entries(offsets, decode_sound_offsets(text or "").keys(), whole)
+        return _Entries(offsets, checked, whole)
 
     # ---- the disk
 

@@ -165,9 +165,7 @@ class LogFiles:
     def missing_at_first_use(self, log_end_offset: int) -> str:
         """The name of a file that is missing or damaged and without which opening the log reads
         batches, maybe many, although a clean stop left it; empty if there is none. OSError."""
-        return missing_at_first_use(
-            self._options.files, self.directory.path, log_end_offset, self.new_producers()
-        )
+        return missing_at_first_use(self._options.files, self.directory.path, log_end_offset)
 
     def new_producers(self, tally: ProducerTally | None = None) -> Producers:
         """Empty producer state with this log's options."""

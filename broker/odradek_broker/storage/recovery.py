@@ -21,7 +21,7 @@ from odradek_broker.storage.cleaner.foreign_swap import finish_foreign_swaps
 from odradek_broker.storage.cleaner.swap import SWAP, finish_swaps
 from odradek_broker.storage.epochs import LeaderEpochs
 from odradek_broker.storage.handles import HandleCache
-from odradek_broker.storage.producers.manager import Producers
+from odradek_broker.storage.producers.manager import Producers, has_snapshot, snapshot_name
 from odradek_broker.storage.segment import Segment, segment_name
 from odradek_broker.storage.segment_scanner import BatchAt, SegmentCorrupt, read_batches
 from odradek_broker.storage.segments import RETENTION_DELETED, SEGMENT_SUFFIXES
@@ -407,9 +407,7 @@ def _sync_file(files: Files, path: str) -> None:
         file.close()
 
 
-def missing_at_first_use(
-    files: Files, directory: str, log_end_offset: int, producers: Producers
-) -> str:
+def missing_at_first_use(files: Files, directory: str, log_end_offset: int) -> str:
     """The name of a file that is missing or damaged in a log which a clean stop left at
     `log_end_offset`, and without which opening the log reads batches; empty if there is none. Only
     a few small files are read. OSError."""
@@ -421,8 +419,8 @@ def missing_at_first_use(
     for name in (f"{active}.index", f"{active}.timeindex"):
         if name not in names:
             return name
-    if not producers.has_snapshot(log_end_offset):
-        return producers.snapshot_name(log_end_offset)
+    if not has_snapshot(files, directory, log_end_offset):
+        return snapshot_name(log_end_offset)
     try:
         text = read_small_file(files, f"{directory}/{LEADER_EPOCHS}")
         if text is not None:

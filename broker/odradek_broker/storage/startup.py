@@ -312,7 +312,7 @@ class LogStartup:
         together (L-10). 0 if its file does not say it."""
         try:
             text = read_small_file(self._files, f"{path}/{LEADER_EPOCHS}")
-            epochs = [] if text is None else decode_epochs(text)
+            epochs = () if text is None else decode_epochs(text)
         except (CorruptCheckpoint, OSError):
             return 0  # The opening of the log reports it.
         return min((start for _, start in epochs), default=0)

@@ -685,6 +685,22 @@ def test_checkpoint_round_trip() -> None:
     assert decode_offsets("0\n0\n") == {}
 
 
+def test_l35_entries_without_a_checksum_are_read_and_told_apart() -> None:
+    offsets = {("own", 0): 5, ("kafkas", 0): 7}
+    text = encode_offsets(offsets, unchecked=[("kafkas", 0)]).decode()
+    checked: set[tuple[str, int]] = set()
+    assert decode_offsets(text, checked) == offsets
+    assert checked == {("own", 0)}
+
+
+def test_l35_a_checksum_that_is_not_the_entrys_is_refused() -> None:
+    line = encode_offsets({("a", 0): 5}).decode().splitlines()[2]
+    blank = {" ": "\t", "\t": " "}
+    for damaged in (line[:-1], f"{line} ", f"{line[:-1]}{blank[line[-1]]}", line.replace("5", "6")):
+        with pytest.raises(CorruptCheckpoint, match="does not have its checksum"):
+            decode_offsets(f"0\n1\n{damaged}\n")
+
+
 @pytest.mark.parametrize(
     "text", ["", "0", "x\n0\n", "0\nx\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na 0 1 2\n"]
 )

@@ -36,6 +36,28 @@ _BEYOND_ALL = 2**63
 EndMarker = tuple[int, int]
 
 
+def snapshot_name(offset: int) -> str:
+    """The name of the file with the producer state before an offset."""
+    return f"{segment_name(offset)}.{_SNAPSHOT}"
+
+
+def has_snapshot(files: Files, directory: str, offset: int) -> bool:
+    """True if a partition's directory has a whole snapshot of an offset. OSError."""
+    try:
+        check_snapshot(_read(files, f"{directory}/{snapshot_name(offset)}"))
+    except (FileNotFoundError, CorruptSnapshot):
+        return False
+    return True
+
+
+def _read(files: Files, path: str) -> bytes:
+    file = files.open(path)
+    try:
+        return file.read_at(0, file.size())
+    finally:
+        file.close()
+
+
 def read_end_marker(header: BatchHeader, batch: memoryview) -> EndMarker | None:
     """(control type, coordinator epoch) of a COMMIT or ABORT marker; None for other control
     batches (R-31). Longer keys and values are accepted (R-32). CorruptBatch."""
@@ -217,7 +239,7 @@ class Producers:
             path = self._snapshot_path(offset)
             try:
                 self.state = ProducerStateManager.from_snapshot(
-                    self._read(path), map_end_offset=offset, **self._options
+                    _read(self._files, path), map_end_offset=offset, **self._options
                 )
             except CorruptSnapshot:
                 if not keep_damaged:
@@ -226,24 +248,6 @@ class Producers:
             return offset
         self.state = ProducerStateManager(**self._options)
         return lowest
-
-    def _read(self, path: str) -> bytes:
-        file = self._files.open(path)
-        try:
-            return file.read_at(0, file.size())
-        finally:
-            file.close()
-
-    def has_snapshot(self, offset: int) -> bool:
-        """True if there is a whole snapshot of an offset. OSError."""
-        try:
-            check_snapshot(self._read(self._snapshot_path(offset)))
-        except (FileNotFoundError, CorruptSnapshot):
-            return False
-        return True
-
-    def snapshot_name(self, offset: int) -> str:
-        return f"{segment_name(offset)}.{_SNAPSHOT}"
 
     def start_empty(self, offset: int) -> None:
         self.state.map_end_offset = offset
@@ -267,7 +271,7 @@ class Producers:
         none was; -1 if there is no snapshot of it. OSError."""
         try:
             state = ProducerStateManager.from_snapshot(
-                self._read(self._snapshot_path(offset)),
+                _read(self._files, self._snapshot_path(offset)),
                 map_end_offset=offset,
                 **{**self._options, "tally": ProducerTally()},
             )
@@ -333,4 +337,4 @@ class Producers:
         self.remove_snapshots(lambda offset: offset in outdated)
 
     def _snapshot_path(self, offset: int) -> str:
-        return f"{self._directory}/{self.snapshot_name(offset)}"
+        return f"{self._directory}/{snapshot_name(offset)}"

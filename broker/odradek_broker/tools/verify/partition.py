@@ -187,7 +187,7 @@ class PartitionCheck:
         self._wait = wait
         self._replay = ProducerReplay()
         self._there = PartitionFiles(directory, set())
-        self._epochs: list[tuple[int, int]] = []
+        self._epochs: tuple[tuple[int, int], ...] = ()
         self._epochs_wrong = False
         #: The position where the next start cuts the log, and the whole batches that it removes
         #: there.
@@ -242,7 +242,7 @@ class PartitionCheck:
         self._findings.recoverable(path, "is missing", "the next start writes it")
         return None
 
-    def _read_epochs(self) -> list[tuple[int, int]]:
+    def _read_epochs(self) -> tuple[tuple[int, int], ...]:
         path = f"{self._directory}/{LEADER_EPOCHS}"
         try:
             text = read_small_file(self._files, path)
@@ -251,16 +251,16 @@ class PartitionCheck:
                 self._epochs_wrong = True
                 if any(self._size(base_offset) for base_offset in self._there.bases):
                     self._findings.recoverable(path, "is missing", _COMPUTED_AGAIN)
-                return []
+                return ()
             entries = decode_epochs(text)
         except CorruptCheckpoint as problem:
             self._findings.recoverable(path, str(problem), _COMPUTED_AGAIN)
             self._epochs_wrong = True
-            return []
+            return ()
         for before, entry in itertools.pairwise(entries):
             if entry[0] <= before[0] or entry[1] < before[1]:
                 self._wrong_epochs(f"{entry} does not follow {before}")
-                return []
+                return ()
         return entries
 
     def _size(self, base_offset: int) -> int:

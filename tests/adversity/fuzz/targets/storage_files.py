@@ -159,7 +159,7 @@ def _epoch_checkpoint(content: bytes) -> None:
     except CorruptCheckpoint:
         return
     again = checkpoints.decode_epochs(checkpoints.encode_epochs(epochs.entries).decode())
-    if again != epochs.entries or LeaderEpochs(again).entries != again:
+    if list(again) != epochs.entries or LeaderEpochs(again).entries != epochs.entries:
         raise Broken("leader epochs change when they are read and written")
     epochs.truncate_end(5)
     epochs.truncate_start(3)
