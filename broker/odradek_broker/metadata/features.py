@@ -21,6 +21,7 @@ class FeatureLevels(NamedTuple):
 
 GROUP_VERSION = "group.version"
 METADATA_VERSION = "metadata.version"
+SHARE_VERSION = "share.version"
 TRANSACTION_VERSION = "transaction.version"
 
 #: The features and levels of Kafka 4.3.0.
@@ -35,7 +36,7 @@ FEATURES: dict[str, FeatureLevels] = {
 _LEFT_OUT: dict[str, str] = {
     "eligible.leader.replicas.version": "each partition has one replica",
     "kraft.version": "the voters of the metadata log cannot change",
-    "share.version": "there are no share groups",
+    SHARE_VERSION: "share groups are not complete",
     "streams.version": "there are no streams groups",
 }
 _LEVEL_LEFT_OUT = 1

@@ -1,0 +1,58 @@
+"""AlterShareGroupOffsets (key 91): sets start offsets of a share group (KIP-932)."""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
+
+
+@struct
+class AlterShareGroupOffsetsRequestPartition(Struct):
+    partition_index: int = field(INT32)
+    start_offset: int = field(INT64)
+
+
+@struct
+class AlterShareGroupOffsetsRequestTopic(Struct):
+    topic_name: str = field(STRING)
+    partitions: list[AlterShareGroupOffsetsRequestPartition] = field(
+        array(AlterShareGroupOffsetsRequestPartition)
+    )
+
+
+@message(key=91, versions="0", flexible="0+")
+class AlterShareGroupOffsetsRequest(Message):
+    """The request."""
+
+    group_id: str = field(STRING)
+    topics: list[AlterShareGroupOffsetsRequestTopic] = field(
+        array(AlterShareGroupOffsetsRequestTopic)
+    )
+
+
+@struct
+class AlterShareGroupOffsetsResponsePartition(Struct):
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+
+
+@struct
+class AlterShareGroupOffsetsResponseTopic(Struct):
+    topic_name: str = field(STRING)
+    topic_id: bytes = field(UUID)
+    partitions: list[AlterShareGroupOffsetsResponsePartition] = field(
+        array(AlterShareGroupOffsetsResponsePartition)
+    )
+
+
+@message(key=91, versions="0", flexible="0+")
+class AlterShareGroupOffsetsResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    responses: list[AlterShareGroupOffsetsResponseTopic] = field(
+        array(AlterShareGroupOffsetsResponseTopic)
+    )

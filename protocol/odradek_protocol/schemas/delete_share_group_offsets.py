@@ -1,0 +1,41 @@
+"""DeleteShareGroupOffsets (key 92): removes topics from a share group without members (KIP-932)."""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, STRING, UUID
+
+
+@struct
+class DeleteShareGroupOffsetsRequestTopic(Struct):
+    topic_name: str = field(STRING)
+
+
+@message(key=92, versions="0", flexible="0+")
+class DeleteShareGroupOffsetsRequest(Message):
+    """The request."""
+
+    group_id: str = field(STRING)
+    topics: list[DeleteShareGroupOffsetsRequestTopic] = field(
+        array(DeleteShareGroupOffsetsRequestTopic)
+    )
+
+
+@struct
+class DeleteShareGroupOffsetsResponseTopic(Struct):
+    topic_name: str = field(STRING)
+    topic_id: bytes = field(UUID)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+
+
+@message(key=92, versions="0", flexible="0+")
+class DeleteShareGroupOffsetsResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    responses: list[DeleteShareGroupOffsetsResponseTopic] = field(
+        array(DeleteShareGroupOffsetsResponseTopic)
+    )

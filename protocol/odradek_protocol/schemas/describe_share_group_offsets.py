@@ -1,0 +1,71 @@
+"""DescribeShareGroupOffsets (key 90): start offsets of the partitions of share groups (KIP-932).
+
+Versions: 1 has the lag (KIP-1226).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
+
+
+@struct
+class DescribeShareGroupOffsetsRequestTopic(Struct):
+    topic_name: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@struct
+class DescribeShareGroupOffsetsRequestGroup(Struct):
+    group_id: str = field(STRING)
+    topics: list[DescribeShareGroupOffsetsRequestTopic] | None = field(
+        array(DescribeShareGroupOffsetsRequestTopic), nullable="0+"
+    )
+
+
+@message(key=90, versions="0-1", flexible="0+")
+class DescribeShareGroupOffsetsRequest(Message):
+    """The request."""
+
+    groups: list[DescribeShareGroupOffsetsRequestGroup] = field(
+        array(DescribeShareGroupOffsetsRequestGroup)
+    )
+
+
+@struct
+class DescribeShareGroupOffsetsResponsePartition(Struct):
+    partition_index: int = field(INT32)
+    start_offset: int = field(INT64)
+    leader_epoch: int = field(INT32)
+    lag: int = field(INT64, "1+", default=-1, ignorable=True)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+
+
+@struct
+class DescribeShareGroupOffsetsResponseTopic(Struct):
+    topic_name: str = field(STRING)
+    topic_id: bytes = field(UUID)
+    partitions: list[DescribeShareGroupOffsetsResponsePartition] = field(
+        array(DescribeShareGroupOffsetsResponsePartition)
+    )
+
+
+@struct
+class DescribeShareGroupOffsetsResponseGroup(Struct):
+    group_id: str = field(STRING)
+    topics: list[DescribeShareGroupOffsetsResponseTopic] = field(
+        array(DescribeShareGroupOffsetsResponseTopic)
+    )
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+
+
+@message(key=90, versions="0-1", flexible="0+")
+class DescribeShareGroupOffsetsResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    groups: list[DescribeShareGroupOffsetsResponseGroup] = field(
+        array(DescribeShareGroupOffsetsResponseGroup)
+    )

@@ -1,0 +1,84 @@
+"""ShareAcknowledge (key 79): acknowledges records that were acquired by ShareFetch (KIP-932).
+
+Versions: 2 renews locks (KIP-1222).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING, UUID
+
+
+@struct
+class AcknowledgementBatch(Struct):
+    """Acknowledgements of a range of offsets: one type for all offsets, or one for each.
+
+    Types: 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
+    """
+
+    first_offset: int = field(INT64)
+    last_offset: int = field(INT64)
+    acknowledge_types: list[int] = field(array(INT8))
+
+
+@struct
+class AcknowledgePartition(Struct):
+    partition_index: int = field(INT32)
+    acknowledgement_batches: list[AcknowledgementBatch] = field(array(AcknowledgementBatch))
+
+
+@struct
+class AcknowledgeTopic(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[AcknowledgePartition] = field(array(AcknowledgePartition))
+
+
+@message(key=79, versions="1-2", flexible="0+")
+class ShareAcknowledgeRequest(Message):
+    """The request."""
+
+    group_id: str | None = field(STRING, nullable="0+", default=None)
+    member_id: str | None = field(STRING, nullable="0+")
+    share_session_epoch: int = field(INT32)
+    is_renew_ack: bool = field(BOOL, "2+")
+    topics: list[AcknowledgeTopic] = field(array(AcknowledgeTopic))
+
+
+@struct
+class LeaderIdAndEpoch(Struct):
+    leader_id: int = field(INT32)
+    leader_epoch: int = field(INT32)
+
+
+@struct
+class AcknowledgedPartition(Struct):
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch)
+
+
+@struct
+class ShareAcknowledgeTopicResponse(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[AcknowledgedPartition] = field(array(AcknowledgedPartition))
+
+
+@struct
+class NodeEndpoint(Struct):
+    node_id: int = field(INT32)
+    host: str = field(STRING)
+    port: int = field(INT32)
+    rack: str | None = field(STRING, nullable="0+", default=None)
+
+
+@message(key=79, versions="1-2", flexible="0+")
+class ShareAcknowledgeResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    acquisition_lock_timeout_ms: int = field(INT32, "2+", ignorable=True)
+    responses: list[ShareAcknowledgeTopicResponse] = field(array(ShareAcknowledgeTopicResponse))
+    node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint))

@@ -1,0 +1,114 @@
+"""ShareFetch (key 78): acquires records of a share group and brings them (KIP-932).
+
+Versions: 2 has acquire modes (KIP-1206) and renews locks (KIP-1222).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, RECORDS, STRING, UUID
+
+Records = bytes | bytearray | memoryview
+
+
+@struct
+class AcknowledgementBatch(Struct):
+    """Acknowledgements of a range of offsets: one type for all offsets, or one for each.
+
+    Types: 0 gap, 1 accept, 2 release, 3 reject, 4 renew.
+    """
+
+    first_offset: int = field(INT64)
+    last_offset: int = field(INT64)
+    acknowledge_types: list[int] = field(array(INT8))
+
+
+@struct
+class ShareFetchPartition(Struct):
+    partition_index: int = field(INT32)
+    partition_max_bytes: int = field(INT32, "0")
+    acknowledgement_batches: list[AcknowledgementBatch] = field(array(AcknowledgementBatch))
+
+
+@struct
+class ShareFetchTopic(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[ShareFetchPartition] = field(array(ShareFetchPartition))
+
+
+@struct
+class ForgottenShareTopic(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[int] = field(array(INT32))
+
+
+@message(key=78, versions="1-2", flexible="0+")
+class ShareFetchRequest(Message):
+    """The request. `share_session_epoch` 0 opens the share session, -1 closes it.
+
+    `share_acquire_mode` 0 acquires whole batches, 1 at most `max_records` records.
+    """
+
+    group_id: str | None = field(STRING, nullable="0+", default=None)
+    member_id: str | None = field(STRING, nullable="0+")
+    share_session_epoch: int = field(INT32)
+    max_wait_ms: int = field(INT32)
+    min_bytes: int = field(INT32)
+    max_bytes: int = field(INT32, default=2147483647)
+    max_records: int = field(INT32, "1+")
+    batch_size: int = field(INT32, "1+")
+    share_acquire_mode: int = field(INT8, "2+", ignorable=True)
+    is_renew_ack: bool = field(BOOL, "2+")
+    topics: list[ShareFetchTopic] = field(array(ShareFetchTopic))
+    forgotten_topics_data: list[ForgottenShareTopic] = field(array(ForgottenShareTopic))
+
+
+@struct
+class LeaderIdAndEpoch(Struct):
+    leader_id: int = field(INT32)
+    leader_epoch: int = field(INT32)
+
+
+@struct
+class AcquiredRecords(Struct):
+    first_offset: int = field(INT64)
+    last_offset: int = field(INT64)
+    delivery_count: int = field(INT16)
+
+
+@struct
+class ShareFetchedPartition(Struct):
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    acknowledge_error_code: int = field(INT16)
+    acknowledge_error_message: str | None = field(STRING, nullable="0+", default=None)
+    current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch)
+    records: Records = field(RECORDS)
+    acquired_records: list[AcquiredRecords] = field(array(AcquiredRecords))
+
+
+@struct
+class ShareFetchableTopicResponse(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[ShareFetchedPartition] = field(array(ShareFetchedPartition))
+
+
+@struct
+class NodeEndpoint(Struct):
+    node_id: int = field(INT32)
+    host: str = field(STRING)
+    port: int = field(INT32)
+    rack: str | None = field(STRING, nullable="0+", default=None)
+
+
+@message(key=78, versions="1-2", flexible="0+")
+class ShareFetchResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    acquisition_lock_timeout_ms: int = field(INT32, "1+")
+    responses: list[ShareFetchableTopicResponse] = field(array(ShareFetchableTopicResponse))
+    node_endpoints: list[NodeEndpoint] = field(array(NodeEndpoint))

@@ -1,0 +1,60 @@
+"""ShareGroupDescribe (key 77): share groups with their members (KIP-932)."""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
+
+
+@message(key=77, versions="1", flexible="0+")
+class ShareGroupDescribeRequest(Message):
+    """The request."""
+
+    group_ids: list[str] = field(array(STRING))
+    include_authorized_operations: bool = field(BOOL)
+
+
+@struct
+class DescribedShareTopicPartitions(Struct):
+    topic_id: bytes = field(UUID)
+    topic_name: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@struct
+class DescribedShareAssignment(Struct):
+    topic_partitions: list[DescribedShareTopicPartitions] = field(
+        array(DescribedShareTopicPartitions)
+    )
+
+
+@struct
+class DescribedShareMember(Struct):
+    member_id: str = field(STRING)
+    rack_id: str | None = field(STRING, nullable="0+", default=None)
+    member_epoch: int = field(INT32)
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    subscribed_topic_names: list[str] = field(array(STRING))
+    assignment: DescribedShareAssignment = field(DescribedShareAssignment)
+
+
+@struct
+class DescribedShareGroup(Struct):
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    group_id: str = field(STRING)
+    group_state: str = field(STRING)
+    group_epoch: int = field(INT32)
+    assignment_epoch: int = field(INT32)
+    assignor_name: str = field(STRING)
+    members: list[DescribedShareMember] = field(array(DescribedShareMember))
+    authorized_operations: int = field(INT32, default=-2147483648)
+
+
+@message(key=77, versions="1", flexible="0+")
+class ShareGroupDescribeResponse(Message):
+    """The response."""
+
+    throttle_time_ms: int = field(INT32)
+    groups: list[DescribedShareGroup] = field(array(DescribedShareGroup))

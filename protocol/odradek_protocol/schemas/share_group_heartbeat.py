@@ -1,0 +1,46 @@
+"""ShareGroupHeartbeat (key 76): a member of a share group joins, lives, subscribes and leaves
+(KIP-932).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, STRING, UUID
+
+
+@message(key=76, versions="1", flexible="0+")
+class ShareGroupHeartbeatRequest(Message):
+    """The request. `member_epoch` 0 joins, -1 leaves.
+
+    Topics null: as in the heartbeat before.
+    """
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+    member_epoch: int = field(INT32)
+    rack_id: str | None = field(STRING, nullable="0+", default=None)
+    subscribed_topic_names: list[str] | None = field(array(STRING), nullable="0+", default=None)
+
+
+@struct
+class ShareTopicPartitions(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[int] = field(array(INT32))
+
+
+@struct
+class ShareAssignment(Struct):
+    topic_partitions: list[ShareTopicPartitions] = field(array(ShareTopicPartitions))
+
+
+@message(key=76, versions="1", flexible="0+")
+class ShareGroupHeartbeatResponse(Message):
+    """The response. `assignment` null: as in the answer before."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    member_id: str | None = field(STRING, nullable="0+", default=None)
+    member_epoch: int = field(INT32)
+    heartbeat_interval_ms: int = field(INT32)
+    assignment: ShareAssignment | None = field(ShareAssignment, nullable="0+", default=None)
