@@ -186,7 +186,7 @@ LOADS = {
 
 
 def measure(load: str, targets: Sequence[Target], scale: float) -> Measured:
-    """One run of one load."""
+    """A run of a load."""
     send, idempotent = LOADS[load]
     with _places(targets) as places:
         # Connections and metadata are left out of the measurement.

@@ -85,13 +85,13 @@ class Arrow:
 
 
 _BOXES = (
-    # Who uses it.
+    # Users of the client and the broker.
     Box("ours", 20, 20, 190, 52, "Your program", ("Producer, Consumer, Admin",)),
     Box("ours", 226, 20, 170, 52, "odradek", ("the command line",)),
     Box("ours", 412, 20, 190, 52, "Spark job", ('format("odradek")',)),
     Box("theirs", 640, 20, 200, 104, "Any Kafka client", ("librdkafka, Java, franz-go,", "aiokafka, kafka-python")),
     Box("ours", 20, 88, 582, 36, "The client: accumulator, sender, fetcher, groups, transactions"),
-    # What answers.
+    # The brokers.
     Box("ours", 20, 178, 582, 186, "Broker: one process, one event loop", holds=True),
     Box("part", 40, 210, 542, 36, "Server and handlers: frames, versions, one handler per API"),
     Box("part", 40, 258, 262, 92, "Coordinators", ("groups: classic and KIP-848", "committed offsets", "transactions: v1 and v2 (KIP-890)")),

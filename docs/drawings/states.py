@@ -180,7 +180,7 @@ def _section(machine: Machine) -> str:
 
 
 def _action(action: classic.Action) -> str:
-    """What is done; an action that is only an error code by the code's name."""
+    """The text of an action; the name of the code if the action is only an error code."""
     return ErrorCode(int(action.value)).name if action.value.isdigit() else action.value
 
 
@@ -254,7 +254,8 @@ Table: `broker/odradek_broker/coordinator/groups/consumer/group.py`.
 
 
 def _in_words(reasons: set[tuple[consumer.Report, bool]]) -> str:
-    """What a heartbeat says of the partitions to give back, and whether the target is newer."""
+    """The reports of a heartbeat about partitions to give back, and whether the target is newer, in
+    words."""
     reports = {report for report, _ in reasons}
     newer = {newer for _, newer in reasons}
     if len(reasons) != len(reports) * len(newer):

@@ -139,8 +139,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         network = self._network()
         new = [each for each in until if each not in begin]
         if new:
-            # Such a range is empty in batches of this format; Spark's `kafka` format reads from the
-            # first offset.
+            # A partition's range is empty in the batch that finds it; Spark's `kafka` format reads
+            # it from the first offset.
             begin |= self._run(cluster.first_offsets(network, self.options, new))
         ranges = planning.split(
             progress.ranges(begin, until),

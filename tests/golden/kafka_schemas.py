@@ -1,4 +1,4 @@
-"""What Kafka's own message definitions say of every message, in `kafka_schemas.jsonl`.
+"""Kafka's own definitions of every message, in `kafka_schemas.jsonl`.
 
     python -m tests.golden.kafka_schemas FOLDER     writes it anew from a release's jars in FOLDER
 

@@ -416,7 +416,7 @@ _UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
 
 
 def meaning(value: Any) -> Any:
-    """What kafka-python decoded, in the form of the files."""
+    """The values that kafka-python decoded, in the form of the files."""
     if isinstance(value, list):
         return [meaning(item) for item in value]
     if isinstance(value, uuid.UUID):

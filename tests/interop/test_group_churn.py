@@ -47,6 +47,6 @@ def test_k52_k53_some_members_come_leave_and_are_killed(
 def test_k52_k53_a_thousand_members_come_leave_and_are_killed(
     address: str, new_topic: Callable[..., str], strategy: str
 ) -> None:
-    """As above, a thousand times: pytest -m slow tests/interop/test_group_churn.py. Takes some
+    """The same test a thousand times: pytest -m slow tests/interop/test_group_churn.py. Takes some
     minutes per strategy."""
     churn(address, new_topic(PARTITIONS), strategy, operations=1_000, pause_max_s=1.0, seed=2)

@@ -240,7 +240,7 @@ def _producers(bootstrap: str, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _replayed(partition: Path) -> list[tuple[int, int, int]]:
-    """As `_producers`, by the batches."""
+    """The same as `_producers`, from the batches."""
     replay = own.Replay()
     for path in sorted(partition.glob("*.log")):
         for batch in own.read_segment(path):

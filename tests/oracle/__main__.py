@@ -6,7 +6,7 @@
     python -m tests.oracle list [NAME*]       the scenarios and their versions
     python -m tests.oracle page               write the sections of docs/compatibility.md
 
-`--bootstrap HOST:PORT` takes a broker that runs already; then none is started.
+`--bootstrap HOST:PORT` uses a running broker in place of starting one.
 """
 
 from __future__ import annotations

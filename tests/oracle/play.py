@@ -45,7 +45,7 @@ Answers = list[dict[str, Any]]
 
 
 class BrokenScenario(Exception):
-    """A step that prepares the ground did not succeed, or an answer never came."""
+    """A preparing step did not succeed, or an answer never came."""
 
 
 class _Connection:
@@ -54,7 +54,7 @@ class _Connection:
         self.due: deque[tuple[Ask, Api, int]] = deque()
 
     async def answer(self, api: Api, version: int) -> Message | None:
-        """None when the broker has closed the connection."""
+        """The next answer; None if the broker has closed the connection."""
         try:
             async with asyncio.timeout(ANSWER_DEADLINE_S):
                 size = int.from_bytes(await self.reader.readexactly(4), "big")
@@ -173,13 +173,13 @@ class _Run:
 
     def _record(self, ask: Ask, version: int, message: Message | None) -> None:
         if message is None:
-            # The next step on it finds a new connection.
+            # The next step with this name uses a new connection.
             self._connections.pop(ask.on).writer.close()
         else:
             for name, path in ask.save.items():
                 self._saved[name] = saved_value(message, path)
             if ask.save:
-                # What is saved has the lowest numbers, in the order of the steps.
+                # Saved values have the lowest numbers, in the order of the steps.
                 self._normaliser.answer(to_plain(message))
         if ask.quiet:
             return
@@ -259,8 +259,7 @@ _COORDINATED = 400
 
 
 def _warm_up() -> Scenario:
-    """A new broker makes its coordinators' topics when it is first asked, and gives out id 0
-    first."""
+    """Have a new broker create its coordinators' topics, and give out producer id 0."""
     names = [f"@{number}" for number in range(_COORDINATED)]
     body = {"transactional_id": None, "transaction_timeout_ms": 60_000}
     groups = [{"group_id": name, "topics": []} for name in names]
@@ -288,7 +287,7 @@ def _warm_up() -> Scenario:
 async def play(
     host: str, port: int, runs: Sequence[tuple[Scenario, int]], salt: str
 ) -> dict[tuple[str, int], Answers | str]:
-    """The answers of each run, by (scenario, version); what went wrong, as text, where it broke.
+    """The answers of each run, by (scenario, version); for a broken run the error as text.
 
     `salt` keeps the names apart when scenarios are played again on the same broker.
     """

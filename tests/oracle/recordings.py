@@ -18,7 +18,7 @@ def path_of(module: str, scenario: str) -> Path:
 
 
 def load(module: str, scenario: str) -> dict[int, Answers]:
-    """Version -> answers; empty if nothing is recorded."""
+    """The recorded answers by version; empty if nothing is recorded."""
     path = path_of(module, scenario)
     if not path.exists():
         return {}

@@ -1,4 +1,4 @@
-"""The words in which a scenario is written: plain data, no code of its own.
+"""The elements of a scenario, which is plain data without code.
 
 In the values of a request:
 
@@ -9,7 +9,7 @@ In the values of a request:
 - a field that the version in play does not carry is left out.
 
 Answers are compared as plain values: fields at their default are left out, error codes are names,
-ids, times and addresses are replaced by placeholders, which keep apart what is not the same.
+and ids, times and addresses are replaced by placeholders, with different ones for different values.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Subscribed:
 
 @dataclass(frozen=True)
 class Padded:
-    """A name of this run, padded with `x` to so many characters."""
+    """A name of this run, padded with `x` to a number of characters."""
 
     name: str
     length: int
@@ -121,7 +121,7 @@ class Close:
 
 @dataclass(frozen=True)
 class Wait:
-    """Let time pass, if nothing shows when to continue."""
+    """Let time pass, if no answer shows when to continue."""
 
     ms: int
 

@@ -1,4 +1,4 @@
-"""Our broker answers as Apache Kafka did, or a row says why not."""
+"""Our broker gives the answers of Apache Kafka, or a row has the reason why not."""
 
 from __future__ import annotations
 

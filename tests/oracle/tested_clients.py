@@ -1,4 +1,4 @@
-"""Clients that are tested, and what programs of other people came to against Kafka and against us.
+"""The tested clients, and the results of other projects' programs with Kafka and with our broker.
 
 docs/compatibility.md has both as tables; `python -m tests.oracle page` writes them there.
 """
@@ -17,7 +17,7 @@ class TestedClient(NamedTuple):
 
 
 class Run(NamedTuple):
-    """So many passed of so many. The version is in the client's name."""
+    """The passed and all runs of a program. The version is in the client's name."""
 
     client: str
     what: str

@@ -18,7 +18,8 @@ _KAFKA_PYTHON: dict[int, Any] = {
     and getattr(cls, "message", None)
 }
 
-#: What a client may retry, and before which of those it asks for metadata (Java client 4.x).
+#: The codes that a client may retry, and those before whose retry it requests metadata (Java client
+#: 4.x).
 RETRIABLE_WITH_METADATA = {3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103}
 RETRIABLE = {2, 7, 14, 15, 16, 19, 20, 41, 51, 70, 71, 75, 78, 88, 89, 106, 122, 123, 133}
 

@@ -1,4 +1,4 @@
-"""What a declaration turns into: a class, defaults, layouts."""
+"""The results of a declaration: a class, defaults, layouts."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ class Result:
 
 
 def checkers_of(violations: Iterable[str]) -> set[str]:
-    """Who said so: every violation begins with the name of its checker."""
+    """The checkers that reported the violations: each violation begins with the name of its
+    checker."""
     return {violation.partition(":")[0] for violation in violations}
 
 

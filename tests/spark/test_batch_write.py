@@ -17,7 +17,7 @@ HEADERS = "array<struct<key:string,value:binary>>"
 
 
 def write(frame: DataFrame, broker: str, mode: str = "append", **options: str) -> None:
-    """As users write it."""
+    """The code that users write."""
     (
         frame.write.format("odradek")
         .mode(mode)
@@ -173,7 +173,7 @@ def test_somebody_elses_broker(spark: SparkSession) -> None:
     loaded = (
         spark.read.format("odradek")
         .options(**{"kafka.bootstrap.servers": address, "subscribe": "elsewhere"})
-        # Its control batches have no checksum.
+        # The mock broker's control batches have no checksum.
         .option("kafka.check.crcs", "false")
         .load()
     )

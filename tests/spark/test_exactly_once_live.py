@@ -139,8 +139,8 @@ def test_s14_abort_prevents_a_decision_and_leaves_one_alone(query: Query) -> Non
 
 
 def test_s14_the_second_of_two_attempts_at_a_task_is_aborted(query: Query) -> None:
-    """As with speculation: both attempts have written the rows, and Spark takes the message of the
-    first."""
+    """The case of speculation: both attempts have written the rows, and Spark takes the message of
+    the first."""
     writer = query.writer()
     first = query.task(0, 0, "a", writer=writer)
     other = query.task(0, 1, "b", writer=writer)

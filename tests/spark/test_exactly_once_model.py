@@ -87,7 +87,8 @@ def test_every_world_of_the_larger_ones_is_right(name: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", HUGE)
 def test_the_nearest_worlds_of_the_huge_ones_are_right(name: str) -> None:
-    """They have more than three million worlds; the nearest are explored, in all interleavings."""
+    """The cases have more than three million worlds; the nearest are explored, in all
+    interleavings."""
     explorer = Explorer(HUGE[name])
     assert explorer.everything(500_000, recover_every=20, complete=False) == ""
     assert explorer.explored > 100_000

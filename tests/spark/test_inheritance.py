@@ -145,8 +145,8 @@ def test_where_nothing_can_be_inherited_every_process_has_its_own(
 def test_a_process_without_a_folder_for_temporary_files_inherits_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As in a container with a read-only file system: Python finds no folder, and the worker
-    reports it."""
+    """A container with a read-only file system: Python finds no folder, and the worker reports
+    it."""
 
     def none() -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")

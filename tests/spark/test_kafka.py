@@ -62,7 +62,7 @@ def test_a_batch_goes_there_and_back(spark: SparkSession, nodes: KafkaCluster) -
 def test_the_first_exactly_once_write_of_a_cluster_succeeds(
     spark: SparkSession, nodes: KafkaCluster
 ) -> None:
-    """Its decision log is created then, and not every node knows it at once."""
+    """The decision log of the job is created then, and not every node knows it at once."""
     bootstrap = nodes.bootstrap
     topic = make_topic(bootstrap)
     for number in range(8):
@@ -102,7 +102,7 @@ def test_a_stream_that_is_restarted_is_written_once(
         write(spark.range(first, first + 500), bootstrap, source)
         query = copy_stream(spark, bootstrap, source, sink, tmp_path)
         assert query.trigger(availableNow=True).start().awaitTermination(WAIT_S)
-        # As if Spark had died before writing its commit log: the last batch is run again.
+        # The state after Spark has died before writing its commit log: the last batch is run again.
         commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
         commits[-1].unlink()
         (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)

@@ -77,7 +77,8 @@ def test_a_time_cuts_the_beginning_only() -> None:
 
 @pytest.mark.parametrize("before_ms", [0, 1, 5, 86_400_000])
 def test_a_time_that_records_without_one_fulfil_cuts_nothing(before_ms: int) -> None:
-    """Such a record has -1, the last millisecond of 1969, and brokers look up times from 0 on."""
+    """A record without a timestamp has -1, the last millisecond of 1969, and brokers look up times
+    from 0 on."""
     time = datetime.fromtimestamp(0, UTC) - timedelta(milliseconds=before_ms)
     for each in (
         GreaterThanOrEqual(("timestamp",), time),

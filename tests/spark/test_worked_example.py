@@ -88,7 +88,7 @@ def test_the_flights_are_counted_once_and_right(
     run("feed.py", 0, half)
     run("flights_by_day.py", checkpoint)
     first = written(bootstrap)
-    # As if Spark had ended before recording the last batch: it is run again.
+    # The state after Spark has ended before recording the last batch, which is run again.
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     newest.unlink()
     (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)

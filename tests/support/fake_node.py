@@ -58,7 +58,7 @@ class FakeTransactions:
 
 
 class FakeCleaner:
-    """What it has done."""
+    """A cleaner with statistics and nothing else."""
 
     def __init__(self) -> None:
         self.statistics = CleanerStatistics()

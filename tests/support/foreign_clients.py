@@ -70,7 +70,7 @@ class Client(Protocol):
         """The first `count` records of a topic, from all partitions, in the order of arrival."""
 
     def consume_and_commit(self, address: str, topic: str, group: str, count: int) -> list[Record]:
-        """As a member of a group: read `count` records, commit exactly those, leave."""
+        """Join a group, read `count` records, commit exactly those, and leave."""
 
     def offsets_for_time(
         self, address: str, topic: str, partition: int, timestamp_ms: int

@@ -216,7 +216,7 @@ class KafkaNode:
 
     @property
     def data_dir(self) -> Path:
-        """Its only log directory."""
+        """The only log directory of the node."""
         return self._folder / "data"
 
     @property

@@ -28,7 +28,7 @@ class TransactionalProducer(Protocol):
 
 
 class TransactionalClient(Protocol):
-    """What the tests ask of every library."""
+    """The calls that the tests make to every library."""
 
     name: str
     #: The exception of a producer whose transactional id has been taken over.

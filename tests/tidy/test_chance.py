@@ -1,4 +1,4 @@
-"""Chance without a seed: what a simulated machine replaces (D10)."""
+"""Random generators without a seed, which a simulated machine replaces (D10)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from product_modules import MODULES, tree_of
 
 
 def test_d10_generators_without_a_seed_are_named_by_their_module() -> None:
-    """`simulated_machine` puts its own under `random.Random`: a name that was imported before keeps
-    the old one."""
+    """`simulated_machine` replaces `random.Random`: a module that has imported the name keeps the
+    old one."""
     hidden = [
         f"{module}:{node.lineno} makes a generator that no seed reaches"
         for module in MODULES

@@ -1,4 +1,4 @@
-"""The images can be built from what they copy: no engine is needed to see what is missing."""
+"""The images copy all files that they need, which is checked without a container engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek.cli.serving import parse_plain
 from odradek_broker.config.broker import parse_assignments, parse_config
 
 IMAGES = ("docker/Dockerfile", "docker/spark.Dockerfile")
-#: What lies in a checkout and would be slow or wrong in an image.
+#: Files of a checkout that would be slow or wrong in an image.
 _UNWANTED = (
     ".git/config",
     ".venv/bin/python",
@@ -35,7 +35,7 @@ def copied(text: str) -> set[str]:
 
 
 def is_ignored(path: str, patterns: list[str]) -> bool:
-    """As Docker decides: the last pattern that fits the path, or a folder above it, counts."""
+    """Docker's decision: the last pattern that matches the path, or a folder above it, counts."""
     parts = path.split("/")
     folders = ["/".join(parts[: count + 1]) for count in range(len(parts))]
     ignored = False
@@ -86,7 +86,7 @@ def test_nothing_that_was_made_here_goes_into_an_image(patterns: list[str]) -> N
 
 
 def _arguments(repository: Path) -> list[str]:
-    """What the broker of compose.yaml is started with, behind `odradek serve`."""
+    """The arguments of the broker in compose.yaml, behind `odradek serve`."""
     entry = (repository / "docker/Dockerfile").read_text("utf-8").rpartition("ENTRYPOINT ")[2]
     shell = json.loads(entry)[2].replace("$ODRADEK_ADVERTISED", "localhost:9092")
     arguments = shlex.split(shell.removeprefix("exec odradek serve "))

@@ -1,5 +1,4 @@
-"""What documents name exists: links, anchors, files and modules. What is drawn is what the code
-says."""
+"""Links, anchors, files and modules that documents name exist, and drawings match the code."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 @cache
 def _files() -> tuple[str, ...]:
-    """Every file that belongs to the project, by its path."""
+    """The path of every file that belongs to the project."""
     folders = (ROOT / folder for folder in FOLDERS)
     inside = (path for folder in folders for path in folder.rglob("*"))
     return tuple(
@@ -55,7 +54,7 @@ def _files() -> tuple[str, ...]:
 
 @cache
 def _anchors(page: Path) -> frozenset[str]:
-    """What GitHub makes of the headings of a page."""
+    """The anchors that GitHub makes of the headings of a page."""
     text = _FENCED.sub("", (ROOT / page).read_text("utf-8"))
     return frozenset(
         re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -1,8 +1,7 @@
 """Imports go down: no cycle anywhere, and the broker's packages stand on floors.
 
-Imports inside of functions and those for types count as well: what a module must know of another
-one does not depend on when it is loaded. Where the lower one needs a type of the upper one, it
-declares a Protocol.
+Imports inside of functions and those for types count as well: a dependency is the same whenever it
+is loaded. If a lower module needs a type of an upper one, the lower one declares a Protocol.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ def _imported(module: str) -> frozenset[str]:
 
 
 def _cycles() -> list[list[str]]:
-    """Modules that import each other, directly or not: what is left when everything that imports
-    nothing of the rest, or is imported by nothing of it, is taken away."""
+    """Modules that import each other, directly or not: modules without imports among the rest, or
+    not imported there, are removed until none is left."""
     left = {module: set(_imported(module)) for module in MODULES}
     while True:
         imported = set().union(*left.values()) if left else set()

@@ -1,9 +1,9 @@
 """Helpers of tests are in tests/support, and imported by their module's name.
 
 The programs that tests are made with, tests/oracle, tests/golden, tests/sim and
-tests/adversity/fuzz, are packages: who needs a part of one says where it is
-(`tests.oracle.script`). What only pytest calls is a fixture, in the conftest.py of the folders that
-use it. Nobody imports a test.
+tests/adversity/fuzz, are packages, whose modules are imported by their full name
+(`tests.oracle.script`). Functions that only pytest calls are fixtures, in the conftest.py of the
+folders that use them. No module imports a test.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What docs/understand/reliability.md claims to be shown by a test, or by the simulator, is there
-by that name."""
+"""The tests and simulated faults that docs/understand/reliability.md names exist."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""docs/rules is the law: what is cited is written there, and what is written there has a test of
-its number.
+"""docs/rules is the law: every cited rule exists there, and every rule there has a test that is
+named after it.
 
-A test that holds a rule says so in its name: `test_p09_...`, `test_t50e_t50f_...` for two. A
-citation in its docstring does not count, for it may only explain.
+The name of a test has the numbers of its rules: `test_p09_...`, `test_t50e_t50f_...` for two. A
+citation in its docstring does not count, because it may only explain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FAMILIES = re.compile(r"^\| ([A-Z](?:, [A-Z])*) \|.*\((\w+\.md)\) \|$", re.MULT
 
 @cache
 def _written() -> Counter[str]:
-    """Rule to how often it is written."""
+    """The number of times that each rule is written."""
     return Counter(
         rule
         for path in sorted(RULES.glob("*.md"))
@@ -58,7 +58,7 @@ def _texts() -> Iterator[Path]:
 
 @cache
 def _named_in_tests() -> dict[str, list[str]]:
-    """Rule or decision to the tests that are named after it, as file::test."""
+    """The tests that are named after each rule or decision, as file::test."""
     families = {rule[0] for rule in _written()}
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
@@ -77,7 +77,8 @@ def _named_in_tests() -> dict[str, list[str]]:
 
 
 def _is_written(rule: str) -> bool:
-    """Also the number of a rule that is written in parts: T-50 is T-50a, T-50b and so on."""
+    """True if the rule exists, also as the number of one that is written in parts: T-50 is T-50a,
+    T-50b and so on."""
     return rule in _written() or (rule[-1].isdigit() and f"{rule}a" in _written())
 
 

@@ -1,4 +1,4 @@
-"""Sizes that may only shrink: of lines, functions, files, and of modules with a single user."""
+"""Limits, which may only shrink, for lines, functions, files, and modules with a single user."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ FUNCTION_LINES_MAX = 70
 #: A module of fewer lines that a single other one imports belongs to that one.
 MODULE_LINES_MIN = 60
 
-#: Written by a program, from texts of any length.
+#: Generated files, with texts of any length.
 _GENERATED = {"client/odradek_client/config/keywords.py"}
-#: The files and functions that are longer, with their lines. Take away what has become shorter.
+#: The files and functions that may be longer, with their numbers of lines. Remove an entry that has
+#: become shorter.
 _LONG_FILES: dict[str, int] = {}
 _LONG_FUNCTIONS = {
     # The pure codec's loop over records, in which a call costs a twentieth of its speed.

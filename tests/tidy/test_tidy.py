@@ -1,6 +1,6 @@
-"""Structure is a test: who imports whom, what stays free of I/O, what belongs together.
+"""Tests of the structure: imports, modules without I/O, files that belong together.
 
-A rule that must bend bends here, by name and with a reason.
+Exceptions are listed here, by name and with a reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import golden
 from odradek_protocol.keys import APIS, Api
 from product_modules import MODULES, PACKAGES, ROOT, imported_from, text_of, tree_of
 
-#: Which of our packages each of them may import, besides itself (D2).
+#: The packages of ours that each of them may import, besides itself (D2).
 MAY_IMPORT = {
     "odradek_protocol": set[str](),
     "odradek_broker": {"odradek_protocol"},
@@ -35,7 +35,7 @@ MAY_IMPORT_TOO = {
     "tests.sim.workloads.spark_sink": ("pyspark_odradek", "runs its protocol"),
 }
 
-#: What touches the world, or depends on when and where it runs (D3).
+#: Imported modules with I/O, or whose results depend on time and place (D3).
 IMPURE = {
     "asyncio",
     "concurrent",
@@ -68,8 +68,8 @@ IMPURE = {
     "uvloop",
 }
 
-#: Shells: modules that may touch the world, and what for. Every other module of the protocol, the
-#: broker and the client is a core, and imports nothing from IMPURE.
+#: Shells: modules that may do I/O, and the reason. Every other module of the protocol, the broker
+#: and the client is a core, and imports nothing from IMPURE.
 SHELLS = {
     "odradek_broker.platform.fault_injection": "kills its own process at a fault point",
     "odradek_broker.server.acceptors": "holds back who connects, for a while",
@@ -181,7 +181,7 @@ def test_d02_packages_import_in_one_direction() -> None:
 
 
 def test_d02_the_broker_comes_into_the_client_inside_of_functions_only() -> None:
-    """Someone who only wants a client does not load a broker; the simulation has both."""
+    """A program with only a client does not load the broker; the simulation has both."""
     at_import = [
         f"{module}:{node.lineno}"
         for module in MODULES
@@ -230,7 +230,7 @@ def test_the_list_of_shells_names_what_is_there() -> None:
 
 
 def _missing_of(api: Api) -> Iterator[str]:
-    """What an API should have and has not."""
+    """The parts that an API should have and that are missing."""
     name = golden.module_name(api)
     if api.request.__module__ != f"odradek_protocol.schemas.{name}":
         yield f"{api.request.__module__} is no schema"
@@ -300,7 +300,7 @@ _VERSION_NUMBER = re.compile(r"\bversion (<|<=|>|>=) [1-9]")
 
 
 def test_what_a_version_brought_is_said_beside_its_schema() -> None:
-    """The rest takes the number from there, so that it has a name and a reason."""
+    """Other modules take a version number from there, so that it has a name and a reason."""
     said_elsewhere = [
         f"{module}: {found[0]}"
         for module in MODULES
@@ -382,7 +382,7 @@ def _text_files() -> Iterator[Path]:
             yield path
 
 
-#: Hosts that only a lock file or a machine's own settings would name: where packages came from.
+#: Hosts of package indexes, which only a lock file or a machine's settings would name.
 _REGISTRY = re.compile(
     r"https?://[^\s\"'<>]*(?:simple/|pypi[.-]|/pypi/|artifactory|nexus|devpi|packages/[0-9a-f]{2}/)"
     r"|--(?:extra-)?index-url|index-url\s*="

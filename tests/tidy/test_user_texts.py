@@ -1,4 +1,4 @@
-"""What users read names no rules: pages, help, settings, error messages and log lines.
+"""Texts for users name no rules: pages, help, settings, error messages and log lines.
 
 Numbers such as P-07 are for those who change the code; docs/rules and docs/understand/design.md
 explain them.

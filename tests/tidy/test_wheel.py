@@ -1,4 +1,4 @@
-"""The wheel holds all that its users are promised, and needs nothing of the checkout."""
+"""The wheel has everything that users need, and works without the checkout."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 def installed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a wheel of this checkout unpacks to. Without the compiled codec, which is not asked for
-    here."""
+    """The unpacked wheel of this checkout, without the compiled codec, which is not built here."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
@@ -34,8 +33,8 @@ def installed(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def run(installed: Path, folder: Path, *arguments: str) -> str:
-    """By an interpreter that finds the wheel's packages before those of the checkout, and adds no
-    byte code to them."""
+    """Run code in an interpreter that finds the wheel's packages before those of the checkout, and
+    writes no byte code for them."""
     done = subprocess.run(
         [sys.executable, "-B", *arguments],
         cwd=folder,

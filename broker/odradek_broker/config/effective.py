@@ -133,8 +133,8 @@ class TopicConfigs:
         return ConfigEntry(
             name=row.name,
             value=self.text(row.name, overrides),
-            # As in Kafka, the broker's value under another name of its setting (hours, say) counts
-            # as a default here.
+            # A broker's value under another name of the setting (hours, for example) counts as a
+            # default here, as in Kafka.
             source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
             read_only=False,
             sensitive=False,

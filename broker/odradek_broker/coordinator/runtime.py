@@ -136,8 +136,8 @@ class Core(Protocol):
         ...
 
     def closed(self, error: ErrorCode) -> Outcome:
-        """This broker coordinates the partition no longer: answer every parked request with
-        `error`. Writes no records."""
+        """End the coordination of the partition: answer every parked request with `error`. Writes
+        no records."""
         ...
 
 

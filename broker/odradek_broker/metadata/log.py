@@ -27,7 +27,7 @@ from odradek_protocol.stored.cluster_metadata import (
     decode_record,
 )
 
-#: As in Kafka, the metadata topic has a fixed id, since no record can give it one.
+#: The metadata topic has a fixed id, as in Kafka, since no record can give it one.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 
 #: Replays records, which end at an offset of the metadata log, and applies them to the partitions.

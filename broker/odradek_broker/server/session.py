@@ -39,7 +39,7 @@ log = structlog.get_logger("odradek.session")
 
 Answer = Callable[[memoryview], EncodedReply | Deferred[EncodedReply]]
 
-#: How long a connection that is hung up may take for the responses to its earlier requests.
+#: The time that a connection that is being closed has for the responses to its earlier requests.
 _HANG_UP_S = 5.0
 #: Bytes of requests and responses of one connection, besides those of Produce and Fetch, after
 #: which others get their turn.

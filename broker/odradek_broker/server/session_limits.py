@@ -16,7 +16,7 @@ _SMALL_BYTES = 64 * 1024
 _UNAUTHENTICATED_SHARE = 8
 #: The number of connections that are read again at a time, which may exceed the limit again.
 _READ_ON_MAX = 16
-#: How long a request may take to arrive while others wait for its memory.
+#: The longest time for a request to arrive while others wait for its memory.
 ARRIVAL_S = 60.0
 
 

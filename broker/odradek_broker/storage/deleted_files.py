@@ -121,7 +121,8 @@ class DeletedFiles:
         entries = [entry for entry in entries if entry.wanted() and not self._handles.halted]
         try:
             if any(entry.paths for entry in entries):
-                # These files tell a start after a crash that the others were to be renamed too.
+                # After a crash a start deduces from these names which other files were to be
+                # renamed too, so the names must be durable first.
                 self._files.sync_dir(directory)
         except FileNotFoundError:
             return  # The whole directory was renamed meanwhile, and goes later.

@@ -302,7 +302,7 @@ class PartitionLog:
         if self._options.unopened.pop(self.name, None) is not self:
             return not self.offline
         told = self._options.disk.on_offline
-        self._options.disk.on_offline = lambda _, __: None  # It was reported already.
+        self._options.disk.on_offline = lambda _, __: None  # The problem was reported already.
         self.offline = False
         try:
             self.load(now_ms)

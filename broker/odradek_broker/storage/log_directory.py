@@ -113,7 +113,7 @@ class LogDirectory:
         self.logs: dict[TopicPartition, PartitionLog] = {}
         #: Told of writes that fail.
         self.disk = DiskWatch()
-        #: What was deleted, until its files are removed.
+        #: Deleted partitions and segments whose files are not removed yet.
         self.deleted_files = DeletedFiles(shared.handles)
         self.journal = CommitJournal(
             shared.handles, shared.randomness, path, shared.journal_bytes_max

@@ -222,7 +222,8 @@ class LogDurability:
     def begin_checkpoint(self) -> FlushTicket | None:
         """A ticket for the segment files, beside the log's flushes; None if it has to wait."""
         if not self._log.loaded:
-            # What was in service without a clean end: its deletion may still be taken back.
+            # The files of an earlier run without a clean stop: a power cut could undo their
+            # deletion.
             return FlushTicket(
                 self.durable_offset,
                 self.truncations,

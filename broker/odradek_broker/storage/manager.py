@@ -94,7 +94,7 @@ class LogManager:
         self._in_parallel = in_parallel
         # The producers of all partitions when they were counted last, and the tally at that time.
         self._producers_counted = self._producers_made = 0
-        #: How long producers are remembered; it may be changed at any time (P-24).
+        #: The time for which producers are kept; a dynamic setting (P-24).
         self.producer_expiration_ms = producer_expiration_ms
         handles = HandleCache(files, max_open_files, background=background)
         self._options = LogOptions(

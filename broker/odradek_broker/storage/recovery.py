@@ -227,7 +227,7 @@ class LogLoader:
         epochs.truncate_end(begin.offset)
         good = self._scan_all(segments, first, begin, producers, epochs)
         end = good[-1].next_offset
-        # Those above the end may be wrong about what is appended there, so their removal is synced.
+        # Snapshots above the end may not match what is appended there, so their removal is synced.
         kept = [segment.base_offset for segment in good]
         producers.remove_strays([*kept, begin.offset], end)
         # From here on all of it passes for flushed, the transaction indexes that the scan wrote

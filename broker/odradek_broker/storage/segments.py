@@ -14,8 +14,8 @@ from odradek_broker.storage.segment_scanner import walk_batches
 from odradek_protocol.records.batch import BatchHeader
 
 SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
-#: What retention deletes ends so until it is removed: it says that everything below is gone as
-#: well.
+#: The suffix of files that retention has deleted and not yet removed: a file with it says that
+#: everything below was deleted as well.
 RETENTION_DELETED = ".retention.deleted"
 RELATIVE_OFFSET_MAX = 2**31 - 1
 

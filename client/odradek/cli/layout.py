@@ -72,7 +72,7 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _narrowed(widths: Sequence[int], available: int) -> list[int]:
-    """These widths, with the widest ones cut until the table fits or none can be cut."""
+    """The widths, with the widest ones reduced until the table fits or none can be reduced."""
     narrow = list(widths)
     while (excess := _table_width(narrow) - available) > 0:
         widest = max(narrow)

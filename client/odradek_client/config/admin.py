@@ -12,5 +12,5 @@ class AdminConfig(ClientConfig):
 
     client_id: str = setting("odradek-admin", doc="A name that the broker shows in its logs.")
     allow_auto_create_topics: bool = setting(
-        False, doc="Whether asking about an unknown topic may create it."
+        False, doc="Let a request for the metadata of an unknown topic create it."
     )

@@ -29,12 +29,12 @@ class ClientConfig(Settings):
     )
     client_id: str = setting("odradek", doc="A name that the broker shows in logs and metrics.")
     request_timeout_ms: int = setting(
-        30_000, between(1, INT32_MAX), doc="How long to wait for the answer to a request."
+        30_000, between(1, INT32_MAX), doc="The longest wait for the answer to a request."
     )
     default_api_timeout_ms: int = setting(
         60_000,
         between(1, INT32_MAX),
-        doc="How long calls that take no timeout of their own may try.",
+        doc="The timeout of calls that take none of their own.",
     )
     retry_backoff_ms: int = setting(
         100, between(0, INT32_MAX), doc="Wait before the first retry; doubled every time."
@@ -49,13 +49,13 @@ class ClientConfig(Settings):
         1_000, between(0, INT32_MAX), doc="The longest wait before connecting again."
     )
     socket_connection_setup_timeout_ms: int = setting(
-        10_000, between(1, INT32_MAX), doc="How long a connection may take to be made."
+        10_000, between(1, INT32_MAX), doc="The longest time for making a connection."
     )
     connections_max_idle_ms: int = setting(
-        540_000, between(1, INT64_MAX), doc="Close connections that were not used so long."
+        540_000, between(1, INT64_MAX), doc="Close connections that were not used for this time."
     )
     metadata_max_age_ms: int = setting(
-        300_000, between(1, INT64_MAX), doc="Ask for metadata at least so often."
+        300_000, between(1, INT64_MAX), doc="The longest time between two requests for metadata."
     )
     max_in_flight_requests_per_connection: int = setting(
         100, between(1, INT32_MAX), doc="Unanswered requests on one connection."
@@ -63,7 +63,7 @@ class ClientConfig(Settings):
     receive_max_bytes: int = setting(
         256 * 1024 * 1024,
         between(1024, INT32_MAX),
-        doc="The largest answer taken; a larger one closes the connection.",
+        doc="The largest answer that is accepted; a larger one closes the connection.",
     )
     allow_auto_create_topics: bool = setting(
         True, doc="Let the broker create unknown topics that are used, if it does so at all."
@@ -71,18 +71,20 @@ class ClientConfig(Settings):
 
     security_protocol: str = setting(
         "PLAINTEXT",
-        doc="How connections are protected: SSL and SASL_SSL by TLS, SASL_PLAINTEXT and SASL_SSL by"
-        " authentication, PLAINTEXT by nothing.",
+        doc="The protection of connections: TLS with SSL and SASL_SSL, authentication with SASL_PLAINTEXT and"
+        " SASL_SSL, none with PLAINTEXT.",
     )
     ssl_truststore_type: str = setting(
         "JKS", doc=f"The kind of store with the authorities: {_TYPES}"
     )
     ssl_truststore_location: str = setting(
         "",
-        doc="The file with the authorities whose certificates are taken; without one those that the "
+        doc="The file with the authorities whose certificates are trusted; without one those that the "
         "system trusts.",
     )
-    ssl_truststore_password: str = setting("", secret=True, doc=f"Its password. {_REFERENCE}")
+    ssl_truststore_password: str = setting(
+        "", secret=True, doc=f"The password of the truststore. {_REFERENCE}"
+    )
     ssl_truststore_certificates: str = setting(
         "", secret=True, doc="The authorities, as PEM text in the place of a file."
     )
@@ -93,12 +95,16 @@ class ClientConfig(Settings):
         "",
         doc="The file with the client's private key and certificates, where brokers ask for one.",
     )
-    ssl_keystore_password: str = setting("", secret=True, doc=f"Its password. {_REFERENCE}")
+    ssl_keystore_password: str = setting(
+        "", secret=True, doc=f"The password of the keystore. {_REFERENCE}"
+    )
     ssl_keystore_key: str = setting(
         "", secret=True, doc=f"The private key, as PEM text in the place of a file. {_REFERENCE}"
     )
     ssl_keystore_certificate_chain: str = setting(
-        "", secret=True, doc="The certificate of that key, and those that lead to its authority."
+        "",
+        secret=True,
+        doc="The certificate of ssl_keystore_key, and those that lead to its authority, as PEM text.",
     )
     ssl_key_password: str = setting(
         "", secret=True, doc=f"The password of an encrypted private key. {_REFERENCE}"
@@ -106,10 +112,11 @@ class ClientConfig(Settings):
     ssl_endpoint_identification_algorithm: str = setting(
         "https",
         one_of("https", ""),
-        doc="https: the certificate has to be for the name that is connected to; empty: for any.",
+        doc="https: the broker's certificate must have the name that the client connects to; empty: "
+        "any name.",
     )
     ssl_enabled_protocols: tuple[str, ...] = setting(
-        PROTOCOLS, one_of(*PROTOCOLS), kind="names", doc="The versions of TLS that are spoken."
+        PROTOCOLS, one_of(*PROTOCOLS), kind="names", doc="The versions of TLS that may be used."
     )
     ssl_cipher_suites: tuple[str, ...] = setting(
         (),
@@ -118,12 +125,12 @@ class ClientConfig(Settings):
     )
     ssl_protocol: str = setting(
         "TLSv1.3",
-        doc="Taken, without effect: ssl_enabled_protocols says which versions are spoken.",
+        doc="Accepted without effect: ssl_enabled_protocols has the versions.",
     )
 
     sasl_mechanism: str = setting(
         "GSSAPI",
-        doc="How the client says who it is: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. Kafka's default"
+        doc="The mechanism of authentication: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. Kafka's default"
         " is not supported.",
     )
     sasl_jaas_config: str = setting(
@@ -147,44 +154,53 @@ class ClientConfig(Settings):
     )
     sasl_oauthbearer_token_endpoint_url: str = setting(
         "",
-        doc="Where tokens of OAUTHBEARER come from, by the client credentials grant; or file:///PATH of a file"
-        " with one.",
+        doc="The endpoint for tokens of OAUTHBEARER, by the client credentials grant; or file:///PATH of a file"
+        " with a token.",
     )
     sasl_oauthbearer_client_credentials_client_id: str = setting(
-        "", doc=f"Who the client is at the token endpoint. {_REFERENCE}"
+        "", doc=f"The client's id at the token endpoint. {_REFERENCE}"
     )
     sasl_oauthbearer_client_credentials_client_secret: str = setting(
-        "", secret=True, doc=f"Its secret there. {_REFERENCE}"
+        "", secret=True, doc=f"The client's secret at the token endpoint. {_REFERENCE}"
     )
-    sasl_oauthbearer_scope: str = setting("", doc="The scope that is asked for there.")
+    sasl_oauthbearer_scope: str = setting(
+        "", doc="The scope that is requested at the token endpoint."
+    )
     sasl_oauthbearer_header_urlencode: bool = setting(
-        False, doc="Encode id and secret as in URLs, as RFC 6749 says and few endpoints want."
+        False,
+        doc="Encode id and secret as in URLs, which RFC 6749 demands and few endpoints expect.",
     )
     sasl_oauthbearer_jwt_retriever_class: str = setting(
-        "", doc="Taken, without effect, where it is one of Kafka's that is built in here."
+        "", doc="Accepted without effect if it is one of Kafka's classes that are built in here."
     )
     sasl_login_callback_handler_class: str = setting(
-        "", doc="Taken, without effect, where it is Kafka's OAuthBearerLoginCallbackHandler."
+        "", doc="Accepted without effect if it is Kafka's OAuthBearerLoginCallbackHandler."
     )
     sasl_login_connect_timeout_ms: int = setting(
         10_000,
         between(1, INT32_MAX),
-        doc="How long connecting to the token endpoint takes.",
+        doc="The longest time for connecting to the token endpoint.",
     )
     sasl_login_read_timeout_ms: int = setting(
-        10_000, between(1, INT32_MAX), doc="How long its answer may take."
+        10_000, between(1, INT32_MAX), doc="The longest wait for the answer of the token endpoint."
     )
     sasl_login_retry_backoff_ms: int = setting(
-        100, between(0, INT32_MAX), doc="Wait before it is asked again; doubled every time."
+        100,
+        between(0, INT32_MAX),
+        doc="Wait before the token endpoint is asked again; doubled every time.",
     )
     sasl_login_retry_backoff_max_ms: int = setting(
-        10_000, between(0, INT32_MAX), doc="How long it is asked while it is overloaded."
+        10_000,
+        between(0, INT32_MAX),
+        doc="The time for which an overloaded token endpoint is asked again.",
     )
     sasl_login_refresh_window_factor: float = setting(
-        0.8, between(0.5, 1.0), doc="After which part of its time a token is replaced."
+        0.8, between(0.5, 1.0), doc="The part of its lifetime after which a token is replaced."
     )
     sasl_login_refresh_window_jitter: float = setting(
-        0.05, between(0.0, 0.25), doc="By how much of its time that is later, at random."
+        0.05,
+        between(0.0, 0.25),
+        doc="The largest part of its lifetime by which that is delayed at random.",
     )
     sasl_login_refresh_min_period_seconds: int = setting(
         60, between(0, 900), doc="The shortest time between two tokens."
@@ -192,7 +208,7 @@ class ClientConfig(Settings):
     sasl_login_refresh_buffer_seconds: int = setting(
         300,
         between(0, 3600),
-        doc="How long before its end a token is replaced at the latest.",
+        doc="The shortest time before its end at which a token is replaced.",
     )
 
     @property

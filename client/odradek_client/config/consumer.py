@@ -30,42 +30,49 @@ class ConsumerConfig(ClientConfig):
     group_protocol: str = setting(
         "classic",
         one_of("classic", "consumer"),
-        doc='How the group is run: "classic", by its members; "consumer", by the broker (KIP-848).',
+        doc='The protocol of the group: "classic": members divide the partitions; "consumer": the '
+        "broker does (KIP-848).",
     )
     group_remote_assignor: str | None = setting(
         None,
         kind="str",
-        doc='With group_protocol="consumer": how the broker divides partitions, "uniform" or '
-        '"range"; None for what it prefers.',
+        doc='With group_protocol="consumer": the assignor of the broker, "uniform" or '
+        '"range"; None for its default.',
     )
     auto_offset_reset: str | timedelta = setting(
         "latest",
         kind="object",
-        doc="Where to begin without a committed offset: earliest, latest, none (raise), or "
+        doc="The start without a committed offset: earliest, latest, none (raise), or "
         "by_duration:PT1H (in Python also a timedelta) for the records of the last hour.",
     )
     enable_auto_commit: bool = setting(
-        True, doc="Commit in the background what earlier polls returned."
+        True, doc="Commit the records of earlier polls in the background."
     )
     auto_commit_interval_ms: int = setting(
-        5_000, between(0, INT32_MAX), doc="How often to commit in the background."
+        5_000, between(0, INT32_MAX), doc="The time between two commits in the background."
     )
     session_timeout_ms: int = setting(
-        45_000, between(1, INT32_MAX), doc="The group drops a member silent for so long."
+        45_000,
+        between(1, INT32_MAX),
+        doc="The group removes a member that is silent for this time.",
     )
     heartbeat_interval_ms: int = setting(
-        3_000, between(1, INT32_MAX), doc="How often a member says that it is alive."
+        3_000, between(1, INT32_MAX), doc="The time between two heartbeats."
     )
     max_poll_interval_ms: int = setting(
         300_000, between(1, INT32_MAX), doc="The longest pause between two polls."
     )
     max_poll_records: int = setting(
-        500, between(1, INT32_MAX), doc="The most records one poll returns."
+        500, between(1, INT32_MAX), doc="The most records that a poll returns."
     )
     fetch_min_bytes: int = setting(
-        1, between(0, INT32_MAX), doc="The broker waits until it has so much to send."
+        1,
+        between(0, INT32_MAX),
+        doc="The bytes for which the broker waits before it answers a fetch.",
     )
-    fetch_max_wait_ms: int = setting(500, between(0, INT32_MAX), doc="But no longer than this.")
+    fetch_max_wait_ms: int = setting(
+        500, between(0, INT32_MAX), doc="The longest time that it waits for fetch_min_bytes."
+    )
     fetch_max_bytes: int = setting(
         52_428_800, between(0, INT32_MAX), doc="Bytes of one fetch, over all partitions."
     )
@@ -76,17 +83,15 @@ class ConsumerConfig(ClientConfig):
     isolation_level: str = setting(
         "read_uncommitted",
         one_of("read_uncommitted", "read_committed"),
-        doc="Whether records of open and aborted transactions are left out.",
+        doc="read_committed leaves out records of open and aborted transactions.",
     )
     partition_assignment_strategy: tuple[str | Assignor, ...] = setting(
         ("range", "cooperative-sticky"),
         kind="assignors",
-        doc="How partitions are divided, best first: range, roundrobin, sticky, cooperative-sticky, "
+        doc="The assignors, best first: range, roundrobin, sticky, cooperative-sticky, "
         "or Assignor objects of your own.",
     )
-    exclude_internal_topics: bool = setting(
-        True, doc="Whether patterns pass over the broker's own topics."
-    )
+    exclude_internal_topics: bool = setting(True, doc="Let patterns skip the broker's own topics.")
     key_deserializer: Callable[[bytes], Any] | None = setting(
         None, kind="function", doc="Makes keys of bytes; not called for null."
     )
@@ -118,7 +123,7 @@ class ConsumerConfig(ClientConfig):
             raise ConfigError(str(error)) from None
 
 
-#: What the broker decides for groups of the next protocol.
+#: The settings that the broker decides with group_protocol="consumer".
 _BROKERS_SAY = (
     "session_timeout_ms",
     "heartbeat_interval_ms",

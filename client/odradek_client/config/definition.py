@@ -1,6 +1,6 @@
 """The declaration of a setting: a typed field, in one row.
 
-    linger_ms: int = setting(5, at_least(0), doc="How long a record may wait for others.")
+    linger_ms: int = setting(5, at_least(0), doc="The longest wait of a record for others.")
 
 A row gives name, type, default, bounds and one sentence; parsing, validation and `describe()` read
 the same row. Values come as Python values or as text (from a file, an environment or a command

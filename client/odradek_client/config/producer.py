@@ -23,19 +23,24 @@ class ProducerConfig(ClientConfig):
     acks: int = setting(
         -1,
         kind="acks",
-        doc='When a record counts as written: "all" (or -1), 1 by the leader, 0 when sent.',
+        doc='The condition for a record to count as written: "all" (or -1): by all replicas in sync; 1: '
+        "by the leader; 0: sent.",
     )
     enable_idempotence: bool = setting(
         True, doc="Every record once and in order per partition, whatever is retried."
     )
     retries: int = setting(
-        INT32_MAX, between(0, INT32_MAX), doc="Retries of a batch within its time."
+        INT32_MAX, between(0, INT32_MAX), doc="Retries of a batch within delivery_timeout_ms."
     )
     max_in_flight_requests_per_connection: int = setting(
         5, between(1, INT32_MAX), doc="Unanswered produce requests per broker."
     )
-    batch_size: int = setting(16_384, between(0, INT32_MAX), doc="Bytes of a batch that is full.")
-    linger_ms: int = setting(5, between(0, INT32_MAX), doc="How long a record may wait for others.")
+    batch_size: int = setting(
+        16_384, between(0, INT32_MAX), doc="The size in bytes at which a batch is full."
+    )
+    linger_ms: int = setting(
+        5, between(0, INT32_MAX), doc="The longest wait of a record for others."
+    )
     buffer_memory: int = setting(
         33_554_432, between(1, INT64_MAX), doc="Bytes of records that wait for the broker."
     )
@@ -45,17 +50,17 @@ class ProducerConfig(ClientConfig):
     max_block_ms: int = setting(
         60_000,
         between(0, INT32_MAX),
-        doc="How long `send` may wait for metadata or for room.",
+        doc="The longest wait of `send` for metadata or for room.",
     )
     delivery_timeout_ms: int = setting(
         120_000,
         between(1, INT32_MAX),
-        doc="How long a record may take from `send` to its answer.",
+        doc="The longest time from `send` to the answer for a record.",
     )
     compression_type: str = setting(
         "none",
         one_of("none", "gzip", "snappy", "lz4", "zstd"),
-        doc="How batches are compressed.",
+        doc="The compression of batches.",
     )
     partitioner: str | Callable[[str, bytes | None, int], int] = setting(
         "default",
@@ -69,13 +74,15 @@ class ProducerConfig(ClientConfig):
         None, kind="function", doc="Makes bytes of values."
     )
     metadata_max_idle_ms: int = setting(
-        300_000, between(5_000, INT64_MAX), doc="Forget topics that were not used so long."
+        300_000, between(5_000, INT64_MAX), doc="Forget topics that were not used for this time."
     )
     transactional_id: str | None = setting(
         None, kind="str", doc="Names the producer across restarts; turns transactions on."
     )
     transaction_timeout_ms: int = setting(
-        60_000, between(1, INT32_MAX), doc="When the broker aborts an open transaction."
+        60_000,
+        between(1, INT32_MAX),
+        doc="The time after which the broker aborts an open transaction.",
     )
     transaction_two_phase_commit_enable: bool = setting(
         False, doc="Let no transaction time out, so that prepared ones are safe (KIP-939)."

@@ -139,7 +139,7 @@ class Appender:
             self.check_transaction(number)
             for encoded in chunk:
                 await self._admit(sending, encoded, number)
-            # As in `append`, the sender must be able to run.
+            # The sender must be able to run, as in `append`.
             await asyncio.sleep(0)
 
     async def _admit(self, sending: ArrowSending, encoded: EncodedGroup, number: int) -> None:

@@ -26,7 +26,7 @@ from .layout import HEADER_BYTES
 from .varint import zigzag_encode
 
 COLUMNS = ("key", "value", "headers", "partition", "timestamp")
-"""What a record is made of; `value` must be there."""
+"""The columns that records are made of; `value` is required."""
 
 Cells = tuple[bool, int, Buffer | None, Buffer | None, Buffer | None]
 """A column: whether its ends are int64, the first row's place, validity bits, ends, data."""

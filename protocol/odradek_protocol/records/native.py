@@ -71,7 +71,7 @@ REASON: str
 CODEC, REASON = _load()
 
 IN_USE = CODEC is not None
-"""Whether the compiled codec is in use."""
+"""True if the compiled codec is in use."""
 
 
 def describe() -> str:

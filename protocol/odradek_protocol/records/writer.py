@@ -25,8 +25,8 @@ _NARROW_MS = 8192
 _MAX_TIMESTAMP_MS = 2**63 - 2
 
 SLOW_PATH = -2
-"""What `append` answers for a record that it leaves to `BatchBuilder.append`: of other types, with
-an impossible timestamp, or behind `seal`."""
+"""The result of `append` for a record that it leaves to `BatchBuilder.append`: a record of other
+types, with an impossible timestamp, or after `seal`."""
 
 
 class BatchWriter(Protocol):

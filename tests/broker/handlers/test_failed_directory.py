@@ -62,7 +62,7 @@ def _keys(broker: RunningBroker, shards: Any, *, failed: bool) -> set[str]:
 async def test_l42_partitions_answer_with_a_storage_error(
     broker: RunningBroker, tmp_path: Path
 ) -> None:
-    """As in Kafka 4.3.0, whose second directory was removed."""
+    """The answers of Kafka 4.3.0 after its second directory was removed."""
     await _fail(broker, tmp_path)
     client = await broker.client()
     for index, expected in ((0, E.NONE), (1, E.KAFKA_STORAGE_ERROR)):

@@ -557,7 +557,7 @@ async def test_errors_name_no_offsets_and_no_transactions(
     error: ErrorCode,
     aborted: list[Any] | None,
 ) -> None:
-    """As in Kafka: an empty list of aborted transactions is for a partition that does not exist."""
+    """A partition that does not exist has an empty list of aborted transactions, as in Kafka."""
     answer = partitions(await client.call(fetch(wanted, **fields), 11))[wanted[:2]]
     assert answer.error_code == error
     assert answer.aborted_transactions == aborted

@@ -409,7 +409,8 @@ def test_f20_a_session_has_one_fetch_that_waits() -> None:
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_f12_an_older_version_in_a_session_has_no_epochs(waits: bool) -> None:
-    """Its answers have no diverging epochs; the client would lose its connection because of one."""
+    """Answers of an older version have no diverging epochs; the client would lose its connection
+    because of one."""
     pair = Pair()
     pair.do(lambda world: world.append("a", 0, 3))
     pair.do(FetchWorld.settle_metadata)

@@ -30,7 +30,8 @@ def test_q06_the_wait_brings_the_rate_down_to_the_quota() -> None:
 @pytest.mark.parametrize(
     ("limit", "recorded", "wait_ms"),
     [
-        # As Apache Kafka answered: Fetch answers of 2578, 2592 and 2597 bytes, 250 a second.
+        # The case of a recorded Apache Kafka: Fetch answers of 2578, 2592 and 2597 bytes, a quota
+        # of 250 bytes a second.
         (250, 2578, 312),
         (250, 2586, 344),
         (250, 2592, 368),

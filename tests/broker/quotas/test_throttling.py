@@ -203,7 +203,8 @@ def test_n11_other_clients_do_not_wait() -> None:
 
 
 def test_n11_a_throttled_connection_is_not_read() -> None:
-    """Its data stays in the network, and uses no memory of the broker but one receive buffer."""
+    """The data of a throttled connection stays in the network, and uses no memory of the broker but
+    one receive buffer."""
 
     async def story(broker: Broker, peer: Peer) -> None:
         broker.quota(QuotaKey.PRODUCER_BYTE_RATE, 1)

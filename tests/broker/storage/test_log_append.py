@@ -122,7 +122,7 @@ def test_p06_other_magics_are_old_or_none(log: PartitionLog, magic: int, error: 
 
 
 def test_p06_the_beginning_of_a_second_batch_is_left(log: PartitionLog) -> None:
-    """As in Kafka; bytes that cannot begin a batch are damage."""
+    """The same as in Kafka; bytes that cannot begin a batch are damage."""
     sound = bytes(make_batch(2))
     append(log, memoryview(bytearray(sound + sound[:70])))
     append(log, memoryview(bytearray(sound + b"\0")))

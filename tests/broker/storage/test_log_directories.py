@@ -313,7 +313,7 @@ def test_l42_a_disk_that_can_be_read_has_not_failed(world: NodeWorld, code: int)
 
 
 def test_l42_another_directory_in_its_place_is_none(world: NodeWorld) -> None:
-    """As after a disk was unmounted: the directory below the mount point is writable."""
+    """The disk was unmounted, and the directory below the mount point is writable."""
     world.files.rename("more", "away")
     world.files.make_dirs("more")
     world.logs.directories[1].disk.doubt(OSError(errno.EIO, "checkpoint"))
@@ -322,8 +322,8 @@ def test_l42_another_directory_in_its_place_is_none(world: NodeWorld) -> None:
 
 
 def test_l42_the_directory_of_the_metadata_log_is_not_given_up_as_a_whole(world: NodeWorld) -> None:
-    """Its partitions follow L-08 and L-40, and the broker stops when the metadata log itself is
-    lost."""
+    """The partitions of the metadata log's directory follow L-08 and L-40, and the broker stops
+    when the metadata log itself is lost."""
     lose(world, "data", index=0)
     assert (offline(world), world.logs.directories[0].failure, world.fatal) == ([], "", [])
     world.files.heal()

@@ -620,7 +620,7 @@ def test_l10_a_start_that_cannot_read_where_logs_start_is_none(
     files.fail(Failure("read", path_part="log-start-offset-checkpoint"))
     with pytest.raises(DataDirectoryError, match="log-start-offset-checkpoint cannot be read"):
         start(files)
-    crash(files)  # That process has ended.
+    crash(files)  # The process of the crashed run has ended.
     manager, report = start(files)
     log = manager.get("a", 1)
     assert log is not None

@@ -370,7 +370,7 @@ def unknown_at_first(times: int) -> Any:
 
 
 async def test_a_topic_that_was_created_is_waited_for() -> None:
-    """As long as the call may take, since the controller has created the topic."""
+    """The wait lasts as long as the call may take, since the controller has created the topic."""
     async with ScriptedBroker() as broker:
         broker.always(ApiKey.CREATE_TOPICS, created(broker))
         broker.always(ApiKey.LIST_OFFSETS, offsets())

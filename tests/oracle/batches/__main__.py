@@ -1,4 +1,4 @@
-"""Record what Kafka makes of the batches, or compare ours with it.
+"""Record Kafka's results for the batches, or compare ours with them.
 
 python -m tests.oracle.batches record     start an Apache Kafka, ask twice, keep its answers
 python -m tests.oracle.batches compare    our broker against the recording

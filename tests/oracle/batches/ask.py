@@ -1,4 +1,4 @@
-"""Asking a broker what it makes of a batch."""
+"""Produces batches to a broker, and describes the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from raw_client import RawClient, produce_request
 
 
 class Asker:
-    """Produces cases over one connection, and tells what the broker made of them."""
+    """Produces cases over one connection, and describes the results."""
 
     def __init__(self, client: RawClient, wall_ms: Callable[[], int]) -> None:
         self._client, self._wall_ms = client, wall_ms
@@ -28,12 +28,12 @@ class Asker:
             await self._client.create_topic(name, partitions=1, **configs)
 
     async def ask(self, case: Case) -> dict[str, Any]:
-        """What came of it: times as distances from the batch's, offsets as distances from the log's
+        """The result of a case: times relative to those of the batch, offsets relative to the log's
         end.
 
-        What is nothing (no errors of records, no move) is left out.
+        Empty parts (no errors of records, no growth of the log) are left out.
         """
-        # Not the present, so that the time of the append is none that the batch has.
+        # The batch has earlier times than the present, so that they differ from that of the append.
         now_ms = self._wall_ms() - 1000
         end = await self._log_end(case.topic)
         data = case.build(now_ms)
@@ -80,7 +80,7 @@ class Asker:
 
 
 def _described(data: bytes, sent: bytes, now_ms: int, appended_ms: int) -> dict[str, Any]:
-    """What is stored, beside what was sent."""
+    """The stored batch, compared with the sent one."""
     header = read_header(data)
     assert header.size_bytes == len(data), "one batch"
     verify_crc(data, 0, header)

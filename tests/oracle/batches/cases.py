@@ -1,4 +1,4 @@
-"""What is produced: batches that no honest producer sends, and some that one does."""
+"""The produced batches: those that no correct client sends, and some that it does."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ COMMON_VERSION = 9
 
 @dataclass(frozen=True)
 class Case:
-    """`build(now_ms)` gives the bytes that are produced."""
+    """A batch to produce: `build(now_ms)` gives its bytes."""
 
     name: str
     topic: str
@@ -67,16 +67,16 @@ class Case:
 
 
 _LONG_ZERO = b"\x80\x80\x80\x80\x00"
-"""Zero in five bytes, where one would do."""
+"""Zero in five bytes instead of one."""
 _SIX_BYTES = b"\x80\x80\x80\x80\x80\x00"
 _TOO_MANY_BITS = b"\x80\x80\x80\x80\x10"
-"""Bit 32: no int32 has it, and some readers look away."""
+"""A varint with bit 32, which no int32 has, and which some readers drop."""
 _ELEVEN_BYTES = b"\x80" * 10 + b"\x00"
 
 
 @dataclass(frozen=True)
 class Body:
-    """Records, and what the header says of them."""
+    """Records, and the fields of the header that describe them."""
 
     data: bytes
     count: int
@@ -84,7 +84,7 @@ class Body:
 
 
 def _bodies() -> dict[str, Body]:
-    """Records that are odd whatever they are packed in."""
+    """Malformed records, for any compression."""
     sound = records(3)
     header = octets(b"h") + octets(b"1")
     return {
@@ -160,7 +160,7 @@ def _timed(deltas: Iterable[int], **fields: Any) -> bytes:
 
 
 def _times() -> dict[str, Callable[[int], Body]]:
-    """Timestamps of records and of headers, against the clock."""
+    """Timestamps of records and of headers, relative to the present."""
     week = 7 * DAY_MS
     return {
         "max timestamp too small": lambda now: Body(_timed([0, 50, 20]), 3, {"max_timestamp": now}),
@@ -224,7 +224,7 @@ def _times() -> dict[str, Callable[[int], Body]]:
 
 
 def _headers() -> dict[str, Callable[[int], Body]]:
-    """Headers that claim what they may not, around sound records."""
+    """Wrong headers around correct records."""
     sound = records(2)
 
     def body(**header: Any) -> Callable[[int], Body]:
@@ -262,7 +262,7 @@ def _headers() -> dict[str, Callable[[int], Body]]:
 
 
 def _streams() -> dict[str, tuple[str, bytes, int]]:
-    """(codec, what stands where the compressed records should, how many are announced)."""
+    """(codec, the bytes in place of the compressed records, the record count of the header)."""
     body = records(3)
     large = record(0, value=bytes(100_000))
     half = len(body) // 3
@@ -333,12 +333,12 @@ def _streams() -> dict[str, tuple[str, bytes, int]]:
 
 
 def _lz4_header_checksum(descriptor: bytes) -> int:
-    """The second byte of the xxHash32 of a frame's descriptor."""
+    """The header checksum of an LZ4 frame: the second byte of the xxHash32 of its descriptor."""
     return (_xxhash32(descriptor) >> 8) & 0xFF
 
 
 def _xxhash32(data: bytes) -> int:
-    """Of fewer than 4 bytes, seed 0."""
+    """The xxHash32 of fewer than 4 bytes, with seed 0."""
     mask = 0xFFFFFFFF
     number = (374761393 + len(data)) & mask
     for byte in data:
@@ -352,7 +352,7 @@ def _xxhash32(data: bytes) -> int:
 
 
 def _whole(sound: Callable[[int], bytes]) -> dict[str, Callable[[int], bytes]]:
-    """What stands in place of a batch, or beside it."""
+    """Bytes in place of a batch, or several batches."""
     return {
         "no bytes": lambda now: b"",
         "one byte": lambda now: b"\0",
@@ -405,7 +405,8 @@ def _all_cases() -> Iterator[Case]:
             for packing in ("none", "lz4"):
                 yield Case(f"{name}, {packing}", topic, _made(timed, packing))
     for name, claimed in headers.items():
-        # One producer, one sequence: the next one would be a duplicate.
+        # A case with a producer id is produced once: a second batch with the sequence would be a
+        # duplicate.
         for packing in ("none",) if "producer id" in name else ("none", "zstd"):
             yield Case(f"{name}, {packing}", "create", _made(claimed, packing))
     for name, (packing, packed, count) in _streams().items():

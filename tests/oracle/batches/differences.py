@@ -1,4 +1,4 @@
-"""What our broker makes of a batch that Kafka makes something else of, and why."""
+"""Batches whose result differs from Kafka's on purpose, with the reasons."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from tests.oracle.differences import differing
 
-#: So many cases may differ for a reason given.
+#: The most cases that may differ for a reason.
 MOST_CASES = 30
 
 
 @dataclass(frozen=True)
 class Difference:
-    """`cases` may hold `*`. `error`: what we answer instead."""
+    """A deliberate difference. `cases` may have `*`. `error`: our error code."""
 
     cases: tuple[str, ...]
     error: int
@@ -61,7 +61,8 @@ DIFFERENCES: tuple[Difference, ...] = (
 
 @dataclass
 class Verdict:
-    """`lines`: what differs without a reason; `used`: the rows that were needed."""
+    """The result of a comparison. `lines`: differences without a reason; `used`: the rows that were
+    needed."""
 
     lines: list[str] = field(default_factory=list)
     used: set[Difference] = field(default_factory=set)
@@ -69,7 +70,7 @@ class Verdict:
 
 
 def compare(theirs: dict[str, dict[str, Any]], ours: dict[str, dict[str, Any]]) -> Verdict:
-    """Case by case."""
+    """Compare the results case by case."""
     verdict = Verdict()
     for title in sorted(theirs.keys() | ours.keys()):
         one, other = theirs.get(title), ours.get(title)

@@ -1,4 +1,4 @@
-"""The bytes of records and batches, in which every field may have a value that is wrong."""
+"""Encodes records and batches of which every field may have a wrong value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek_protocol.records.varint import zigzag_encode
 
 
 def octets(content: bytes | None, length: int | bytes | None = None) -> bytes:
-    """A length and what it is of. `length` may be another one, or the bytes of one."""
+    """A length and its bytes. `length`: a wrong length, or the encoded bytes of one."""
     if isinstance(length, bytes):
         return length + (content or b"")
     if length is None:
@@ -38,7 +38,8 @@ def record(
     longer_by: int = 0,
     tail: bytes = b"",
 ) -> bytes:
-    """One record. `length` (or `longer_by`) is what it says of itself; `tail` stands at its end."""
+    """A record. `length` or `longer_by`: a wrong length in front of it; `tail`: additional bytes at
+    its end."""
     count = len(headers) if header_count is None else header_count
     body = b"".join(
         (
@@ -60,7 +61,7 @@ def _number(number: int | bytes) -> bytes:
 
 
 def records(count: int, **fields: Any) -> bytes:
-    """Sound ones, offset deltas 0, 1, 2, ..."""
+    """Correct records, with offset deltas 0, 1, 2, ..."""
     return b"".join(record(index, **fields) for index in range(count))
 
 
@@ -101,7 +102,7 @@ def batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """A batch around `body`, which is compressed unless `packed` is what to send instead."""
+    """A batch with the compressed `body`, or with the bytes of `packed` in its place."""
     codec, pack = PACKINGS[packing]
     content = pack(body) if packed is None else packed
     covered = struct.pack(
@@ -123,7 +124,7 @@ def batch(
 
 
 def old_message(magic: int, now_ms: int) -> bytes:
-    """A message of format 0 or 1, as sound as it can be."""
+    """A correct message of format 0 or 1."""
     content = struct.pack(">bb", magic, 0)
     if magic == 1:
         content += struct.pack(">q", now_ms)

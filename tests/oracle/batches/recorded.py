@@ -1,4 +1,4 @@
-"""The recorded answers, and how they compare."""
+"""The recorded results of Kafka, and those of a broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE = Path(__file__).with_name("answers.json")
 
 
 async def ask_all(host: str, port: int) -> dict[str, dict[str, Any]]:
-    """By the titles of the cases. The broker must not have their topics yet."""
+    """The results of all cases, by title. The broker must not have the cases' topics yet."""
     client = RawClient(*await asyncio.open_connection(host, port))
     try:
         asker = Asker(client, lambda: time.time_ns() // 1_000_000)
@@ -34,6 +34,6 @@ def load() -> dict[str, dict[str, Any]]:
 
 
 def save(answers: dict[str, dict[str, Any]]) -> None:
-    """One case a line."""
+    """Write the results, one case per line."""
     lines = [f"{json.dumps(title)}: {json.dumps(said)}" for title, said in answers.items()]
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")

@@ -1,4 +1,5 @@
-"""Our broker makes of odd batches what Apache Kafka made of them, or a row says why not."""
+"""Malformed batches have the same results on our broker as on Apache Kafka, or a row has the reason
+why not."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from odradek_protocol.records import native
 
 @pytest.fixture(params=record_codecs.TWINS)
 async def verdict(request: pytest.FixtureRequest, tmp_path: Path) -> Verdict:
-    """All cases, asked of a broker in this process."""
+    """The comparison of all cases, on a broker in this process."""
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": str(tmp_path),

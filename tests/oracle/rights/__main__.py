@@ -1,4 +1,4 @@
-"""See the package."""
+"""The commands `record` and `list`, which the package's docstring describes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def jaas_line(users: Iterable[str]) -> str:
 
 
 class SecuredKafka:
-    """`with SecuredKafka(folder) as kafka:`."""
+    """The process of the Apache Kafka: `with SecuredKafka(folder) as kafka:`."""
 
     def __init__(self, folder: Path) -> None:
         self._sasl, self._plain, controller = free_ports(3)

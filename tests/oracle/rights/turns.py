@@ -42,7 +42,7 @@ class _Turn(_Run):
 
 
 def users(count: int, salt: str) -> list[str]:
-    """The users of so many turns."""
+    """The users of this number of turns."""
     return [f"{salt}{number}" for number in range(count)]
 
 

@@ -191,5 +191,5 @@ async def set_credentials(address: Address) -> None:
 
 
 async def play(addresses: Mapping[str, Address]) -> dict[str, list[Any]]:
-    """Case -> its answers."""
+    """The answers of each case, by name."""
     return {case.name: await _case(addresses[case.listener], case) for case in CASES}

@@ -40,8 +40,8 @@ def _beat(
     until: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Ask:
-    """`until`: a coordinator may assign at most once a second, and the result is in a heartbeat's
-    answer."""
+    """A heartbeat, repeated with `until`: a coordinator may assign at most once a second, and a
+    later heartbeat's answer has the result."""
     body = _beat_body(member_id, epoch, **more)
     return Ask("ConsumerGroupHeartbeat", body, on=on, save=save or {}, until=until or {})
 

@@ -161,7 +161,7 @@ def _begun(version: int = 11) -> list[Step]:
 
 
 def _settled(committed: bool) -> list[Step]:
-    """A completed transaction, markers included, as before KIP-890: the epoch does not rise."""
+    """A completed transaction of version 1, with its markers: the epoch does not rise."""
     done = "CompleteCommit" if committed else "CompleteAbort"
     return [*_begun(), _ended(committed, version=4, quiet=True), _state(done)]
 
@@ -534,7 +534,7 @@ SCENARIOS = [
         _written(1),
         versions="3-12",
     ),
-    # The coordinator has another producer id, as after the last epoch.
+    # The coordinator has another producer id, as after the epochs have run out.
     _scenario(
         "produce-older-epoch-of-another-id",
         "Produce",

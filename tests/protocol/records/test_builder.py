@@ -302,7 +302,8 @@ def test_r08_recompression_changes_nothing_but_the_codec(before: Codec, after: C
 
 
 def test_r08_recompression_makes_offsets_and_times_anew() -> None:
-    """As in Kafka: numbers from 0, times from the first record's, undefined attributes cleared."""
+    """The form of Kafka: offset deltas from 0, times from the first record's, undefined attributes
+    cleared."""
     batch = simple_batch([(b"k", b"a"), (b"k", b"b"), (b"k", b"c")], NOW)
     header = read_header(batch)
     gaps = rewrite_batch(header, read_records(batch, 0, header)[1:], delete_horizon_ms=5)

@@ -411,7 +411,7 @@ def test_impossible_records(record: str, message: str) -> None:
     ],
 )
 def test_r08_any_negative_length_is_null(record: str, found: Any) -> None:
-    """As in Kafka's readers; also in the last record behind others of one shape."""
+    """The same as in Kafka's readers, also in the last record behind others of one shape."""
     data = bytes.fromhex(record)
     if found is None:
         with pytest.raises(CorruptBatch):
@@ -436,7 +436,7 @@ def test_r08_any_negative_length_is_null(record: str, found: Any) -> None:
     ],
 )
 def test_impossible_records_of_ordinary_length(record: str, message: str) -> None:
-    """As above, with a record long enough for the fast path."""
+    """The same with a record long enough for the fast path."""
     sound = simple_batch([(None, bytes(20))], NOW)[61:]
     with pytest.raises(CorruptBatch, match=message):
         parse_records(bytes(sound) + bytes.fromhex(record), 2)

@@ -65,7 +65,7 @@ def test_n19_a_choice_that_cannot_be_kept_is_refused() -> None:
 def test_n19_a_key_is_taken_where_the_system_has_no_files_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on macOS; the file for OpenSSL is removed at once, even if it cannot be used."""
+    """The case of macOS; the file for OpenSSL is removed at once, even if it cannot be used."""
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     store = keystore(type="PEM", certificates=OWN.pem, key=OWN.key("secret"))

@@ -60,7 +60,7 @@ class Operation:
 
     @property
     def sends(self) -> list[Send]:
-        """Its sends, in order."""
+        """The sends of the operation, in order."""
         return [step for step in self.steps if isinstance(step, Send)]
 
     @property
@@ -73,5 +73,5 @@ class Operation:
 
     @property
     def polls(self) -> list[Poll]:
-        """Its polls, in order."""
+        """The polls of the operation, in order."""
         return [step for step in self.steps if isinstance(step, Poll)]

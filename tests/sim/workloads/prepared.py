@@ -109,7 +109,8 @@ class PreparedWorkload:
                 timeout_s = self._random.choice((0.2, 1.0))
             await asyncio.wait([sitting[-1]], timeout=timeout_s)
             while not sitting[-1].done() and name not in self._ready:
-                # Its InitProducerId would abort a transaction that a later one has prepared.
+                # The InitProducerId of an older instance would abort a transaction that a later one
+                # has prepared.
                 await self._world.sleep(20)
             pause_ms = 5_000 if over.is_set() else self._random.choice((20, 200))
             await self._world.sleep(pause_ms)

@@ -112,7 +112,7 @@ class Worker:
         self.names = Names(name, inherited=inherited)
 
     async def brokers(self) -> Brokers:
-        """Its connections. Raises OdradekError."""
+        """The connections of the process. Raises OdradekError."""
         if self._brokers is None:
             made = Brokers(self._settings)
             try:
@@ -174,7 +174,7 @@ def _settle(done: asyncio.Future[Any], result: Any) -> None:
         return
     if isinstance(result, Exception):
         done.set_exception(result)
-        # Its driver may be dead, or may have given up.
+        # The driver may be dead, or may have given up.
         done.exception()
     else:
         done.set_result(result)

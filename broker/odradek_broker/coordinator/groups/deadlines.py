@@ -42,7 +42,7 @@ class TimerName(NamedTuple):
     member_id: str = ""
 
 
-#: How long a member stays whose first JoinGroup is parked: it cannot heartbeat yet (G-27).
+#: The time for which a member with a parked first JoinGroup stays: it cannot heartbeat yet (G-27).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 

@@ -232,7 +232,7 @@ class GroupShard:
         return Outcome()
 
     def closed(self, error: ErrorCode) -> Outcome:
-        """This broker does not coordinate the groups any more."""
+        """End the shard: this broker does not coordinate its groups any more."""
         out = Outcome()
         for group in self.groups.values():
             for member in group.members.values():

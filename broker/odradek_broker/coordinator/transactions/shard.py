@@ -239,11 +239,11 @@ class _Target:
         self.state = state
 
 
-#: How long a request to add the partitions of a batch waits (T-68).
+#: The longest wait of a request to add the partitions of a batch (T-68).
 PARK_MS = 2_000
 
-#: How long a client's AddPartitionsToTxn waits (T-20): shorter than the pause that clients make
-#: after CONCURRENT_TRANSACTIONS, longer than markers usually take.
+#: The longest wait of a client's AddPartitionsToTxn (T-20): shorter than the pause that clients
+#: make after CONCURRENT_TRANSACTIONS, longer than markers usually take.
 PARK_CLIENT_MS = 50
 
 #: The most parked calls of one id.
@@ -391,7 +391,7 @@ class TransactionShard:
         return Outcome()
 
     def closed(self, error: ErrorCode) -> Outcome:
-        """This broker does not coordinate the ids any more."""
+        """End the shard: this broker does not coordinate its ids any more."""
         out = Outcome(replies=[parked.answer(error) for parked in self._parking.clear()])
         self._completion.clear()
         effects = list(self.outbox)

@@ -101,7 +101,8 @@ Throttle = Callable[[int], None]
 """Called with the bytes that were read or written; may wait."""
 
 Cleaning = Iterator[CleaningStep]
-"""One `GroupCleaned` after the other, then one `CleaningFinished`."""
+"""Clean group after group: yields a `GroupCleaned` for each, and a `CleaningFinished` at the
+end."""
 
 
 def unthrottled(size_bytes: int) -> None:

@@ -239,7 +239,7 @@ class LogCleaner:
             then()
             return
         if run.log.durability.synced_offset < bound:
-            # It will be soon: closed segments are flushed without being asked.
+            # The log will soon be synced up to there: closed segments are flushed by themselves.
             self._give_up(run)
             return
         write, use = directory.recovery_points_for_cleaning()

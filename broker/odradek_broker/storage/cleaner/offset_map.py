@@ -17,7 +17,7 @@ DICT_ENTRY_BYTES = 180
 ENTRY_BYTES = 34
 _DIGEST_BYTES = 16
 _PACKED_BYTES = _DIGEST_BYTES + 8
-#: As many as can be searched in the time that a call takes in any case.
+#: A bucket of this size is searched in the time that a call takes in any case.
 _BUCKET_ENTRIES = 96
 _PACKED_AT_ONCE = 1_000
 
@@ -136,7 +136,7 @@ class OffsetMap:
                 ),
                 (offset for _, offset in some),
             )
-        # What is empty still has the table of all that was in it.
+        # An emptied dict still has the memory of its former entries.
         self._offsets = {}
         return packed
 

@@ -1,5 +1,5 @@
-"""What a client reads when it says who it is: tokens of brokers, answers of token endpoints,
-tokens, lines of JAAS.
+"""The inputs of a client that authenticates: tokens of brokers, answers of token endpoints, tokens,
+lines of JAAS.
 
 The first byte of an input says which. No broker that does not know the password is believed.
 """

@@ -45,7 +45,7 @@ def _seeds() -> Iterator[bytes]:
 
 
 def _others(codec: Codec, data: bytes) -> bytes | None:
-    """What another implementation makes of sound data; None for a codec without one."""
+    """The result of another implementation for sound data; None for a codec without one."""
     if codec is Codec.GZIP:
         return gzip.decompress(data)
     if codec is Codec.LZ4:

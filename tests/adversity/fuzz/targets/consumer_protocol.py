@@ -1,5 +1,5 @@
-"""What members of a group tell each other through the broker: subscriptions, assignments, user data
-(G-52, K-52).
+"""The messages between members of a group, which the broker passes on: subscriptions, assignments,
+user data (G-52, K-52).
 
 The first byte says which it is. What is read can be written, and is the same when it is read again.
 Bit 7: several members, each behind a length of two bytes, among whom the leader divides the

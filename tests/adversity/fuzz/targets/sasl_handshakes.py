@@ -60,7 +60,7 @@ _SETTINGS = {
 
 
 class _Connection:
-    """One, to a node of its own world."""
+    """A connection to a node of its own world."""
 
     def __init__(self, world: World, number: int) -> None:
         config, _ = parse_config(dict(_SETTINGS))

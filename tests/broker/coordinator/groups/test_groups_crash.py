@@ -253,7 +253,7 @@ def test_g90_an_assignment_is_durable_before_anybody_has_it(world: GroupsWorld) 
 def test_g90_while_a_partition_loads_its_groups_get_coordinator_load_in_progress(
     world: GroupsWorld,
 ) -> None:
-    """Its groups get COORDINATOR_LOAD_IN_PROGRESS, and the others are served."""
+    """The groups of the partition get COORDINATOR_LOAD_IN_PROGRESS, and the others are served."""
     assert world.commit("a", 5) is E.NONE
     node = world.node
     groups = GroupCoordinator(

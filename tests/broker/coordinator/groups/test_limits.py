@@ -172,7 +172,7 @@ def test_g91_an_assignment_that_no_record_can_hold_is_answered_and_the_group_liv
 
 
 def test_g20_a_group_with_no_name_takes_offsets_and_no_members(world: GroupWorld) -> None:
-    """As in Kafka: a consumer without a group used to commit so."""
+    """Kafka accepts it too: consumers without a group used to commit so."""
     assert world.commit(group="") is E.NONE
     assert world.committed(group="") == 5
     assert world.join(group="").result().error_code == E.INVALID_GROUP_ID

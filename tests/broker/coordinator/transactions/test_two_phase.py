@@ -85,7 +85,7 @@ def test_t71_a_prepared_transaction_has_no_timeout(world: TransactionWorld) -> N
 def test_t71_an_id_without_an_open_transaction_expires_as_any_other(
     world: TransactionWorld, restarts: bool
 ) -> None:
-    """As in Kafka: two-phase commit keeps the prepared transaction, not the id."""
+    """Two-phase commit keeps the prepared transaction, not the id, as in Kafka."""
     who = prepared(world)
     world.wait(YEAR_MS)
     assert world.state() is S.ONGOING, "prepared is for ever"

@@ -133,7 +133,8 @@ def test_l46_l20_what_kafkas_retention_deleted_does() -> None:
 
 
 def test_l46_several_swaps_go_together() -> None:
-    """As after a split: everything between the first and the end of the last was replaced."""
+    """The files after a split: everything between the first and the end of the last was
+    replaced."""
     log = CleanedByKafka.make(first_source=1)
     kill = next(kill for kill in log.kills() if kill.committed)
     *_, last = headers(log.cleaned)

@@ -309,8 +309,8 @@ class ClassicMembership:
                 answer.skip_assignment = True
                 answer.members = list_members(group, group.protocol)
             else:
-                # As leader it would compute an assignment for a generation that has one already: it
-                # must not learn that it leads.
+                # A member that learns that it leads computes an assignment, but this generation has
+                # one already.
                 answer.leader, answer.members = old_leader or "", []
         out.replies.append(
             Reply(call.deferred, answer, lambda error: join_error(error, call.request.member_id))

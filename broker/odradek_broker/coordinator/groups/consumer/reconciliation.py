@@ -184,7 +184,7 @@ def compute_target_assignment(
 
 
 Owner = Callable[[bytes, int], str | None]
-"""Who may own a partition: (topic id, index) -> member id or None."""
+"""The member that may own a partition: (topic id, index) -> member id or None."""
 
 
 def next_assignment(

@@ -67,7 +67,7 @@ def test_g152_refused_joins(world: GroupWorld) -> None:
 
 
 def test_g152_static_members_change_the_protocol_and_keep_their_place(world: GroupWorld) -> None:
-    """As in a rolling restart: the old process has ended without a LeaveGroup."""
+    """A rolling restart: the old process has ended without a LeaveGroup."""
     old = classic_group(world, instance="i")
     new = FakeMember(world, "new", instance="i")
     assert assigned(new.beat()) == topic_id_partitions(*range(10))

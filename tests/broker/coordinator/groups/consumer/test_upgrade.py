@@ -155,7 +155,7 @@ def test_g151_partitions_on_their_way_are_assigned_though_no_member_is_added(
 
 @pytest.mark.parametrize("owned", [ALL, frozenset()])
 def test_g151_a_join_raises_the_epoch_once(world: GroupWorld, owned: frozenset[int]) -> None:
-    """As in Kafka: also if partitions have no owner, which by itself is a reason for a new
+    """The same as in Kafka, even if partitions have no owner, which by itself is a reason for a new
     epoch."""
     old = ClassicMember(world)
     old.enter()
