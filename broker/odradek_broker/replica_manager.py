@@ -341,7 +341,8 @@ class ReplicaManager:
         retired = []
         dropped = self._partitions.pop(topic_name, {})
         for partition in dropped.values():
-            # A fetch of several partitions is called once for all of them.
+            # All sessions are notified before any partition is deleted, so that a parked fetch of
+            # several partitions is answered once.
             partition.notify_sessions()
         for index, partition in dropped.items():
             log = self._logs.retire(topic_name, index)

@@ -198,7 +198,8 @@ def _declare(cls: Any) -> Any:
         else:
             setattr(cls, name, dataclasses.field(default=spec.default))
     cls.fields = tuple(specs)
-    # Set because dataclass would write the signature otherwise, which takes longer than the class.
+    # Without a docstring dataclass would make one from the signature, which takes longer than
+    # making the class.
     cls.__doc__ = cls.__doc__ or cls.__name__
     made: Any = dataclasses.dataclass(
         slots=True, kw_only=True, init=False, eq=False, repr=False, match_args=False

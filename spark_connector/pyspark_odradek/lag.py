@@ -1,8 +1,8 @@
 """The lag of a stream behind the ends of its logs, computed from Spark's progress reports.
 
 Spark (4.3) has no metrics or description for sources in Python: `sources[].metrics` is empty, and
-the description is that of a Java object. From the offsets the metrics of Spark's own `kafka` format
-are computed, with the same names.
+the description is that of a Java object. This module computes the metrics of Spark's own `kafka`
+format from the offsets, with the same names.
 
     from pyspark_odradek.lag import LagListener, lag_of
 

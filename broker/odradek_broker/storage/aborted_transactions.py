@@ -29,7 +29,7 @@ from odradek_broker.storage.transaction_index import (
 )
 
 _OPEN_MAX = 4
-#: Indexes of one log that are rebuilt at a time where all are needed.
+#: The most indexes of a log that are rebuilt at a time, if all are needed.
 _REBUILDS_MAX = 8
 #: The limit of aborts during a rebuild; beyond it the rebuild is given up, and the next reader
 #: starts another.
@@ -112,8 +112,7 @@ class AbortedTransactions:
         self._believed.add(segment.base_offset)
 
     def expect(self, segment: Segment) -> None:
-        """Expect the index of an active segment to have what the snapshot at its end says.
-        OSError."""
+        """Expect the index of an active segment to match the snapshot at its end. OSError."""
         if not segment.size_bytes:
             self.begin(segment)
             return
@@ -198,9 +197,9 @@ class AbortedTransactions:
             raise rebuilds[0]
 
     def _none_open(self, segment: Segment, end_offset: int) -> bool:
-        """True if no transaction that began before `end_offset` reaches into a segment. Only
-        segments whose index is unchecked are tried: it, and all that follow, might have to be
-        rebuilt."""
+        """True if no transaction that began before `end_offset` reaches into a segment, by the
+        snapshot at its start. False for a segment with a checked index, which is faster to read.
+        With unchecked ones this saves rebuilding the index, and all later ones."""
         base = segment.base_offset
         if base < end_offset or base in self._believed:
             return False
@@ -244,8 +243,8 @@ class AbortedTransactions:
         return index
 
     def _check(self, segment: Segment, index: TransactionIndex) -> None:
-        """CorruptTransactionIndex where a file has lost entries, or is missing with no snapshot to
-        say that it was empty."""
+        """Raise CorruptTransactionIndex if a file has lost entries, or is missing and no snapshot
+        says that it was empty."""
         base = segment.base_offset
         state = self._expected.get(base) or self._state_of(segment)
         if state is None:
@@ -326,7 +325,7 @@ class AbortedTransactions:
                 for entry in broken.late:
                     index.append(entry)
                 if broken.late:
-                    # A crash must not leave a file that looks whole without them.
+                    # A crash must not leave a file that looks whole without the late entries.
                     index.sync()
                 index.take_place(segment.path_of("txnindex"))
             except OSError as failure:
@@ -366,7 +365,7 @@ class AbortedTransactions:
             return None
 
     def cut_behind(self, segment: Segment, entries: int, crc: int) -> None:
-        """Cut a segment's index behind so many entries. CorruptTransactionIndex if it does not
+        """Cut a segment's index behind a number of entries. CorruptTransactionIndex if it does not
         begin with them; OSError."""
         self.forget(segment)
         cut_behind(self._files, segment.path_of("txnindex"), entries, crc)
@@ -394,7 +393,7 @@ class AbortedTransactions:
                 self._opened(segment).truncate_to(offset)
                 return
             self.close_index(segment)
-        # A worker reads, or has found damaged, what has changed since.
+        # The batches that a worker reads, or has found damaged, have changed.
         self._broken[segment.base_offset] = _Broken()
 
     def close(self) -> None:

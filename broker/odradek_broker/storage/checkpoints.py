@@ -33,7 +33,8 @@ from odradek_protocol.checksums import crc32c
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
-#: Where this file is, this broker wrote the recovery points, and compacts only below them (L-32).
+#: A directory with this file has recovery points of this broker, which compacts only below them
+#: (L-32).
 CLEANER_LOCK = ".cleaner.lock"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
@@ -45,7 +46,7 @@ LOCK = ".lock"
 DIRECTORY_IDS = "odradek.directory.ids"
 
 
-# Far more than any file that the broker writes: a larger one is not read.
+# The largest file that is read, far larger than any that the broker writes.
 _CHECKPOINT_BYTES_MAX = 64 * 1024 * 1024
 _BLANKS = str.maketrans("01", " \t")
 _CHECKSUM_CHARACTERS = 32
@@ -73,8 +74,8 @@ def read_small_file(files: Files, path: str) -> str | None:
 
 
 def write_unsynced(files: Files, path: str, content: bytes) -> None:
-    """Replace a small file without waiting for the disk: for what a later fsync covers or a scan
-    can restore. OSError."""
+    """Replace a small file without waiting for the disk, because a later fsync covers its content
+    or a scan can restore it. OSError."""
     temporary = path + ".tmp"
     files.remove(temporary)
     file = files.open(temporary, create=True)

@@ -22,8 +22,8 @@ class DiskWatch:
     `unreadable` has the partitions whose last read failed, with the reason.
 
     Hooks, called with a text: `on_failing` with the problem and `on_working` when it is over;
-    `on_offline` for every partition that the disk takes away, `on_online` for one that has come
-    back; `on_unreadable` when reads of a partition begin to fail; `on_lost` when the whole
+    `on_offline` for every partition that goes offline because of the disk, `on_online` for one that
+    has come back; `on_unreadable` when reads of a partition begin to fail; `on_lost` when the whole
     directory is given up.
     """
 

@@ -45,7 +45,7 @@ class Flushable(Protocol):
         ...
 
     def begin_journaled(self, journal: CommitJournal) -> JournalTicket | None:
-        """Give the journal's next write what is not durable yet; None if there is no room."""
+        """Add what is not durable yet to the journal's next write; None if there is no room."""
         ...
 
     def begin_flush(self) -> Any:
@@ -95,10 +95,12 @@ class GroupCommit:
         self._timer = timer
         self._threads: list[Thread] = []
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        # Logs, in the order in which they asked. A log that runs may be in `_asked` too.
+        # Logs that have asked for a flush, in this order. A log that is being flushed may ask
+        # again.
         self._asked: dict[Flushable, None] = {}
         self._running: set[Flushable] = set()
-        # The blocks that a journal has to write: what else goes to it waits, and shares the next.
+        # The number of blocks that each journal is writing. Later requests wait, and share the next
+        # block.
         self._writing: dict[CommitJournal, int] = {}
         self._asked_behind: dict[CommitJournal, dict[Flushable, None]] = {}
         self._journal_queues: dict[CommitJournal, SimpleQueue[JournalWrite | None]] = {}
@@ -136,7 +138,7 @@ class GroupCommit:
             if log in self._running:
                 self._asked[log] = None
                 continue
-            # Each in its own step: should a log fail here, the others have their flush anyway.
+            # Each log has its own step: if one fails here, the others are flushed nevertheless.
             try:
                 journal = log.next_journal()
                 if journal is not None and journal in self._writing:
@@ -247,7 +249,7 @@ class GroupCommit:
         except OSError as problem:
             error = problem
         except BaseException as problem:  # noqa: BLE001 - passed on as the flush's failure
-            # Whatever it was, the bytes cannot be called durable, and the thread must live on.
+            # After any exception the bytes do not count as durable, and the thread must go on.
             error = OSError(errno.EIO, f"the flush broke off: {problem!r}")
             error.__cause__ = problem
         return error, self._timer() - began
@@ -275,7 +277,8 @@ class GroupCommit:
                 self._on_synced(seconds)
             self._finish_one(log, partial(log.finish_flush, ticket), error)
         if not self._scheduled and any(log in self._asked for log, *_ in job):
-            # At once, and not in the loop's next round: these logs have waited for a flush already.
+            # The next flush begins at once, not in the loop's next round: these logs have waited
+            # already.
             self._begin()
         else:
             self._wake_if_idle()

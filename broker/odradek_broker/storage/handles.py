@@ -12,7 +12,8 @@ from typing import Protocol
 
 from odradek_broker.platform.seams import File, Files
 
-#: Runs the first in a worker thread and then the second, with the first's exception, on the loop's.
+#: Runs the first function in a worker thread, and then the second on the loop's thread, with the
+#: exception of the first or None.
 BackgroundRunner = Callable[[Callable[[], None], Callable[[Exception | None], None]], None]
 
 
@@ -21,8 +22,8 @@ class HandleOwner(Protocol):
 
     path: str
     used: bool
-    """Set by the owner at each use and cleared by the cache, which costs a use less than a move in
-    a list."""
+    """The owner sets it at each use, and the cache clears it: for the owner this is faster than
+    moving an entry of a list."""
 
     @property
     def pinned(self) -> bool:

@@ -271,8 +271,8 @@ class OffsetIndex(_IndexFile):
 def _deinterleave(content: bytes) -> tuple[array[int], array[int]]:
     """The timestamps and the offsets of a time index's entries.
 
-    A full index has a quarter of a million, and a search by time reads many indexes while everybody
-    waits. So the bytes are gathered column by column, not entry by entry."""
+    A full index has a quarter of a million, and a search by time reads many indexes while all
+    clients wait. So the bytes are gathered column by column, not entry by entry."""
     count = len(content) // TIME_ENTRY_BYTES
     columns = []
     for typecode, start, size_bytes in (("q", 0, 8), ("i", 8, 4)):
@@ -351,7 +351,7 @@ class TimeIndex(_IndexFile):
             raise InvalidIndex(f"{self._path} is empty")
         self._timestamps = array("q")
         self._offsets = array("i")
-        # A batch takes more room than an entry of it, so this bounds the index by its log.
+        # A batch is larger than its entry, so this limits the index by the size of its log.
         if len(content) > log_bytes:
             raise InvalidIndex(f"{self._path} is larger than its segment allows")
         timestamps, offsets = _deinterleave(content)

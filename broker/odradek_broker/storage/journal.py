@@ -49,9 +49,9 @@ from odradek_protocol.lazy_dataclass import dataclass
 
 #: The suffix of a journal that is damaged.
 DAMAGED = ".damaged"
-#: A longer block would let its first tickets wait for the others.
+#: The largest block: in a longer one the first tickets would wait for the others.
 _BLOCK_BYTES_MAX = 512 * 1024
-#: A longer end of a log is synced with its file.
+#: The longest end of a log that the journal takes: a longer one is synced with its file.
 _ENTRY_BYTES_MAX = 64 * 1024
 _PARTS_MAX = 32
 _PART_BLOCKS_MIN = 4
@@ -401,13 +401,14 @@ class CommitJournal:
     def failed(self, problem: OSError) -> None:
         """Stop after a failed write: nobody knows what is on disk, so all logs go offline (D5)."""
         if not self._failed:
-            # Also while the broker stops: a start finds no block behind a missing one.
+            # This is also done while the broker stops: a start finds no blocks behind a missing
+            # one.
             self._failed = True
             self.stop()
             self.on_failed(f"its commit journal failed: {problem}")
 
     def forget(self, log: JournaledLog) -> None:
-        """Make void what the journal has of a log that is about to be truncated, while nothing is
+        """Cancel the journal's entries of a log that is about to be truncated, while nothing is
         `unwritten`. Waits for the disk; OSError."""
         if self._file is None and self._files.exists(self._path):
             # The last run's journal. If all logs were recovered, the files have everything in it.

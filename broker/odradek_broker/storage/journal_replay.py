@@ -61,8 +61,8 @@ class JournalReplay:
     def behind(
         self, topic_id: bytes, partition: int, segment: int, position: int, offset: int
     ) -> Iterator[bytes]:
-        """The batches that follow each other in a segment from `position` on, where the first has
-        the base offset `offset`, as far as the journal has them. OSError."""
+        """The successive batches that the journal has of a segment: the first is at `position` and
+        has the base offset `offset`. OSError."""
         entries = self._found.get((topic_id, partition), {}).get(segment)
         if not entries:
             return
@@ -85,8 +85,8 @@ class JournalReplay:
 
 
 def _from(content: bytes, wanted: int, offset: int) -> tuple[int, int]:
-    """(`wanted`, the offset behind the last batch) if the bytes are sound batches of which one
-    begins at `wanted` with that base offset, and the rest follow it; (-1, -1) if not."""
+    """(`wanted`, the offset behind the last batch) if the bytes are intact, successive batches, one
+    of which begins at `wanted` and has that base offset; else (-1, -1)."""
     position = 0
     met = False
     try:

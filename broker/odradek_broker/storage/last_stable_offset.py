@@ -50,9 +50,9 @@ class OpenTransactions:
     def finish(self, first_offset: int, last_offset: int) -> int:
         """End a transaction with the marker at `last_offset`.
 
-        Returns the partition's last stable offset were the marker below the high watermark: the
-        next open transaction's first offset, else the offset behind the marker (L-04). KeyError
-        if none began at `first_offset`.
+        Returns the last stable offset that the partition has when the high watermark passes the
+        marker: the next open transaction's first offset, else the offset behind the marker (L-04).
+        KeyError if none began at `first_offset`.
         """
         del self._open[first_offset]
         self._above_high_watermark[first_offset] = last_offset

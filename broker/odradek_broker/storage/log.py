@@ -49,7 +49,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchHeader, stamp
 
 PLENTY_BYTES = 2**31 - 1
-#: The watch is told of so many expired producers at once, and not of more.
+#: The most expired producers that the watch is told of at once.
 _EXPIRED_TOLD_MAX = 1_000
 
 
@@ -75,7 +75,8 @@ class PartitionLog:
 
     Hooks are called on the loop's thread. `on_moved`, with the log: HW, LSO or the log start moved.
     `on_offline`, with the log, once: the disk failed. `on_flush_wanted`, with `durability`: a flush
-    is due although nobody waits for it, for a segment was rolled. `watch` is told of producers.
+    is due because a segment was rolled, although no request waits for it. `watch` is told of
+    producers.
     """
 
     __slots__ = (
@@ -110,7 +111,7 @@ class PartitionLog:
         "watch",
     )
 
-    # Set when the files are opened. Appends and reads take a step less than through `_files`.
+    # Set when the files are opened, for appends and reads: faster than through `_files`.
     _segments: SegmentList
     _producers: Producers
     _epochs: LeaderEpochs
@@ -233,7 +234,7 @@ class PartitionLog:
         if not self.loaded:
             return
         try:
-            # Where it was committed and this is no clean stop, the next opening finishes it.
+            # If this is no clean stop, a committed swap is finished by the next opening.
             swap, self._files.swap = self._files.swap, None
             if clean and not self.offline:
                 self.durability.flush()
@@ -526,7 +527,8 @@ class PartitionLog:
     def roll_at(self, base_offset: int, now_ms: int) -> None:
         """Begin a new segment at an offset. OSError: the old segment stays the active one."""
         self._files.roll(base_offset, self.config, now_ms)
-        # With fsync as well: a roll without an append would leave the snapshot volatile (P-27).
+        # A flush is requested with fsync too: after a roll without an append nothing else would
+        # make the snapshot durable (P-27).
         self.on_flush_wanted(self.durability)
 
     # ---- reading
@@ -557,8 +559,8 @@ class PartitionLog:
 
     def readable_bytes(self, offset: int, upper_bound: int) -> int:
         """The bytes from the batch that has `offset` to the bound (F-04); 0 for an offset outside
-        the log. Never raises: where the bytes cannot be counted the answer is PLENTY_BYTES, so that
-        the read is tried and says why."""
+        the log. Never raises: if the bytes cannot be counted the answer is PLENTY_BYTES, so that
+        the read is tried and raises the error."""
         upper_bound = min(upper_bound, self.log_end_offset)
         if not self.log_start_offset <= offset < upper_bound:
             return 0
@@ -593,8 +595,8 @@ class PartitionLog:
         self._files.fill_transaction_index(segment, earlier, index, self.log_start_offset)
 
     def require_transaction_indexes(self) -> None:
-        """Have all transaction indexes say what was aborted, before anything goes by them that
-        cannot be taken back (L-05). Raises IndexesBeingRebuilt, LogCorrupt, PartitionOffline."""
+        """Have all transaction indexes complete, before they are used for a change that cannot be
+        undone (L-05). Raises IndexesBeingRebuilt, LogCorrupt, PartitionOffline."""
         self.ensure_loaded()
         self._reader.require_transaction_indexes(self._fill_transaction_index)
 

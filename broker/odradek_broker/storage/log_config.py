@@ -46,8 +46,8 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = INT64_MAX
     record_validation: str = "full"
-    """`full`: every record is checked as Kafka does (R-04..R-08); `header`: records of a batch are
-    not opened unless something else demands it, and its header is trusted (D6)."""
+    """`full`: every record is checked as Kafka does (R-04..R-08); `header`: records are read only
+    if another setting requires it, and the header of a batch is trusted (D6)."""
     durability: str = "fsync"
     """`fsync`: nothing is readable or acknowledged before it is on disk (D5); `page-cache`:
     Kafka's own default."""

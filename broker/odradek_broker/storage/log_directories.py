@@ -19,7 +19,7 @@ from odradek_broker.storage.log_options import LogOptions
 from odradek_broker.storage.meta_properties import MetaProperties
 from odradek_protocol.errors import ErrorCode
 
-#: Stands for the path of directories that are not among the settings any more.
+#: A name in place of the path, for directories that are not among the settings any more.
 _ABSENT = "(absent directory)"
 
 
@@ -41,7 +41,7 @@ class LogDirectories:
         self.of_partitions = [found[path] for path in paths]
         self.metadata = found[metadata_path]
         self.metadata.may_fail = False
-        # Stands for directories that were there and are not among the settings now.
+        # The placeholder for directories that were in use and are not among the settings any more.
         self._absent = LogDirectory(_ABSENT, shared)
         self._by_path = {**found, _ABSENT: self._absent}
         self._known_ids: frozenset[bytes] = frozenset()
@@ -168,7 +168,7 @@ class LogDirectories:
         if own is None or listed != stored:
             self.metadata.write_meta_properties(cluster_id, listed)
         elif own.directory_id is None:
-            # On a full disk a directory of an older version starts all the same.
+            # A directory of an older version can be used even if its disk is full.
             with suppress(DataDirectoryFailed):
                 self.metadata.write_meta_properties(cluster_id, listed)
 

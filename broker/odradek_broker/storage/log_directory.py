@@ -77,9 +77,9 @@ class LastRun:
     """The state of a directory that the last run left behind.
 
     `log_starts_known`: no partition has lost its entry. `checked_points`: the partitions whose
-    recovery point this broker wrote, knowing that no gap above it is the cleaner's;
-    `all_points_checked`: these are all that were there then, so a partition without a recovery
-    point is younger.
+    recovery point this broker wrote, so that no gap above it is from the cleaner;
+    `all_points_checked`: these are all partitions of that time, so a partition without a recovery
+    point was created later.
     """
 
     directory: LogDirectory
@@ -229,8 +229,8 @@ class LogDirectory:
                 if name.endswith(DELETED_SUFFIX):
                     self._files.remove_tree(self.path_of(name))
             if clean:
-                # A broker that stopped cleanly had synced all of it, or was another one, without a
-                # journal.
+                # A journal beside the mark of a clean stop has nothing that is not synced, or
+                # another broker without a journal has run since.
                 self.journal.remove()
             else:
                 self.journal.read(problems)
@@ -353,8 +353,8 @@ class LogDirectory:
             log.take_offline(reason)
 
     def open_again(self, now_ms: int) -> None:
-        """Try again to open a log that could not be opened, one a call: it may have to be
-        scanned."""
+        """Try again to open the oldest of the logs that could not be opened; only one for each
+        call, because it may have to be scanned."""
         oldest = next(iter(self.options.unopened.values()), None)
         if oldest is not None:
             oldest.open_again(now_ms)
@@ -442,7 +442,7 @@ class LogDirectory:
             return True
 
         def write() -> None:
-            # Before the recovery points, which a start believes only where this file is.
+            # Written before the recovery points, which a start trusts only if this file exists.
             self._files.open(self.path_of(CLEANER_LOCK), create=True).close()
             write_atomically(self._files, prepared, encode_offsets(points, unchecked))
 
@@ -490,7 +490,7 @@ class LogDirectory:
         self._log_starts_on_disk = starts
 
     def has_written_log_starts(self, starts: Mapping[TopicPartition, int]) -> bool:
-        """True if these logs would start there, or later, after a crash."""
+        """True if these logs would start at these offsets, or above, after a crash."""
         written = self._log_starts_on_disk
         return all(written.get(key, 0) >= offset for key, offset in starts.items())
 

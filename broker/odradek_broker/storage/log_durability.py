@@ -29,9 +29,9 @@ from odradek_protocol.primitives import ZERO_UUID
 
 #: A start after a crash reads at most this much of the flushed bytes of a log in use.
 _SNAPSHOT_EVERY_BYTES = 4 * 1024 * 1024
-#: The same of a log that nobody writes to.
+#: The same for an idle log.
 _SNAPSHOT_IDLE_BYTES = 64 * 1024
-#: Snapshots take time where there are many producers.
+#: Additional bytes for each producer: a snapshot of many producers takes long.
 _SNAPSHOT_PRODUCER_BYTES = 1024
 
 
@@ -263,8 +263,8 @@ class LogDurability:
 
     def finish_flush(self, ticket: FlushTicket, error: OSError | None) -> None:
         """Take the outcome of `ticket.sync()`. Success moves the durable offset, and with `fsync`
-        the high watermark. A failure takes the partition offline: what the kernel dropped cannot be
-        asked for again (D5)."""
+        the high watermark. A failure takes the partition offline: the kernel may have dropped the
+        pages, and a repeated fsync would not write them (D5)."""
         log, journal = self._log, self._options.journal
         if not log.loaded and error is None and journal is not None:
             journal.synced(self, ticket.end_offset)
@@ -393,7 +393,8 @@ class LogDurability:
         at present, has passed it (L-30). A failure is ignored: the scan takes longer then."""
         log = self._log
         if not log.loaded or log.offline or recovery_point > self.synced_offset:
-            # A recovery point of what was cut off would have unsynced bytes pass for flushed ones.
+            # The log was truncated below the recovery point: with a snapshot there a start would
+            # take unsynced bytes for flushed ones.
             return
         try:
             self._files.segments.active.indexes.write()

@@ -68,8 +68,8 @@ class LogTrimming:
         """Move the log start to `offset`, -1 for the high watermark; the new log start (L-11).
 
         Records below become unreadable at once; whole segments go with the next retention. A crash
-        takes that back: `LogManager.delete_records` writes it down first.
-        Raises DeleteRecordsRejected, PartitionOffline.
+        would undo that; `LogManager.delete_records` writes the new log start first. Raises
+        DeleteRecordsRejected, PartitionOffline.
         """
         target = self.delete_records_target(offset)
         if target > self._log.log_start_offset:
@@ -85,7 +85,7 @@ class LogTrimming:
 
     def advance_log_start(self, offset: int) -> None:
         """Let the log start at `offset`, up to the high watermark, for a caller that has the
-        records elsewhere: a crash may take that back. Segments below go with the next retention.
+        records elsewhere: a crash may undo it. Segments below go with the next retention.
         PartitionOffline."""
         self._log.ensure_loaded()
         if self._log.log_start_offset < offset <= self._log.high_watermark:
@@ -152,7 +152,7 @@ class LogTrimming:
             due_ms = now_ms + log.config.file_delete_delay_ms
             segments.discard_oldest(count, due_ms, self._options.deleted)
         finally:
-            # Where a rename fails, those before it are gone.
+            # If a rename fails, the segments before it are gone already.
             for segment in oldest:
                 if segment.base_offset < segments.bases[0]:
                     producers.aborted_transactions.forget(segment)
@@ -175,7 +175,7 @@ class LogTrimming:
         path = self._files.directory.path
         at = bisect_left(bases, sources[0])
         if self.swapping or bases[at : at + len(sources) + 1][:-1] != sources:
-            # Retention was faster; and the active segment is never among them.
+            # Retention has removed sources meanwhile. (The active segment is never a source.)
             remove_cleaned(self._options.files, path, sources[0])
             return False
         swap = self._files.swap = SegmentSwap(self._options.files, path, sources)
@@ -253,14 +253,16 @@ class LogTrimming:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is being {busy}; try again"
             )
         if self._durability.journaled:
-            # The records that stay must be in the files: the journal's will be void.
+            # The records that stay must be in the files, because the journal's entries will be
+            # cancelled.
             self._durability.flush()
         self._durability.truncations += 1
         self._files.directory.dirty = True
         producers = self._files.producers
         try:
             if journal is not None:
-                # Before the cut: a start must not restore the records from there.
+                # The entries are cancelled before the cut, so that a start does not restore the
+                # records from them.
                 journal.forget(self._durability)
             end, gone = segments.truncate_to(offset)
             producers.remove_snapshots(lambda at: at > end)

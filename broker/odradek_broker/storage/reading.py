@@ -285,7 +285,8 @@ def _largest_in_segment(
     segment: Segment, log_start_offset: int, upper_bound: int
 ) -> tuple[int, int]:
     """The largest timestamp in the bounds, and the last offset of the first batch that has it; -1
-    if there is none. The segment is walked only where the largest of all lies below the log start.
+    if there is none. Batches are read only if the segment's largest timestamp may be below the log
+    start.
     """
     largest = segment.indexes.largest_timestamp_below(upper_bound)
     if log_start_offset <= segment.base_offset:

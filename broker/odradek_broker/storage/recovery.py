@@ -42,7 +42,7 @@ class RecoveryReport:
     scanned_bytes: int = 0
     truncated_bytes: int = 0
     restored_bytes: int = 0
-    """Put back from the commit journal."""
+    """The bytes that were restored from the commit journal."""
     removed_segments: list[str] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """Offsets between segments, [first, end), that are taken to have been removed by compaction,
@@ -175,7 +175,8 @@ class LogLoader:
             for suffix in SEGMENT_SUFFIXES:
                 self.files.remove(f"{self.directory}/{segment_name(base)}.{suffix}")
         if bases:
-            # Before the renamed files, which say so, are removed.
+            # The segments below go before the renamed files, which show that these were deleted,
+            # are removed.
             self._fsync(lambda: self.files.sync_dir(self.directory))
 
     # ---- after a clean stop
@@ -230,13 +231,13 @@ class LogLoader:
         # Snapshots above the end may not match what is appended there, so their removal is synced.
         kept = [segment.base_offset for segment in good]
         producers.remove_strays([*kept, begin.offset], end)
-        # From here on all of it passes for flushed, the transaction indexes that the scan wrote
-        # too. The durability before the crash may have been fsync, whatever it is now, and its
-        # journal goes.
+        # From here on everything counts as flushed, including the transaction indexes that the scan
+        # wrote. So it is synced even with page-cache: before the crash the durability may have been
+        # fsync, and the journal of that time is removed.
         self._sync(producers.sync)
         topic_id = f"{self.directory}/{PARTITION_METADATA}"
         if self.report.scanned_bytes and not self.recovery_point and self.files.exists(topic_id):
-            # No flush is known that has covered it.
+            # No flush is known that has covered the file.
             self._sync(partial(_sync_file, self.files, topic_id))
         if end < self.recovery_point or (self.report.scanned_bytes or self.report.problem):
             self._sync(lambda: self.files.sync_dir(self.directory))
@@ -317,7 +318,7 @@ class LogLoader:
         return segments
 
     def _first_restorable(self, segments: list[Segment]) -> int:
-        """The first segment that the journal may restore records of behind a sound end. A compacted
+        """The first segment behind whose intact end the journal may restore records. A compacted
         segment below the recovery point is excluded: the journal may still have the very records
         that compaction removed from its end."""
         if not self.compacted:

@@ -55,8 +55,9 @@ class IndexedSegment(HandleOwner, ScannedSegment, Protocol):
 
 
 class SegmentIndexes:
-    """`loaded`: both indexes are in memory and reach to the end. `damage`: the fault in the batches
-    that a scan for the indexes has met; they reach up to there and cannot be made better."""
+    """`loaded`: both indexes are in memory and reach to the end. `damage`: the damage in the
+    batches that a scan for the indexes has met; the indexes reach up to it, and another scan would
+    not extend them."""
 
     __slots__ = (
         "_bytes_since_entry",
@@ -465,7 +466,7 @@ class SegmentIndexes:
                 if batch_end > target:
                     if batch.position == start and minimum_one:
                         return min(batch_end, limit)
-                    # The reader will go on here.
+                    # The next read will begin at this position.
                     self.hint(batch.base_offset, batch.position)
                     break
                 end = batch_end

@@ -268,7 +268,7 @@ class LogStartup:
         log = left.directory.new_log(key, topic_id, config, start)
         unwritten = topic_id == ZERO_UUID and topic_id_known is not None
         if unwritten:
-            # Before the log is opened: the journal knows its records by the id (L-52).
+            # The id is set before the log is opened, because the journal's entries have it (L-52).
             with suppress(OSError):
                 log.write_topic_id(topic_id_known or ZERO_UUID)
                 unwritten = False
@@ -302,7 +302,8 @@ class LogStartup:
             left.recovery_points.get(key, 0),
             left.clean and key in left.log_ends and key in left.log_starts,
             key in left.directory.cleaner_offsets,
-            # Else nobody knows what had been compacted: there is none, or another broker wrote it.
+            # Otherwise the recovery point is missing, or another broker wrote it, and it is unknown
+            # what was compacted.
             key in left.checked_points
             or (left.all_points_checked and key not in left.recovery_points),
         )
@@ -318,9 +319,9 @@ class LogStartup:
         return min((start for _, start in epochs), default=0)
 
     def _begins_inside_a_segment(self, path: str, log_start_offset: int) -> bool:
-        """True if no segment begins at the log start. Only DeleteRecords lets a log start there,
-        and has written so (L-10); retention and snapshots of the metadata let a log start with a
-        segment, and have not."""
+        """True if no segment begins at the log start. Only DeleteRecords moves a log start there,
+        and it writes the log start (L-10); retention and snapshots of the metadata move it to the
+        start of a segment, without writing it."""
         with suppress(OSError):  # The opening of the log reports it.
             return f"{segment_name(log_start_offset)}.log" not in self._files.list(path)
         return False

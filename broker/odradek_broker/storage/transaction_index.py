@@ -65,7 +65,7 @@ class TransactionIndex:
     """Entries in the order of their markers. The file is made with the first of them.
 
     Most segments never see an abort, so nothing is opened before it is needed, and nothing of the
-    file is kept in memory. Errors of the operating system pass.
+    file is kept in memory. Methods raise OSError.
     """
 
     __slots__ = ("_file", "_files", "_last_offset", "_size_bytes", "path", "was_there")
@@ -89,7 +89,7 @@ class TransactionIndex:
                 self.close()
                 raise
             if not self._size_bytes:
-                self.close()  # There are many of them, and nothing to read.
+                self.close()  # Empty files are common, and need no handle.
 
     @classmethod
     def create(cls, files: Files, path: str) -> TransactionIndex:

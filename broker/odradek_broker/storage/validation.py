@@ -314,7 +314,7 @@ def _check_records(
     """Apply R-03 to R-08 to every record; the log append time, -1 with CreateTime."""
     checked = _opened(batch, header, config, AppendOrigin.CLIENT, now_ms, budget)
     if not checked.in_order and header.codec is not Codec.NONE:
-        # Kafka would number them anew, and fails at it.
+        # Kafka would renumber the records, and fails at it.
         raise AppendRejected(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             "the offset deltas of compressed records do not count up",

@@ -16,7 +16,7 @@ class _Sections(TyperGroup):
     """Lists the commands under the headings of `COMMANDS`."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Called while help is written."""
+        """Write the list of commands into the help text."""
         for panel in dict.fromkeys(row.panel for row in COMMANDS):
             with formatter.section(panel):
                 formatter.write_dl([(row.name, row.help) for row in COMMANDS if row.panel == panel])

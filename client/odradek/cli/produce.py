@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     _Fate = tuple[int, bool, OdradekError | None]
 
 _READ_BYTES = 1024 * 1024
-#: From this size on, lines are sent as a whole. Less input may come from a program that writes a
-#: line now and then.
+#: Input of at least this size is sent as a block of lines. Smaller input is sent line by line,
+#: since it may come from a program that writes a line now and then.
 _WHOLE_BYTES = 32 * 1024
 #: The largest record; a broker would refuse a larger one anyway.
 _RECORD_BYTES_MAX = 128 * 1024 * 1024

@@ -19,7 +19,7 @@ from odradek_broker.storage.errors import DataDirectoryError
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.network.client import NetworkClient
 
-#: The time after the end of the faults within which everything must end that has to.
+#: The time after the end of the faults within which clients and broker must have finished.
 LIVENESS_MS = 900_000
 #: The durations of an fsync without a fault: on a fast disk, or on a slow one.
 _SYNC_MS = ((0.0, 2.0), (0.0, 2.0), (5.0, 50.0))
@@ -149,8 +149,8 @@ class World:
         raise Violation("start: the broker does not start any more")
 
     async def kill_broker(self, *, power_lost: bool, down_ms: int) -> None:
-        """Kill the broker, and start it again later. With page-cache durability the power stays on,
-        because it promises nothing else."""
+        """Kill the broker, and start it again later. With page-cache durability the power is not
+        cut, because nothing is promised for that case."""
         async with self._restarting:
             power_lost = power_lost and self.broker.survives_power_cuts
             self.note("broker", "loses its power" if power_lost else "is killed")

@@ -98,7 +98,8 @@ class TransactionAdmin(AdminPart):
                     each.transactional_id, each.producer_id, each.transaction_state, node_id
                 )
                 for each in response.transaction_states
-                # Brokers count from the last start, also of a transaction that has ended since.
+                # The filter by duration also matches ids whose last transaction has ended: brokers
+                # measure from its start.
                 if longer_than_ms < 0 or each.transaction_state in OPEN_STATES
             ]
 

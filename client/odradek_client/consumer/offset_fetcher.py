@@ -65,7 +65,7 @@ class OffsetFetcher:
         subscription, cluster = self._subscription, self._network.cluster
         task = self._task
         if self._complete_at_versions != (subscription.changes, cluster.version):
-            # Before anything is fetched with the new leader's epoch.
+            # Positions are validated before anything is fetched with the new leader's epoch.
             subscription.validate(lambda partition: cluster.leader_epoch_of(*partition))
         elif task is None:
             return

@@ -275,7 +275,8 @@ class TransactionManager:
     def _end(self, name: str, *, committed: bool) -> Operation:
         operation = self.ending = Operation(name, self._new_future)
         self._queue.add(EndTxnHandler(self._id, operation, committed=committed, v2=self.is_v2))
-        # After the request that ends it: the version of this transaction does not change (C-70).
+        # The version changes only for the next transaction: the request that ends this one keeps
+        # its version (C-70).
         self._next_is_v2 = self._feature_level() >= V2_LEVEL
         if self._next_is_v2 and not self.is_v2:
             # So that no request of v2 can belong to the last transaction of v1.

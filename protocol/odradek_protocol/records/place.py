@@ -8,8 +8,8 @@ from . import native
 
 
 class PurePlace:
-    """`owner`, and the number of one of its items. The compiled twin is untracked by the garbage
-    collector until `track` is called."""
+    """The number of an item, and the `owner` of the item. The garbage collector does not track an
+    instance of the compiled twin until `track` is called."""
 
     __slots__ = ("index", "owner")
 

@@ -1,8 +1,8 @@
 """UpdateFeatures (key 57): raises or lowers the levels at which features of the cluster are
 finalized (KIP-584).
 
-Versions: 1 says how far a downgrade may go, in place of allowing any, and can only validate; 2 has
-one error for all.
+Versions: 1 distinguishes safe and unsafe downgrades, and has `validate_only`; 2 has one error for
+the whole request in place of one for each feature.
 
 Of note: level 0 switches a feature off. The release of 4.3 (`kafka-features.sh upgrade
 --release-version 4.3`) includes share.version, streams.version, eligible.leader.replicas.version

@@ -1,4 +1,4 @@
-"""The end of a swap in which Apache Kafka was killed: a cleaned segment replaced its sources
+"""Finishes a swap in which Apache Kafka was killed: the replacement of sources by a cleaned segment
 (L-46).
 
     the cleaner writes `<base>.{log,index,timeindex,txnindex}.cleaned`, and syncs them

@@ -84,8 +84,8 @@ class GroupCleaned:
 
 @dataclass(frozen=True, slots=True)
 class CleaningFinished:
-    """Everything below `end_offset` is clean. Bytes and records read are of the second reading, in
-    which they are copied; `map_used` is the part of the map that was filled, 0 to 1."""
+    """Everything below `end_offset` is clean. The numbers of bytes and records are those of the
+    second pass, which copies them; `map_used` is the part of the map that was filled, 0 to 1."""
 
     end_offset: int
     bytes_read: int

@@ -23,7 +23,8 @@ _PACKED_AT_ONCE = 1_000
 
 
 def _digests(keys: Iterable[bytes]) -> list[bytes]:
-    """A short key is its own digest: it is never as long as one."""
+    """The digests of keys. A key that is shorter than a digest stands for itself: it cannot be
+    mistaken for one."""
     return [
         key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
         for key in keys
@@ -58,7 +59,7 @@ class PackedOffsets:
             bucket = buckets[hash(digest) % count]
             at = bucket.find(digest)
             while at % _PACKED_BYTES and at > 0:
-                # The end of one entry and the beginning of the next one.
+                # The match consists of the end of one entry and the beginning of the next one.
                 at = bucket.find(digest, at + 1)
             if at < 0:
                 bucket += digest + offset.to_bytes(8, "big")
@@ -91,7 +92,8 @@ class OffsetMap:
     __slots__ = ("_dict_capacity", "_offsets", "_packed", "capacity", "latest_offset")
 
     def __init__(self, buffer_bytes: int, load_factor: float) -> None:
-        """At most `load_factor` of `buffer_bytes` are used, but always for one key."""
+        """The map uses at most the part `load_factor` of `buffer_bytes`, but has room for at least
+        one key."""
         usable_bytes = int(buffer_bytes * load_factor)
         self._offsets: dict[bytes, int] = {}
         self._packed: PackedOffsets | None = None
@@ -104,8 +106,8 @@ class OffsetMap:
 
     @property
     def full(self) -> bool:
-        """Asked before each batch, the whole of which goes in; so a batch is the most by which the
-        capacity may be exceeded, and each cleaning gets on."""
+        """True if no further batch may be added. A batch is always added as a whole, so the
+        capacity is exceeded by at most one batch, and each cleaning makes progress."""
         return len(self) >= self.capacity
 
     @property

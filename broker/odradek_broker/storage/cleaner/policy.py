@@ -1,7 +1,7 @@
 """The part of a log that may be cleaned, and the decision that it is due (L-25). Kafka's
 LogCleanerManager and LogToClean.
 
-Nothing here opens a file but to learn a segment's timestamps, and only where a lag is set.
+A file is opened only for a segment's timestamps, and only if a lag is set.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LogToClean:
 
     @property
     def ratio(self) -> float:
-        """The share of it that has not been cleaned, 0 to 1."""
+        """The share of the part that has not been cleaned, 0 to 1."""
         total_bytes = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total_bytes if total_bytes else 0.0
 

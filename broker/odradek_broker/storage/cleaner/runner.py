@@ -1,8 +1,8 @@
 """The runner of a cleaner: beside the loop, one log at a time.
 
 Heavy work in Python holds up every other thread of a process, so the broker has a child process for
-it (`odradek_broker.server.cleaner_process`). `BackgroundCleaner` does it in this one: where there
-is no child, as in a simulation.
+it (`odradek_broker.server.cleaner_process`). `BackgroundCleaner` does it in the broker's own
+process, if there is no child, as in a simulation.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def source_segments(job: CleaningJob, handles: HandleCache) -> list[Segment]:
 def group_by_size(
     job: CleaningJob, files: Files, segments: Sequence[Segment]
 ) -> list[list[Segment]]:
-    """Neighbours that together are no larger than one segment may be, nor their indexes, and whose
-    offsets fit into one: each group becomes one segment (L-26). OSError."""
+    """Groups of neighbours, each of which becomes one segment: the sums of the sizes of segments
+    and of indexes, and the range of offsets, are within the limits of one (L-26). OSError."""
     bases = [segment.base_offset for segment in segments]
     limits = (job.segment_bytes, job.segment_index_bytes, job.segment_index_bytes)
     groups: list[list[Segment]] = []
@@ -103,7 +103,7 @@ class CleanedSegment(Segment):
         )
         self.indexes.note_scanned(extent, self._index_interval_bytes)
         self.size_bytes += size_bytes
-        # The reader's buffer is used again for what comes next.
+        # The reader's buffer is used again for the next batch.
         self._pending.append(bytes(batch))
         self._pending_bytes += size_bytes
         if self._pending_bytes >= _WRITE_BYTES:

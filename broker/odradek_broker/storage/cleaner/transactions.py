@@ -25,13 +25,13 @@ class CleanedTransactions:
         self._aborted = [(each.first_offset, each) for each in aborted]
         heapq.heapify(self._aborted)
         self._ongoing_aborted: dict[int, AbortedTransaction] = {}
-        #: Producers of aborted transactions that a batch was met of.
+        #: Producers of aborted transactions of which a batch was met.
         self._with_data: set[int] = set()
         self._committed_seen: set[int] = set()
 
     def _begin_up_to(self, header: BatchHeader) -> None:
-        """Begin the aborted transactions whose first offset is reached. Those that ended before
-        were never met."""
+        """Begin the aborted transactions whose first offset is reached, without those that have
+        ended below the batch."""
         while self._aborted and self._aborted[0][0] <= header.last_offset:
             _, transaction = heapq.heappop(self._aborted)
             if transaction.last_offset >= header.base_offset:
@@ -51,9 +51,9 @@ class CleanedTransactions:
     def saw_control(
         self, header: BatchHeader, batch: memoryview
     ) -> tuple[bool, AbortedTransaction | None]:
-        """True if nothing is left of the transaction that this marker ended; else False with the
-        entry for the transaction index, if it was aborted. A marker that was emptied ended nothing
-        that is left. CorruptBatch."""
+        """True if no batch is left of the transaction that this marker ended; else False, with the
+        entry for the transaction index if the transaction was aborted. True for an emptied marker,
+        whose transaction was removed before. CorruptBatch."""
         self._begin_up_to(header)
         if not header.record_count:
             return True, None

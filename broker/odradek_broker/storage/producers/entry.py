@@ -102,7 +102,7 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        """Of the last batch; -1 if none is cached."""
+        """The last sequence of the last batch; -1 if none is cached."""
         packed = self._packed
         if not packed:
             return NO_SEQUENCE

@@ -63,7 +63,7 @@ def read_end_marker(header: BatchHeader, batch: memoryview) -> EndMarker | None:
     batches (R-31). Longer keys and values are accepted (R-32). CorruptBatch."""
     records = read_records(batch, 0, header)
     if not records:
-        return None  # Compaction may leave an empty one (R-19).
+        return None  # Compaction may leave a control batch empty (R-19).
     try:
         marker = decode_marker(records[0].key, records[0].value)
     except ControlMarkerError as problem:

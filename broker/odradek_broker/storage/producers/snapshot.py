@@ -104,7 +104,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry], segment_state: bytes = b""
                 NO_OFFSET if first_offset is None else first_offset,
             )
         )
-        # One batch with the entry's timestamp is all in Kafka's part already.
+        # A single batch with the entry's timestamp is complete in Kafka's part already.
         batches = entry.packed_batches
         if len(batches) > PACKED_BATCH.size or last.timestamp != entry.last_timestamp:
             count = len(batches) // PACKED_BATCH.size

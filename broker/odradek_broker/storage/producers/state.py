@@ -68,7 +68,7 @@ class _Situation(Enum):
 # P-13. The flag: does the batch's first sequence follow? It follows 0 where a new run of sequences
 # begins, else the last sequence (2147483647 is followed by 0, P-20).
 _VERDICTS: dict[tuple[_Situation, bool], ErrorCode] = {
-    # Its data may have been removed by retention or DeleteRecords (P-14).
+    # Retention or DeleteRecords may have removed the producer's earlier data (P-14).
     (_Situation.UNKNOWN_PRODUCER, True): ErrorCode.NONE,
     (_Situation.UNKNOWN_PRODUCER, False): ErrorCode.NONE,
     (_Situation.OLDER_EPOCH, True): ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -98,9 +98,8 @@ class _Verification:
 
 
 class ProducerTally:
-    """A count of the producers taken into the state of any partition that shares this tally. The
-    number of producers has grown by at most as much since any earlier value, without a count of all
-    partitions."""
+    """A count of the producers that were added to any partition with this tally. Its growth is an
+    upper limit for the growth of the number of producers, so that partitions are rarely counted."""
 
     __slots__ = ("made",)
 
@@ -127,7 +126,7 @@ class ProducerStateManager:
         self.expiration_ms = expiration_ms
         self._tally = tally or ProducerTally()
         self.map_end_offset = 0
-        """The offset behind the last batch that went in; the log may set it (P-18, P-28)."""
+        """The offset behind the last applied batch; the log may set it (P-18, P-28)."""
         # Ordered by last write: an entry that is written to moves to the end.
         self._entries: dict[int, ProducerEntry] = {}
         self._transactions = OpenTransactions()
@@ -194,10 +193,10 @@ class ProducerStateManager:
     ) -> None:
         """Check that a marker may be appended (T-41), also one without an open transaction (T-42).
 
-        `transaction_version`: 2 when the coordinator raises the epoch with every transaction
-        (KIP-890, KIP-1228); then an epoch that is not above the stored one belongs to an
-        earlier transaction, unless nothing is open: that is a marker sent again.
-        Raises ProducerStateError with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        `transaction_version`: 2 if the coordinator raises the epoch with every transaction
+        (KIP-890, KIP-1228). Then a marker with the stored epoch belongs to an earlier transaction
+        if one is open; if none is open, it is the repetition of a marker. Raises ProducerStateError
+        with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -310,7 +309,8 @@ class ProducerStateManager:
             if entry.transaction_first_offset is None:
                 del self._entries[producer_id]
                 return
-        # Only in replay: `check` refuses before it comes to this. What is in the log goes in.
+        # More producers than allowed are possible only in replay, which accepts everything in the
+        # log: `check` refuses others before.
 
     # -- verification of transactions (P-15, T-61, T-62) --------------------------------------
 
@@ -323,7 +323,7 @@ class ProducerStateManager:
         must_start_at_zero: bool,
         now_ms: int,
     ) -> int:
-        """A first transactional batch waits for the coordinator's word; returns a guard.
+        """Have a first transactional batch wait for the coordinator's answer; returns a guard.
 
         While one waits, the lowest sequence that came is remembered, and a later batch of the
         producer cannot overtake it. `must_start_at_zero`: the producer speaks transactions v2
@@ -361,7 +361,7 @@ class ProducerStateManager:
 
     @property
     def verifications(self) -> int:
-        """The number of producers that have not appended yet what was, or is being, verified."""
+        """The number of producers with a verification whose batch is not appended yet."""
         return len(self._verifications)
 
     def is_verified(self, producer_id: int, guard: int) -> bool:
@@ -428,8 +428,8 @@ class ProducerStateManager:
         return expired
 
     def idle(self) -> Iterator[tuple[int, int]]:
-        """(last timestamp, producer id) of producers that may be dropped, longest unwritten first:
-        the timestamps are the clients', and need not rise."""
+        """(last timestamp, producer id) of producers that may be dropped, the one that wrote
+        longest ago first: timestamps are set by clients, and need not rise."""
         return (
             (entry.last_timestamp, entry.producer_id)
             for entry in self._entries.values()
@@ -494,8 +494,8 @@ def _follows(header: BatchHeader, entry: ProducerEntry) -> bool:
 
 
 def _check_epoch(header: BatchHeader, entry: ProducerEntry | None) -> None:
-    """Refuse a batch of an older epoch (P-12): 47, not PRODUCER_FENCED, for clients take the former
-    as the end of a transaction and the latter as their own end."""
+    """Refuse a batch of an older epoch (P-12): 47, not PRODUCER_FENCED, because for clients the
+    former ends a transaction and the latter is fatal."""
     if entry is not None and header.producer_epoch < entry.epoch:
         raise ProducerStateError(
             ErrorCode.INVALID_PRODUCER_EPOCH,

@@ -142,8 +142,8 @@ class _Uniform:
                 heapq.heapreplace(heap, (load + 1, member_id))
 
     def _even_out(self, down_to: int) -> bool:
-        """Look once at each member with more partitions than that, the most loaded first; True if
-        anything was moved."""
+        """Move partitions away from each member with more than `down_to`, the most loaded first;
+        True if any was moved."""
         moved = False
         for member_id in sorted(self.loads, key=lambda each: (-self.loads[each], each)):
             while self.loads[member_id] >= max(down_to + 1, min(self.loads.values()) + 2):
@@ -187,9 +187,9 @@ class _Uniform:
         return None
 
     def _move_along(self, path: list[tuple[str, bytes, str]]) -> None:
-        """Move as many partitions along the chain as each of its moves allows, and as leave both
-        ends on their side of the average, but at least one. Partitions beyond that would have to be
-        moved again."""
+        """Move partitions along the chain, at least one: as many as every step of the chain has,
+        and as keep the first member at or above the average load and the last one at or below it.
+        Any more would have to be moved again."""
         first, last = path[0][0], path[-1][2]
         total, members = sum(self.loads.values()), len(self.loads)
         surplus = self.loads[first] - -(-total // members)
