@@ -12,6 +12,7 @@ from odradek_broker.coordinator.groups.consumer import group as consumer
 from odradek_broker.coordinator.transactions import transaction
 from odradek_broker.server import authentication, session
 from odradek_broker.server.authentication import TRANSITIONS
+from odradek_broker.share import in_flight
 from odradek_client.consumer.group.classic_membership import JOIN_STATE_STEPS, JoinState
 from odradek_client.consumer.group.consumer_membership import MEMBER_STATE_STEPS, MemberState
 from odradek_client.consumer.subscription_state import FETCH_STATE_STEPS, FetchState
@@ -87,6 +88,13 @@ def _machines() -> list[Machine]:
                 _followers(transaction.ENTERED_FROM),
                 {each: each.label for each in transaction.TransactionState},
             ),
+        ),
+        Machine(
+            "Record of a share partition (broker)",
+            "broker/odradek_broker/share/in_flight.py",
+            "`Acquired` is never stored: after a restart the record is available again.",
+            "Available",
+            _named(in_flight.NEXT, _camel(in_flight.RecordState)),
         ),
         Machine(
             "Connection (broker)",
@@ -271,6 +279,6 @@ def _in_words(reasons: set[tuple[consumer.Report, bool]]) -> str:
 def page() -> str:
     """The whole page."""
     sections = [_section(each) for each in _machines()]
-    classic_group, transactions, connection, *others = sections
-    broker = [classic_group, _classic_requests(), _consumer_member(), transactions]
+    classic_group, transactions, share_record, connection, *others = sections
+    broker = [classic_group, _classic_requests(), _consumer_member(), transactions, share_record]
     return "".join([_HEAD, *broker, connection, _session_pauses(), *others])

@@ -27,7 +27,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("explain.history",),
     ("storage",),
     ("partition",),
-    ("config", "fetch", "faults"),
+    ("config", "fetch", "share", "faults"),
     ("security",),
     ("quotas",),
     ("metadata",),

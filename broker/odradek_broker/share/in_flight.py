@@ -1,0 +1,350 @@
+"""Records in flight: those of a share partition that were delivered and are not finished yet, with
+their states (rules H-150, H-151).
+
+Records are kept in the batches in which they were acquired first. A batch is a list of runs, each
+of which has one state for neighbouring offsets; a batch that was never treated in parts has one
+run, however many records it has. So memory grows with the differences between records, not with
+their number.
+
+A step that has to be durable before anybody hears of it is a `Change`. The runs take the new state
+at once, but nobody may acquire or acknowledge their records before the change is finished, and a
+change that could not be written is undone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from enum import IntEnum
+from itertools import islice
+from typing import NamedTuple
+
+#: The member of records that nobody has.
+NOBODY = ""
+
+
+class RecordState(IntEnum):
+    """The numbers are those of the stored state. Kafka has a state 3, Archiving, for records on
+    their way into a dead letter queue; there is none before share.version 2."""
+
+    AVAILABLE = 0
+    """The record may be acquired, for the first time or again."""
+
+    ACQUIRED = 1
+    """A member has the record, until its lock expires. Never stored."""
+
+    ACKNOWLEDGED = 2
+    """The record was accepted."""
+
+    ARCHIVED = 4
+    """The record was rejected, delivered too often, or does not exist (any more)."""
+
+
+_S = RecordState
+
+#: The states that may follow each state (H-150).
+NEXT: dict[RecordState, frozenset[RecordState]] = {
+    _S.AVAILABLE: frozenset({_S.ACQUIRED, _S.ARCHIVED}),
+    _S.ACQUIRED: frozenset({_S.AVAILABLE, _S.ACKNOWLEDGED, _S.ARCHIVED}),
+    _S.ACKNOWLEDGED: frozenset(),
+    _S.ARCHIVED: frozenset(),
+}
+
+#: The states in which a record is finished.
+FINISHED = frozenset(state for state, following in NEXT.items() if not following)
+
+
+class IllegalStep(RuntimeError):
+    """A step that the table does not have: a bug of this program, not an error of a client."""
+
+
+class StoredBatch(NamedTuple):
+    """Neighbouring offsets with one state and one delivery count, as they are stored."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+class Change:
+    """Steps of records that one member had, which take effect when they are durable (H-159).
+
+    `delivery_count_limit`: the limit when the change began, which decides about records whose lock
+    has expired meanwhile.
+    """
+
+    __slots__ = ("delivery_count_limit", "member_id", "ranges", "stored")
+
+    def __init__(self, member_id: str, delivery_count_limit: int) -> None:
+        self.member_id = member_id
+        self.delivery_count_limit = delivery_count_limit
+        self.stored: list[StoredBatch] = []
+        self.ranges: list[tuple[Batch, int, int]] = []
+
+    def add(self, batch: Batch, run: Run) -> None:
+        """Note a run that has taken its new state."""
+        run.change = self
+        ranges = self.ranges
+        if ranges and ranges[-1][0] is batch and ranges[-1][2] + 1 == run.first:
+            ranges[-1] = (batch, ranges[-1][1], run.last)
+        else:
+            ranges.append((batch, run.first, run.last))
+        add_stored(self.stored, run)
+
+    def runs(self) -> Iterator[Run]:
+        """The runs of this change: a run may have been split since it was added."""
+        for batch, first, last in self.ranges:
+            for run in batch.runs_from(first):
+                if run.first > last:
+                    break
+                if run.change is self:
+                    yield run
+
+    def join(self) -> None:
+        """Make one run of neighbours that are equal since the change is finished."""
+        for batch, first, last in self.ranges:
+            batch.join(first, last)
+
+
+class Run:
+    """Neighbouring offsets of a batch with one state.
+
+    `deadline_ms`: the end of the lock, None for records that nobody has. `change`: the change that
+    is not durable yet. `final`: archived because the record does not exist any more, which no
+    failed change undoes (H-166).
+    """
+
+    __slots__ = ("change", "count", "deadline_ms", "final", "first", "last", "member_id", "state")
+
+    def __init__(self, first: int, last: int, state: RecordState, count: int) -> None:
+        self.first = first
+        self.last = last
+        self.state = state
+        self.count = count
+        self.member_id = NOBODY
+        self.deadline_ms: int | None = None
+        self.change: Change | None = None
+        self.final = False
+
+    def __repr__(self) -> str:
+        return f"Run({self.first}-{self.last} {self.state.name} {self.count})"
+
+    @property
+    def acquirable(self) -> bool:
+        """True if the records may be acquired."""
+        return self.state is _S.AVAILABLE and self.change is None
+
+    @property
+    def finished(self) -> bool:
+        """True if the records are durably finished."""
+        return self.state in FINISHED and self.change is None
+
+    def step(self, state: RecordState) -> None:
+        """Take the next state; IllegalStep if the table does not have the step."""
+        if state not in NEXT[self.state]:
+            raise IllegalStep(f"offsets {self.first}-{self.last}: {self.state!r} -> {state!r}")
+        self.state = state
+
+    def acquire(self, member_id: str, deadline_ms: int) -> None:
+        """Give the records to a member, which counts as a delivery."""
+        self.step(_S.ACQUIRED)
+        self.count += 1
+        self.member_id = member_id
+        self.deadline_ms = deadline_ms
+
+    def give_back(self, delivery_count_limit: int) -> None:
+        """Make the records available, or archive them if they were delivered often enough
+        (H-157)."""
+        too_often = self.count >= delivery_count_limit
+        self.step(_S.ARCHIVED if too_often else _S.AVAILABLE)
+        self.member_id = NOBODY
+
+    def archive_for_good(self) -> None:
+        """Archive records that do not exist any more, or that nobody may see."""
+        self.step(_S.ARCHIVED)
+        self.final = True
+        self.member_id = NOBODY
+        self.deadline_ms = None
+
+    def finish_change(self, *, durable: bool, now_ms: int) -> None:
+        """Keep the steps of the change, or undo them because they could not be written (H-159)."""
+        change = self.change
+        if change is None:
+            raise IllegalStep(f"offsets {self.first}-{self.last} have no change to finish")
+        self.change = None
+        expired = self.deadline_ms is not None and self.deadline_ms <= now_ms
+        if durable or self.final:
+            self.deadline_ms = None
+            return
+        self.state = _S.ACQUIRED
+        self.member_id = change.member_id
+        if expired:
+            # The lock expired while the change was being written, and nobody else ends it.
+            self.give_back(change.delivery_count_limit)
+            self.deadline_ms = None
+
+    def split_at(self, offset: int) -> Run:
+        """Cut the run in two; returns the second one, which begins with `offset`."""
+        rest = Run(offset, self.last, self.state, self.count)
+        rest.member_id, rest.deadline_ms = self.member_id, self.deadline_ms
+        rest.change, rest.final = self.change, self.final
+        self.last = offset - 1
+        return rest
+
+    def continues(self, other: Run) -> bool:
+        """True if the run before is equal in everything but its offsets."""
+        return (
+            self.state is other.state
+            and self.count == other.count
+            and self.change is None
+            and other.change is None
+            and self.member_id == other.member_id
+            and self.deadline_ms == other.deadline_ms
+            and self.final == other.final
+        )
+
+
+def add_stored(stored: list[StoredBatch], run: Run) -> None:
+    """Add the state of a run to what is to be stored, as part of the last batch if it fits."""
+    if stored:
+        last = stored[-1]
+        if (
+            last.last_offset + 1 == run.first
+            and last.delivery_state == run.state
+            and last.delivery_count == run.count
+        ):
+            stored[-1] = last._replace(last_offset=run.last)
+            return
+    stored.append(StoredBatch(run.first, run.last, int(run.state), run.count))
+
+
+class Batch:
+    """Offsets that were acquired together, in runs without gaps.
+
+    `by_offset`: the batch was treated in parts once. Since then its records are acquired and
+    acknowledged one by one, which decides limits and error messages, as in Kafka.
+    """
+
+    __slots__ = ("by_offset", "first", "last", "runs")
+
+    def __init__(self, run: Run) -> None:
+        self.first = run.first
+        self.last = run.last
+        self.runs = [run]
+        self.by_offset = False
+
+    def __repr__(self) -> str:
+        return f"Batch({self.runs})"
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    def within(self, first: int, last: int) -> bool:
+        """True if all offsets of the batch are between the two."""
+        return self.first >= first and self.last <= last
+
+    def begins_before(self, offset: int) -> bool:
+        """True if the offset is in the batch and not its first one."""
+        return self.first < offset <= self.last
+
+    def runs_within(self, first: int, last: int) -> list[Run]:
+        """The runs of these offsets alone: runs that go beyond are cut."""
+        self._cut_at(first)
+        self._cut_at(last + 1)
+        runs = self.runs
+        start = bisect_left(runs, first, key=_first)
+        end = bisect_right(runs, last, lo=start, key=_first)
+        return runs[start:end]
+
+    def run_at(self, offset: int) -> Run:
+        """The run of an offset of the batch."""
+        return self.runs[self._index(offset)]
+
+    def runs_from(self, offset: int) -> Iterator[Run]:
+        """The runs from that of an offset on."""
+        return islice(self.runs, self._index(offset), None)
+
+    def join(self, first: int, last: int) -> None:
+        """Make one run of neighbours that are equal, between two offsets and at both ends."""
+        start = max(0, self._index(first) - 1)
+        end = self._index(last) + 2
+        joined: list[Run] = []
+        for run in self.runs[start:end]:
+            if joined and run.continues(joined[-1]):
+                joined[-1].last = run.last
+            else:
+                joined.append(run)
+        self.runs[start:end] = joined
+
+    def _index(self, offset: int) -> int:
+        return max(0, bisect_right(self.runs, offset, key=_first) - 1)
+
+    def _cut_at(self, offset: int) -> None:
+        if self.first < offset <= self.last:
+            at = self._index(offset)
+            run = self.runs[at]
+            if run.first != offset:
+                self.runs.insert(at + 1, run.split_at(offset))
+
+
+def _first(of: Run | Batch) -> int:
+    return of.first
+
+
+class InFlight:
+    """The batches of a share partition in the order of their offsets; there may be gaps between
+    them."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.batches)
+
+    @property
+    def last(self) -> int:
+        """The last offset; there must be one."""
+        return self.batches[-1].last
+
+    def add(self, batch: Batch) -> None:
+        """Add a batch, which overlaps no other."""
+        batches = self.batches
+        at = bisect_left(batches, batch.first, key=_first)
+        overlaps = (at and batches[at - 1].last >= batch.first) or (
+            at < len(batches) and batches[at].first <= batch.last
+        )
+        if overlaps:
+            raise IllegalStep(f"{batch} overlaps another batch")
+        batches.insert(at, batch)
+
+    def floor(self, offset: int) -> Batch | None:
+        """The last batch that begins at or before an offset."""
+        at = bisect_right(self.batches, offset, key=_first)
+        return self.batches[at - 1] if at else None
+
+    def beginning_within(self, first: int, last: int) -> list[Batch]:
+        """The batches that begin between two offsets."""
+        start = bisect_left(self.batches, first, key=_first)
+        end = bisect_right(self.batches, last, lo=start, key=_first)
+        return self.batches[start:end]
+
+    def overlapping(self, first: int, last: int) -> list[Batch]:
+        """The batches that have one of these offsets."""
+        floor = self.floor(first)
+        if floor is not None and floor.last >= first:
+            first = floor.first
+        return self.beginning_within(first, last)
+
+    def drop_first(self, number: int) -> None:
+        """Drop this many batches from the beginning."""
+        del self.batches[:number]
+
+    def clear(self) -> None:
+        """Drop all batches."""
+        self.batches.clear()

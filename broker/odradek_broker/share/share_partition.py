@@ -1,0 +1,520 @@
+"""A share partition: the records of a partition that one share group has in flight (rules H-150 to
+H-167).
+
+    acknowledged          in flight                            not yet delivered
+    or archived   |  acq.  ack.  avail.  arch.  acq.  |
+    --------------+-----------------------------------+----------------------------
+             start offset                        end offset
+
+Everything before the start offset is finished. The offsets from there to the end offset are in
+batches (`in_flight.py`), except for gaps: offsets without a record in the log, and, after a
+restart, records that were in flight and have no stored state. The latter are inside the gap window
+and are delivered again.
+
+The class decides and remembers; time, settings and records come with each call, and the caller
+stores what changes: a `Change` before anybody hears of it, an expired lock afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from itertools import groupby
+from typing import NamedTuple
+
+from odradek_broker.share.in_flight import (
+    FINISHED,
+    NOBODY,
+    Batch,
+    Change,
+    InFlight,
+    RecordState,
+    Run,
+    StoredBatch,
+    add_stored,
+)
+from odradek_protocol.errors import ErrorCode
+
+_E, _S = ErrorCode, RecordState
+_Wanted = Callable[[Run], bool]
+
+
+class ShareSettings(NamedTuple):
+    """The settings that hold for the share partitions of a group."""
+
+    record_lock_duration_ms: int
+    delivery_count_limit: int
+    max_record_locks: int
+    renew: bool
+    committed: bool = False
+
+
+class AcknowledgeType(IntEnum):
+    """The numbers of acknowledgements in requests. A gap is an offset without a record."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+_TYPES = frozenset(AcknowledgeType)
+
+
+class Acknowledgement(NamedTuple):
+    """The acknowledgement of neighbouring offsets: one type for all of them, or one for each."""
+
+    first_offset: int
+    last_offset: int
+    types: Sequence[int]
+
+    def parts(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """(first, last, type) of neighbours of the same type between two offsets."""
+        if len(self.types) == 1:
+            yield first, last, self.types[0]
+            return
+        start = first
+        wanted = self.types[first - self.first_offset : last - self.first_offset + 1]
+        for kind, same in groupby(wanted):
+            end = start + sum(1 for _ in same)
+            yield start, end - 1, kind
+            start = end
+
+
+class Refused(Exception):
+    """The reason why acknowledgements are refused: an error code and a text for the client."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+class InvalidState(ValueError):
+    """A stored state that cannot be that of a share partition."""
+
+
+class GapWindow:
+    """The part of the offsets in which gaps may be records that were delivered before a restart:
+    from `start`, which moves on as they are acquired, to `end` (H-164)."""
+
+    __slots__ = ("end", "start")
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start = start
+        self.end = end
+
+
+class SharePartition:
+    """The state of one share partition. `completed`: the number of records in flight that are
+    finished, for the group's lag. `next_deadline_ms`: no lock expires before; None for never."""
+
+    __slots__ = (
+        "_look_for_available",
+        "completed",
+        "end_offset",
+        "gaps",
+        "in_flight",
+        "next_deadline_ms",
+        "start_offset",
+        "state_epoch",
+    )
+
+    def __init__(self, start_offset: int, state_epoch: int = 0) -> None:
+        self.start_offset = start_offset
+        #: The last offset in flight; without batches, the next offset to be fetched.
+        self.end_offset = start_offset
+        self.state_epoch = state_epoch
+        self.in_flight = InFlight()
+        self.gaps: GapWindow | None = None
+        self.completed = 0
+        self.next_deadline_ms: int | None = None
+        #: True if there may be records before the end offset that can be acquired.
+        self._look_for_available = False
+
+    @classmethod
+    def restored(
+        cls, start_offset: int, state_epoch: int, stored: Sequence[StoredBatch]
+    ) -> SharePartition:
+        """The share partition of a stored state (H-151, H-164). InvalidState."""
+        partition = cls(start_offset, state_epoch)
+        expected, gap = start_offset, -1
+        for first, last, state, count in stored:
+            if first < expected or last < first:
+                raise InvalidState(
+                    f"the stored batch of offsets {first} to {last} does not fit behind offset"
+                    f" {expected - 1}"
+                )
+            if state not in (_S.AVAILABLE, _S.ACKNOWLEDGED, _S.ARCHIVED):
+                raise InvalidState(f"the offsets {first} to {last} are stored with state {state}")
+            if gap < 0 and first > expected:
+                gap = expected
+            expected = last + 1
+            run = Run(first, last, RecordState(state), count)
+            partition.in_flight.add(Batch(run))
+            partition._recount(run, finished_before=False)
+        if stored:
+            partition.end_offset = expected - 1
+            partition._look_for_available = True
+            if gap >= 0:
+                partition.gaps = GapWindow(gap, partition.end_offset)
+            partition.settle()
+        return partition
+
+    # --- Fetching ---
+
+    @property
+    def records_in_flight(self) -> int:
+        """The number of offsets from the start offset to the end offset."""
+        return self.end_offset - self.start_offset + 1 if self.in_flight else 0
+
+    def may_acquire(self, settings: ShareSettings) -> bool:
+        """True if records may be fetched: new ones below the limit of locks, or those that are
+        available again, at any time (H-154)."""
+        if self.next_fetch_offset() != self.end_offset + 1:
+            return True
+        return self.records_in_flight < settings.max_record_locks
+
+    def next_fetch_offset(self) -> int:
+        """The first offset with a record that may be acquired."""
+        in_flight = self.in_flight
+        if not in_flight or self.start_offset > in_flight.last:
+            self._look_for_available = False
+            return self.end_offset
+        if self._look_for_available:
+            found = self._first_available()
+            if found is not None:
+                return found
+            self._look_for_available = False
+        return self.end_offset + 1
+
+    def _first_available(self) -> int | None:
+        gaps = self.open_gaps()
+        gap = -1 if gaps is None else gaps.start
+        for batch in self.in_flight:
+            if gap >= 0:
+                if batch.first > gap:
+                    return gap
+                gap = max(gap, batch.last + 1)
+            for run in batch.runs:
+                if run.acquirable:
+                    return run.first
+        return None
+
+    def open_gaps(self) -> GapWindow | None:
+        """The gap window, until records behind it were acquired."""
+        gaps = self.gaps
+        return gaps if gaps is not None and gaps.end == self.end_offset else None
+
+    def pass_gaps(self, offset: int) -> None:
+        """Note that everything before an offset was acquired, or is not there."""
+        gaps = self.open_gaps()
+        if gaps is None or offset > gaps.end:
+            self.gaps = None
+        else:
+            gaps.start = max(gaps.start, offset)
+
+    def look_for_available(self) -> None:
+        """Let the next fetch look for available records before the end offset."""
+        self._look_for_available = True
+
+    def lock(self, run: Run, member_id: str, now_ms: int, settings: ShareSettings) -> None:
+        """Give available records to a member."""
+        deadline_ms = now_ms + settings.record_lock_duration_ms
+        run.acquire(member_id, deadline_ms)
+        self.note_deadline(deadline_ms)
+
+    def note_deadline(self, deadline_ms: int) -> None:
+        """Note the end of a lock."""
+        if self.next_deadline_ms is None or deadline_ms < self.next_deadline_ms:
+            self.next_deadline_ms = deadline_ms
+
+    # --- Acknowledgements (H-158 to H-161) ---
+
+    def acknowledge(
+        self,
+        member_id: str,
+        acknowledgements: Iterable[Acknowledgement],
+        now_ms: int,
+        settings: ShareSettings,
+    ) -> Change:
+        """Take the acknowledgements of a member, all of them or none: `Refused`.
+
+        The change has to be written and then finished with `finish`.
+        """
+        change = Change(member_id, settings.delivery_count_limit)
+        try:
+            for each in acknowledgements:
+                self._acknowledge(each, change, now_ms, settings)
+        except Refused:
+            self.finish(change, durable=False, now_ms=now_ms)
+            raise
+        return change
+
+    def _acknowledge(
+        self, asked: Acknowledgement, change: Change, now_ms: int, settings: ShareSettings
+    ) -> None:
+        if any(kind not in _TYPES for kind in asked.types):
+            raise Refused(_E.INVALID_REQUEST, f"Invalid acknowledge type: {list(asked.types)}")
+        if asked.last_offset < self.start_offset:
+            # All of them are finished: most likely retention deleted them meanwhile.
+            return
+        for batch in self._acknowledged_batches(asked):
+            if batch.last < max(self.start_offset, asked.first_offset):
+                continue
+            try:
+                self._acknowledge_in(batch, asked, change, now_ms, settings)
+            except Refused:
+                batch.join(asked.first_offset, asked.last_offset)
+                raise
+
+    def _acknowledged_batches(self, asked: Acknowledgement) -> list[Batch]:
+        """The batches of the offsets; `Refused` if there are no such offsets in flight."""
+        first, last = asked.first_offset, asked.last_offset
+        floor = self.in_flight.floor(first)
+        if floor is None and first < self.start_offset <= last:
+            floor = self.in_flight.floor(self.start_offset)
+        if floor is None:
+            raise Refused(
+                _E.INVALID_RECORD_STATE,
+                "Batch record not found. The request batch offsets are not found in the cache.",
+            )
+        batches = self.in_flight.beginning_within(floor.first, last)
+        for side, offset in (("first", first), ("last", last)):
+            if batches[-1].last < offset:
+                raise Refused(
+                    _E.INVALID_REQUEST,
+                    f"Batch record not found. The {side} offset in request is past acquired"
+                    " records.",
+                )
+        return batches
+
+    def _acknowledge_in(
+        self,
+        batch: Batch,
+        asked: Acknowledgement,
+        change: Change,
+        now_ms: int,
+        settings: ShareSettings,
+    ) -> None:
+        if not batch.by_offset:
+            _check_owner_of_batch(batch.runs[0], change.member_id)
+            if (
+                len(asked.types) == 1
+                and batch.within(asked.first_offset, asked.last_offset)
+                and not batch.begins_before(self.start_offset)
+            ):
+                self._apply(batch, batch.runs[0], asked.types[0], change, now_ms, settings)
+                return
+            batch.by_offset = True
+        first = max(batch.first, asked.first_offset, self.start_offset)
+        last = min(batch.last, asked.last_offset)
+        for start, end, kind in asked.parts(first, last):
+            for run in batch.runs_within(start, end):
+                _check_owner_of_offset(run, change.member_id)
+                self._apply(batch, run, kind, change, now_ms, settings)
+
+    def _apply(
+        self,
+        batch: Batch,
+        run: Run,
+        kind: int,
+        change: Change,
+        now_ms: int,
+        settings: ShareSettings,
+    ) -> None:
+        """Take one acknowledgement for the offsets of a run."""
+        if kind == AcknowledgeType.RENEW:
+            if not settings.renew:
+                raise _invalid("Renewing acquisition locks is not enabled for the group.")
+            run.deadline_ms = now_ms + settings.record_lock_duration_ms
+            self.note_deadline(run.deadline_ms)
+            return
+        if kind == AcknowledgeType.RELEASE:
+            run.give_back(settings.delivery_count_limit)
+        else:
+            run.step(_S.ACKNOWLEDGED if kind == AcknowledgeType.ACCEPT else _S.ARCHIVED)
+            run.member_id = NOBODY
+        self._recount(run, finished_before=False)
+        change.add(batch, run)
+
+    def release(self, member_id: str, delivery_count_limit: int) -> Change:
+        """Give back everything that a member has, because its session ended (H-162)."""
+        change = Change(member_id, delivery_count_limit)
+        for batch in self.in_flight:
+            for run in self._acquired_runs(batch, lambda run: run.member_id == member_id):
+                self._give_back(run, delivery_count_limit)
+                change.add(batch, run)
+        return change
+
+    def finish(self, change: Change, *, durable: bool, now_ms: int) -> bool:
+        """End a change that was written, or undo it (H-159); True if the start offset moved."""
+        for run in change.runs():
+            before = run.state in FINISHED
+            run.finish_change(durable=durable, now_ms=now_ms)
+            self._recount(run, finished_before=before)
+            if run.state is _S.AVAILABLE:
+                self._look_for_available = True
+        change.join()
+        return durable and self.settle()
+
+    # --- Locks (H-160) ---
+
+    def expire(self, now_ms: int, delivery_count_limit: int) -> list[StoredBatch]:
+        """Take back the records whose lock has expired; returns what is to be stored."""
+        stored: list[StoredBatch] = []
+        if self.next_deadline_ms is None or now_ms < self.next_deadline_ms:
+            return stored
+        self.next_deadline_ms = None
+        for batch in self.in_flight:
+            found = False
+            for run in self._acquired_runs(batch, lambda run: _is_over(run, now_ms)):
+                self._give_back(run, delivery_count_limit)
+                run.deadline_ms = None
+                add_stored(stored, run)
+                found = True
+            for run in batch.runs:
+                if run.state is _S.ACQUIRED and run.deadline_ms is not None:
+                    self.note_deadline(run.deadline_ms)
+            if found:
+                batch.join(batch.first, batch.last)
+                self._look_for_available = True
+        return stored
+
+    def _acquired_runs(self, batch: Batch, wanted: _Wanted) -> list[Run]:
+        """The acquired runs of a batch that are wanted. A run that the start offset is inside of
+        is cut there: records before it do not become available again."""
+        runs = [run for run in batch.runs if run.state is _S.ACQUIRED and wanted(run)]
+        if not runs or not batch.begins_before(self.start_offset):
+            return runs
+        batch.by_offset = True
+        batch.runs_within(batch.first, self.start_offset - 1)
+        return [run for run in batch.runs if run.state is _S.ACQUIRED and wanted(run)]
+
+    def _give_back(self, run: Run, delivery_count_limit: int) -> None:
+        if run.last < self.start_offset:
+            run.step(_S.ARCHIVED)
+            run.member_id = NOBODY
+        else:
+            run.give_back(delivery_count_limit)
+        self._recount(run, finished_before=False)
+
+    # --- Records that are not there (H-165 to H-167) ---
+
+    def move_log_start(self, log_start_offset: int) -> None:
+        """Note that the log begins later: nothing before it is delivered or acknowledged."""
+        if log_start_offset <= self.start_offset:
+            return
+        removed = sum(
+            self._offsets_in_flight(run, log_start_offset - 1)
+            for batch in self.in_flight.overlapping(self.start_offset, log_start_offset - 1)
+            for run in batch.runs
+            if run.state in FINISHED
+        )
+        self.archive(_S.AVAILABLE, self.start_offset, log_start_offset - 1, counted=False)
+        self.start_offset = log_start_offset
+        self.completed -= removed
+        if not self.in_flight:
+            self.end_offset = log_start_offset
+        self.end_offset = max(self.end_offset, log_start_offset)
+        if self.gaps is not None:
+            self.pass_gaps(log_start_offset)
+        self.settle()
+
+    def archive(self, state: RecordState, first: int, last: int, *, counted: bool = True) -> bool:
+        """Archive the records of a state between two offsets for good; True if there are any."""
+        found = False
+        for batch in self.in_flight.overlapping(first, last):
+            if not batch.by_offset and batch.runs[0].state is not state:
+                continue
+            if not batch.within(first, last):
+                batch.by_offset = True
+            for run in batch.runs_within(max(first, batch.first), min(last, batch.last)):
+                if run.state is state:
+                    run.archive_for_good()
+                    if counted:
+                        self._recount(run, finished_before=False)
+                    found = True
+            batch.join(first, last)
+        if found:
+            self._look_for_available = True
+        return found
+
+    # --- The start offset (H-163) ---
+
+    def settle(self) -> bool:
+        """Move the start offset behind the records that are finished; True if it moved."""
+        end, finished = self._finished_prefix()
+        if end < 0:
+            return False
+        in_flight = self.in_flight
+        if end == in_flight.last:
+            self.start_offset = self.end_offset = max(self.start_offset, end + 1)
+            in_flight.clear()
+            self.completed = 0
+            return True
+        following = next(number for number, each in enumerate(in_flight) if each.last > end)
+        start = in_flight.batches[following].first
+        gaps = self.open_gaps()
+        if gaps is not None:
+            start = min(start, gaps.start)
+        start = max(end + 1, start)
+        before = self.start_offset
+        self.start_offset = max(before, start)
+        self.completed -= finished
+        in_flight.drop_first(following)
+        return self.start_offset != before
+
+    def _finished_prefix(self) -> tuple[int, int]:
+        """The last offset of the finished records at the beginning, or -1, and the number of
+        those."""
+        end, finished = -1, 0
+        gaps = self.open_gaps()
+        gap = -1 if gaps is None else gaps.start
+        for batch in self.in_flight:
+            if gap >= 0:
+                if batch.first > gap:
+                    break
+                gap = max(gap, batch.last + 1)
+            for run in batch.runs:
+                if not run.finished:
+                    return end, finished
+                end = run.last
+                finished += self._offsets_in_flight(run)
+        return end, finished
+
+    def _recount(self, run: Run, *, finished_before: bool) -> None:
+        """Correct the number of finished records after a step."""
+        finished = run.state in FINISHED
+        if finished != finished_before:
+            offsets = self._offsets_in_flight(run)
+            self.completed += offsets if finished else -offsets
+
+    def _offsets_in_flight(self, run: Run, up_to: int | None = None) -> int:
+        last = run.last if up_to is None else min(run.last, up_to)
+        return max(0, last - max(run.first, self.start_offset) + 1)
+
+
+def _is_over(run: Run, now_ms: int) -> bool:
+    return run.deadline_ms is not None and run.deadline_ms <= now_ms
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(_E.INVALID_RECORD_STATE, message)
+
+
+def _check_owner_of_batch(run: Run, member_id: str) -> None:
+    """`Refused` unless the member has all records of a batch that is treated as a whole."""
+    if run.member_id == NOBODY:
+        raise _invalid("The batch cannot be acknowledged. The batch is not in the acquired state.")
+    if run.member_id != member_id:
+        raise _invalid("Member is not the owner of batch record")
+
+
+def _check_owner_of_offset(run: Run, member_id: str) -> None:
+    """`Refused` unless the member has the records of a run."""
+    if run.state is not _S.ACQUIRED:
+        raise _invalid("The offset cannot be acknowledged. The offset is not acquired.")
+    if run.member_id != member_id:
+        raise _invalid("Member is not the owner of offset")
