@@ -27,8 +27,8 @@ from odradek_protocol.stored.cluster_metadata import (
 
 
 class MetadataPublisher:
-    """Publishes changes of the cluster metadata. `delete_offsets` deletes the committed offsets of
-    a deleted topic, by its name (O-15)."""
+    """Publishes changes of the cluster metadata. `topic_deleted` deletes what the
+    coordinators store about a deleted topic, by its name and id (O-15, H-108)."""
 
     def __init__(
         self,
@@ -36,13 +36,13 @@ class MetadataPublisher:
         replicas: ReplicaManager,
         quotas: QuotaManagers,
         connection_quotas: ConnectionQuotas,
-        delete_offsets: Callable[[str], Deferred[None]],
+        topic_deleted: Callable[[str, bytes], Deferred[None]],
     ) -> None:
         self._metadata = metadata
         self._replicas = replicas
         self._quotas = quotas
         self._connection_quotas = connection_quotas
-        self._delete_offsets = delete_offsets
+        self._topic_deleted = topic_deleted
         #: The features in answers to clients: a level changes when its record is durable.
         self.finalized_features = self._replayed_features(0)
 
@@ -74,7 +74,9 @@ class MetadataPublisher:
             done: Deferred[None] = Deferred()
             completed = self._replicas.complete(delta)
             # A new topic of the same name must not have the offsets of a deleted one (O-15).
-            deleted = gather([self._delete_offsets(name) for name in delta.removed_topics])
+            deleted = gather(
+                [self._topic_deleted(*topic) for topic in delta.removed_topics.items()]
+            )
             deleted.then(lambda _: completed.then(done.resolve))
             return done
 

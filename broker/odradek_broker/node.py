@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from odradek_broker.config.authorizer_settings import read_super_users
 from odradek_broker.config.broker import BrokerConfig
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
+from odradek_broker.coordinator.share.coordinator import ShareCoordinator
 from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
 from odradek_broker.coordinator.transactions.markers import MarkerWriter
 from odradek_broker.coordinator.transactions.verification import TransactionVerification
-from odradek_broker.deferred import Deferred
+from odradek_broker.deferred import Deferred, gather
 from odradek_broker.explain.compaction import CompactionRecorder, state_of_compaction
 from odradek_broker.explain.groups import GroupRecorder
 from odradek_broker.explain.history import CurrentState, History
@@ -26,6 +27,7 @@ from odradek_broker.metadata.cluster import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
     OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
     TRANSACTIONS_TOPIC,
     ClusterMetadata,
 )
@@ -214,28 +216,20 @@ class Node:
         self.replicas = ReplicaManager(metadata, logs, clock, producers, request_flush, scheduler)
         #: Called for every partition of each Produce and Fetch.
         self.partition = partition = self.replicas.partition
+        #: The stored state of share partitions.
+        self.share_state = self._new_share_state()
         self.groups = groups = _new_groups(
             metadata, self.replicas, clock, scheduler, randomness, self.group_history
         )
         self.publisher = MetadataPublisher(
-            metadata, self.replicas, self.quotas, self.connection_quotas, self.groups.topic_deleted
+            metadata, self.replicas, self.quotas, self.connection_quotas, self._topic_deleted
         )
         self.metadata_log = MetadataLog(
             metadata, logs, self.replicas.lead, self.publisher.publish, clock, scheduler, on_fatal
         )
         self.producer_ids = ProducerIdManager(metadata, self.metadata_log.commit, fault_points)
         self.markers = MarkerWriter(partition, metadata, groups.marker_written, clock, fault_points)
-        self.transactions = TransactionCoordinator(
-            config,
-            metadata=metadata,
-            internal_partition=self.replicas.internal_partition,
-            next_producer_id=self.producer_ids.next,
-            write_marker=self.markers.write,
-            clock=clock,
-            scheduler=scheduler,
-            fault_points=fault_points,
-            observer=TransactionRecorder(self.transaction_history, self.producer_history).record,
-        )
+        self.transactions = self._new_transactions()
         #: Delays batches until their transaction is known to be open.
         self.verification = _new_verification(metadata, self.transactions, clock, scheduler)
         self.fetch_sessions = _new_fetch_sessions(metadata, clock, randomness)
@@ -250,6 +244,31 @@ class Node:
         )
         self._next_retention_ms = clock.monotonic_ms() + FIRST_RETENTION_MS
         self._next_expiry_ms = 0
+
+    def _new_share_state(self) -> ShareCoordinator:
+        replicas = self.replicas
+        return ShareCoordinator(
+            self.config,
+            metadata=self.metadata,
+            internal_partition=replicas.internal_partition,
+            ensure_topic=self.ensure_internal_topic,
+            prune=lambda offsets: replicas.prune(SHARE_STATE_TOPIC, offsets),
+            clock=self.clock,
+            scheduler=self.scheduler,
+        )
+
+    def _new_transactions(self) -> TransactionCoordinator:
+        return TransactionCoordinator(
+            self.config,
+            metadata=self.metadata,
+            internal_partition=self.replicas.internal_partition,
+            next_producer_id=self.producer_ids.next,
+            write_marker=self.markers.write,
+            clock=self.clock,
+            scheduler=self.scheduler,
+            fault_points=self.fault_points,
+            observer=TransactionRecorder(self.transaction_history, self.producer_history).record,
+        )
 
     # --- Start and end ---
 
@@ -273,6 +292,7 @@ class Node:
                 "the broker's dynamic settings are not all used, for they do not fit together:"
                 f" {self.metadata.config_problem}"
             )
+        self.share_state.shards.load()
         self.groups.shards.load()
         self._begin_transactions()
         return report
@@ -311,6 +331,7 @@ class Node:
         """Stop coordinating what is recorded in the partitions of a failed directory; stop the
         broker if no directory is left (L-42)."""
         for shards, topic in (
+            (self.share_state.shards, SHARE_STATE_TOPIC),
             (self.groups.shards, OFFSETS_TOPIC),
             (self.transactions.shards, TRANSACTIONS_TOPIC),
         ):
@@ -319,6 +340,11 @@ class Node:
                     shards.give_up(index)
         if not self.logs.usable:
             self._on_fatal(f"all data directories have failed, the last one was {directory.path}")
+
+    def _topic_deleted(self, name: str, topic_id: bytes) -> Deferred[None]:
+        """Delete what the coordinators store about a deleted topic."""
+        deleted = [self.groups.topic_deleted(name), self.share_state.topic_deleted(topic_id)]
+        return gather(deleted).map(lambda _: None)
 
     def set_advertised(self, addresses: Mapping[str, tuple[str, int]]) -> None:
         """Set the (host, port) for clients by listener; known when the sockets are bound (rule
@@ -341,6 +367,7 @@ class Node:
         self.cleaner.close()
         self.transactions.shards.close()
         self.groups.shards.close()
+        self.share_state.shards.close()
         self.replicas.close()
 
     # --- Maintenance ---

@@ -110,6 +110,11 @@ class Partition:
             self._request_flush(log.durability)
         return result
 
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record that is appended."""
+        return self.log.log_end_offset
+
     def check_leader_epoch(self, epoch: int) -> ErrorCode:
         """NONE if the client's leader epoch is the partition's, or -1 (F-11)."""
         if epoch == -1 or epoch == self.leader_epoch:

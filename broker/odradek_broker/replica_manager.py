@@ -6,7 +6,7 @@ The broker leads all of them, and each has one replica.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import islice
 
@@ -43,13 +43,14 @@ class MetadataDelta:
     """Changes of partitions by metadata records; the first two take effect when those are durable.
 
     `retired`: logs whose files are to be deleted; `created`: partitions that may be used.
-    `waiting`: (topic, its id, index) of partitions that are not created yet. `durable`: true if the
-    records are durable. `done` resolves when they are and nothing is left to do.
+    `removed_topics`: name to id. `waiting`: (topic, its id, index) of partitions that are not
+    created yet. `durable`: true if the records are durable. `done` resolves when they are and
+    nothing is left to do.
     """
 
     retired: deque[PartitionLog] = field(default_factory=deque)
     created: list[Partition] = field(default_factory=list)
-    removed_topics: list[str] = field(default_factory=list)
+    removed_topics: dict[str, bytes] = field(default_factory=dict)
     waiting: deque[tuple[str, bytes, int]] = field(default_factory=deque)
     durable: bool = False
     done: Deferred[None] = field(default_factory=Deferred)
@@ -314,7 +315,7 @@ class ReplicaManager:
         self._metadata.replay(record)
         if isinstance(record, RemoveTopicRecord) and removed is not None:
             delta.retired += self._drop(removed)
-            delta.removed_topics.append(removed)
+            delta.removed_topics[removed] = record.topic_id
         elif isinstance(record, PartitionRecord):
             name = self._metadata.topic_name(record.topic_id)
             if name is None:
@@ -350,6 +351,18 @@ class ReplicaManager:
                 retired.append(log)
             partition.deleted()
         return retired
+
+    def prune(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Delete the records of one of the broker's own topics below an offset of each partition.
+        Of a partition that cannot be written, they are deleted another time."""
+        partitions = self._partitions.get(topic, {})
+        self._logs.delete_records(
+            [
+                (partitions[index].log, offset)
+                for index, offset in offsets.items()
+                if index in partitions
+            ]
+        )
 
     def topic_config_changed(self, topic: str) -> None:
         """Give the topic's logs their present settings."""

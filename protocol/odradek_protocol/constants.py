@@ -29,6 +29,11 @@ LEAVE_EPOCH = -1
 #: A static member leaves and will return.
 LEAVE_STATIC_EPOCH = -2
 
+# --- States of share partitions (KIP-932) ---------------------------------------------------------
+
+#: The number of records that are completely delivered is not known.
+NO_DELIVERY_COUNT = -1
+
 # --- Fetch sessions (KIP-227) ---------------------------------------------------------------------
 
 NO_FETCH_SESSION = 0

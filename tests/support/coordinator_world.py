@@ -28,9 +28,15 @@ class ListPartition:
         self.hold = False
         self.refuse: ErrorCode = ErrorCode.NONE
         self.append_times_ms: list[int] = []
+        #: The offset of the first record that was not deleted.
+        self.start = 0
         #: offset -> (producer id, true for a marker)
         self.producers: dict[int, tuple[int, bool]] = {}
         self._waiting: list[tuple[int, Deferred[ErrorCode]]] = []
+
+    @property
+    def next_offset(self) -> int:
+        return len(self.records)
 
     def append_internal(
         self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
@@ -78,7 +84,7 @@ class ListPartition:
                 yield record.offset, record.key, record.value
 
     def read_stored(self) -> Iterator[StoredRecord]:
-        for offset, (key, value) in enumerate(self.records):
+        for offset, (key, value) in list(enumerate(self.records))[self.start :]:
             yield StoredRecord(offset, key, value, *self.producers.get(offset, (-1, False)))
 
     def flush(self, error: ErrorCode = ErrorCode.NONE) -> None:

@@ -20,6 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "platform",
         "request",
         "re2",
+        "share_state",
         "topic_partition",
         "explain.sentences",
         "metrics.broker",

@@ -13,6 +13,7 @@ from odradek_broker.config.addresses import COUNTS_BY_ADDRESS
 from odradek_broker.config.authorizer_settings import AuthorizerSettings
 from odradek_broker.config.listener_settings import ListenerSettings
 from odradek_broker.config.sasl_settings import SaslSettings
+from odradek_broker.config.share_settings import ShareSettings
 from odradek_broker.config.types import Kind, Setting, Synonym, setting
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import INT32_MAX, INT64_MAX, any_of, at_least, between, one_of
@@ -26,7 +27,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(AuthorizerSettings, SaslSettings, ListenerSettings):
+class BrokerSettings(AuthorizerSettings, ShareSettings, SaslSettings, ListenerSettings):
     """Every setting, parsed and typed."""
 
     # --- Identity, addresses, directories ---

@@ -100,8 +100,9 @@ _IGNORED_KEYS = """
     principal.builder.class producer.purgatory.purge.interval.requests
     request.timeout.ms reserved.broker.max.id
     security.providers server.max.startup.time.ms
-    share.coordinator.state.topic.replication.factor socket.connection.setup.timeout.max.ms
-    socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes
+    share.coordinator.append.linger.ms share.coordinator.load.buffer.size share.coordinator.threads
+    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+    socket.listen.backlog.size socket.receive.buffer.bytes
     socket.send.buffer.bytes ssl.allow.dn.changes ssl.allow.san.changes
     ssl.endpoint.identification.algorithm ssl.keymanager.algorithm ssl.provider
     ssl.secure.random.implementation ssl.trustmanager.algorithm telemetry.max.bytes transaction.state.log.load.buffer.size
@@ -131,7 +132,6 @@ IGNORED_PREFIXES = (
     "sasl.kerberos.",
     "sasl.login.",
     "sasl.oauthbearer.",
-    "share.coordinator.",
     "zookeeper.",
 )
 

@@ -298,6 +298,9 @@ class Runtime(Generic[C]):
         self._run_after_append(outcome, _E.NONE)
         self._release(outcome.replies, _E.NONE)
 
+    def _append_timeout_ms(self) -> int:
+        return APPEND_TIMEOUT_MS
+
     def _append(self, outcome: Outcome) -> Deferred[ErrorCode]:
         return self._partition.append_internal(list(outcome.records), self._clock().wall_ms)
 
@@ -316,7 +319,8 @@ class Runtime(Generic[C]):
         self._next_append += 1
         if outcome.replies:
             self._waiting[number] = outcome.replies
-            self._append_timeouts.set(number, self._clock().monotonic_ms + APPEND_TIMEOUT_MS)
+            timeout_ms = self._append_timeout_ms()
+            self._append_timeouts.set(number, self._clock().monotonic_ms + timeout_ms)
 
         def finished(error: ErrorCode) -> None:
             self._append_timeouts.cancel(number)
@@ -351,6 +355,55 @@ class Runtime(Generic[C]):
         self.state, self._error = state, error
         if was_active:
             self._release(self.core.closed(error).replies, _E.NONE)
+
+
+class OffsetPartition(InternalPartition, Protocol):
+    """A partition that tells where the next record goes."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record that is appended."""
+        ...
+
+
+class OffsetCore(Core, Protocol):
+    """A core that takes note of the offsets of its records, so that old ones can be deleted."""
+
+    next_offset: int
+    """The offset of the record that is replayed; set before each `replay`."""
+
+    @property
+    def append_timeout_ms(self) -> int:
+        """The longest time an answer waits for the disk."""
+        ...
+
+
+OC = TypeVar("OC", bound=OffsetCore)
+
+
+class OffsetRuntime(Runtime[OC]):
+    """`Runtime` for an `OffsetCore` over an `OffsetPartition`."""
+
+    _partition: OffsetPartition
+
+    def _append_timeout_ms(self) -> int:
+        return self.core.append_timeout_ms
+
+    def _append(self, outcome: Outcome) -> Deferred[ErrorCode]:
+        self.core.next_offset = self._partition.next_offset
+        return super()._append(outcome)
+
+    def _replay(self, outcome: Outcome) -> None:
+        for key, value in outcome.records:
+            self.core.replay(key, value)
+            self.core.next_offset += 1
+
+    def _replay_all(self) -> Iterator[object]:
+        for offset, key, value in self._partition.read_all():
+            if key is not None:
+                self.core.next_offset = offset
+                self.core.replay(key, value)
+            yield None
 
 
 class StoredRecord(Protocol):

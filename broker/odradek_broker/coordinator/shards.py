@@ -121,7 +121,7 @@ class Shards(Generic[C]):
     `carry_out` carries out the effects that a core has requested. `check_key`: the error for a key
     that no shard accepts. `is_stale`: true if the leader epoch of the partition has changed since
     its core was made (T-57). `on_loaded` is called when every partition is replayed, and again for
-    a partition whose first load failed.
+    a partition whose first load failed. `partition_for` has the partition of a key among so many.
     """
 
     def __init__(
@@ -139,6 +139,7 @@ class Shards(Generic[C]):
         check_key: Callable[[str], ErrorCode] = lambda key: ErrorCode.NONE,
         is_stale: Callable[[int, C], bool] = lambda index, core: False,
         on_loaded: Callable[[], None] = lambda: None,
+        partition_for: Callable[[str, int], int] = partition_for,
     ) -> None:
         self._topic = topic
         self._name = name
@@ -151,6 +152,7 @@ class Shards(Generic[C]):
         self._check_key = check_key
         self._is_stale = is_stale
         self._on_loaded = on_loaded
+        self._partition_for = partition_for
         self._runtimes: dict[int, Runtime[C]] = {}
         #: The partitions that could not be loaded (G-92).
         self._reloads: dict[int, _Reload] = {}
@@ -294,7 +296,7 @@ class Shards(Generic[C]):
         """The partition of the topic to which the key belongs; None if the topic does not exist
         yet."""
         count = self._metadata.partition_count(self._topic)
-        return partition_for(key, count) if count else None
+        return self._partition_for(key, count) if count else None
 
     def find(self, key: str) -> tuple[Runtime[C] | None, ErrorCode]:
         """The runtime of a key, and the error if it is not available (G-20, T-58, D8)."""

@@ -51,7 +51,8 @@ from odradek_protocol.stored.cluster_metadata import (
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 METADATA_TOPIC = "__cluster_metadata"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+SHARE_STATE_TOPIC = "__share_group_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
 
 #: The ids in one block (rule P-29).
 PRODUCER_ID_BLOCK = 1000
@@ -282,7 +283,8 @@ class ClusterMetadata:
         ]
 
     def internal_topic_records(self, name: str) -> list[MetadataRecord]:
-        """The records that create one of the broker's own topics; empty if it exists (O-01, T-01).
+        """The records that create one of the broker's own topics; empty if it exists (O-01, T-01,
+        H-101).
 
         KeyError for a topic that is not the broker's own.
         """
@@ -290,6 +292,7 @@ class ClusterMetadata:
         counts = {
             OFFSETS_TOPIC: config.offsets_topic_num_partitions,
             TRANSACTIONS_TOPIC: config.transaction_state_log_num_partitions,
+            SHARE_STATE_TOPIC: config.share_coordinator_state_topic_num_partitions,
         }
         configs = {
             OFFSETS_TOPIC: {
@@ -303,6 +306,13 @@ class ClusterMetadata:
                 "min.insync.replicas": str(config.transaction_state_log_min_isr),
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
+            },
+            SHARE_STATE_TOPIC: {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
+                "retention.ms": "-1",
+                "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
             },
         }
         assignments = {index: [self.node_id] for index in range(counts[name])}

@@ -15,6 +15,7 @@ from odradek_broker.metadata.cluster import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
     PRODUCER_ID_BLOCK,
+    SHARE_STATE_TOPIC,
     TRANSACTIONS_TOPIC,
     ClusterMetadata,
     MetadataError,
@@ -468,18 +469,22 @@ def test_internal_topics_are_made_on_demand_with_kafkas_settings(name: str) -> N
     node = FakeNode(
         offsets_topic_num_partitions="4", transaction_state_log_num_partitions="4",
         offsets_topic_segment_bytes="1000", transaction_state_log_segment_bytes="1000",
+        share_coordinator_state_topic_num_partitions="4",
+        share_coordinator_state_topic_segment_bytes="1000",
     )  # fmt: skip
     node.metadata_log.commit(node.metadata.internal_topic_records(name))
     assert node.metadata.partition_count(name) == 4
     log_config = node.metadata.log_config(name)
-    assert log_config.compacted and log_config.segment_bytes == 1000
+    assert log_config.segment_bytes == 1000
+    assert log_config.compacted is (name != SHARE_STATE_TOPIC)
+    assert (log_config.retention_ms == -1) is (name == SHARE_STATE_TOPIC)
     assert node.metadata.is_internal(name) and node.metadata.topics[name].is_internal
     assert node.metadata.internal_topic_records(name) == []
 
 
-def test_o01_fifty_partitions_by_default() -> None:
+def test_o01_h101_fifty_partitions_by_default() -> None:
     node = FakeNode()
-    for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+    for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC):
         node.metadata_log.commit(node.metadata.internal_topic_records(name))
         assert node.metadata.partition_count(name) == 50
         assert node.metadata.log_config(name).segment_bytes == 104_857_600

@@ -1,0 +1,70 @@
+"""The settings of share groups."""
+
+from __future__ import annotations
+
+from odradek_broker.config.types import Kind, setting
+from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.settings import at_least, between
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareSettings:
+    """The settings of the share coordinator, which stores the state of share partitions."""
+
+    share_coordinator_state_topic_num_partitions: int = setting(
+        Kind.INT,
+        50,
+        "Partitions of __share_group_state, fixed when it is created.",
+        between(1, 10_000),
+    )
+    share_coordinator_state_topic_replication_factor: int = setting(
+        Kind.SHORT,
+        1,
+        "Accepted for compatibility: one node keeps one copy of __share_group_state.",
+        between(1, 32767),
+        effective=False,
+    )
+    share_coordinator_state_topic_min_isr: int = setting(
+        Kind.SHORT,
+        1,
+        "Accepted for compatibility. There is one replica, and it is always in sync.",
+        between(1, 32767),
+        effective=False,
+    )
+    share_coordinator_state_topic_segment_bytes: int = setting(
+        Kind.INT, 104_857_600, "Segment size of __share_group_state.", at_least(14)
+    )
+    share_coordinator_state_topic_compression_codec: int = setting(
+        Kind.INT,
+        0,
+        "Accepted for compatibility: states are stored uncompressed.",
+        between(0, 4),
+        effective=False,
+    )
+    share_coordinator_snapshot_update_records_per_snapshot: int = setting(
+        Kind.INT,
+        500,
+        "Changes of a share partition's state between two records with the whole state; 0: each"
+        " record has the whole state.",
+        between(0, 500),
+    )
+    share_coordinator_state_topic_prune_interval_ms: int = setting(
+        Kind.INT,
+        300_000,
+        "Time between two deletions of the records of __share_group_state that no start needs.",
+        at_least(1),
+    )
+    share_coordinator_cold_partition_snapshot_interval_ms: int = setting(
+        Kind.INT,
+        300_000,
+        "Age at which the last record with the whole state of a share partition is written again,"
+        " so that the records before it can be deleted.",
+        at_least(1),
+    )
+    share_coordinator_write_timeout_ms: int = setting(
+        Kind.INT,
+        5_000,
+        "How long a request waits until its state is on disk; after that it is answered with"
+        " COORDINATOR_NOT_AVAILABLE.",
+        at_least(1),
+    )

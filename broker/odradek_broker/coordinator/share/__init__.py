@@ -1,0 +1,1 @@
+"""The share coordinator: the stored state of share partitions (KIP-932)."""

@@ -1,0 +1,221 @@
+"""The share coordinator of this broker: finds the shard of a share partition (KIP-932).
+
+Share partitions are spread over the partitions of `__share_group_state` (H-101), which is created
+at the first call; this broker coordinates those whose partition it leads. Each partition has a
+`ShareShard` that decides and a `Runtime` that writes. Leaders of share partitions and the group
+coordinator call this module directly, other brokers by requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from odradek_broker.coordinator.runtime import (
+    Instant,
+    OffsetPartition,
+    OffsetRuntime,
+    Outcome,
+    Record,
+    Reply,
+    Runtime,
+    RuntimeState,
+)
+from odradek_broker.coordinator.shards import PartitionCounts, Shards, java_hash
+from odradek_broker.coordinator.share.shard import ShareSettings, ShareShard
+from odradek_broker.deferred import Deferred, gather
+from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
+from odradek_broker.platform.seams import Clock, Scheduler
+from odradek_broker.share_state import ShareKey, StateBatch, StateResult
+from odradek_broker.storage.checkpoints import encode_topic_id
+from odradek_broker.storage.errors import StorageError
+from odradek_protocol.errors import ErrorCode
+
+log = structlog.get_logger("odradek.share_state")
+
+Decide = Callable[[ShareShard, Deferred[StateResult], Instant], Outcome]
+
+
+class Topics(PartitionCounts, Protocol):
+    """The topics in the cluster metadata."""
+
+    def topic_name(self, topic_id: bytes, /) -> str | None: ...
+
+
+def coordinator_key(key: ShareKey) -> str:
+    """The name of a share partition, by which FindCoordinator asks for its coordinator."""
+    return f"{key.group_id}:{encode_topic_id(key.topic_id)}:{key.partition}"
+
+
+def state_partition_for(name: str, partitions: int) -> int:
+    """The partition of `__share_group_state` for a share partition's name (H-101)."""
+    hashed = java_hash(name)
+    return 0 if hashed == -(1 << 31) else abs(hashed) % partitions
+
+
+class ShareCoordinator:
+    """The share coordinator. Calls return a `Deferred`, which is resolved when the records of the
+    decision are durable.
+
+    `ensure_topic` creates the internal topic and resolves when it may be used; StorageError if its
+    records cannot be appended. `prune` deletes the records of partitions of the internal topic
+    below an offset.
+    """
+
+    def __init__(
+        self,
+        settings: ShareSettings,
+        *,
+        metadata: Topics,
+        internal_partition: Callable[[str, int], OffsetPartition | None],
+        ensure_topic: Callable[[str], Deferred[None]],
+        prune: Callable[[dict[int, int]], None],
+        clock: Clock,
+        scheduler: Scheduler,
+    ) -> None:
+        self._settings = settings
+        self._metadata = metadata
+        self._ensure_topic = ensure_topic
+        self._prune = prune
+        self._scheduler = scheduler
+        #: Partition of the internal topic to the offset below which its records are to be deleted.
+        self._redundant: dict[int, int] = {}
+        self.shards: Shards[ShareShard] = Shards(
+            SHARE_STATE_TOPIC,
+            "share state",
+            self._new_shard,
+            metadata=metadata,
+            internal_partition=internal_partition,
+            clock=clock,
+            scheduler=scheduler,
+            runtime_class=OffsetRuntime,
+            carry_out=self._carry_out,
+            partition_for=state_partition_for,
+            on_loaded=self._delete_state_of_missing_topics,
+        )
+
+    def _new_shard(self, index: int) -> ShareShard:
+        return ShareShard(index, self._settings, self._exists)
+
+    def _exists(self, topic_id: bytes, partition: int) -> bool:
+        name = self._metadata.topic_name(topic_id)
+        return name is not None and partition < self._metadata.partition_count(name)
+
+    # --- Calls ---
+
+    def initialize(
+        self, key: ShareKey, state_epoch: int, start_offset: int
+    ) -> Deferred[StateResult]:
+        """Begin the state of a share partition anew at an offset, -1 for one that is not known
+        yet (H-103)."""
+        return self._ask(
+            key,
+            lambda shard, deferred, now: shard.initialize(
+                key, state_epoch, start_offset, deferred, now
+            ),
+        )
+
+    def read(self, key: ShareKey, leader_epoch: int) -> Deferred[StateResult]:
+        """The state of a share partition for its leader; older leaders are refused from now on
+        (H-104)."""
+        return self._ask(
+            key, lambda shard, deferred, now: shard.read(key, leader_epoch, deferred, now)
+        )
+
+    def read_summary(self, key: ShareKey, leader_epoch: int) -> Deferred[StateResult]:
+        """The state of a share partition for anybody: Kafka does not look at the leader epoch
+        (H-104)."""
+        return self._ask(key, lambda shard, deferred, _: shard.read_summary(key, deferred))
+
+    def write(
+        self,
+        key: ShareKey,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int,
+        batches: Sequence[StateBatch],
+    ) -> Deferred[StateResult]:
+        """Merge batches into the state of a share partition, and move its start offset unless that
+        is -1 (H-105)."""
+        return self._ask(
+            key,
+            lambda shard, deferred, now: shard.write(
+                key,
+                state_epoch,
+                leader_epoch,
+                start_offset,
+                delivery_complete_count,
+                batches,
+                deferred,
+                now,
+            ),
+        )
+
+    def delete(self, key: ShareKey) -> Deferred[StateResult]:
+        """Delete the state of a share partition (H-103)."""
+        return self._ask(key, lambda shard, deferred, _: shard.delete(key, deferred))
+
+    def _ask(self, key: ShareKey, decide: Decide) -> Deferred[StateResult]:
+        if self._metadata.partition_count(SHARE_STATE_TOPIC):
+            return self.shards.ask(coordinator_key(key), decide, StateResult)
+        result: Deferred[StateResult] = Deferred()
+        try:
+            ready = self._ensure_topic(SHARE_STATE_TOPIC)
+        except StorageError as problem:
+            log.warning("the topic of share states cannot be created", error=str(problem))
+            return Deferred.of(StateResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        ready.then(
+            lambda _: self.shards.ask(coordinator_key(key), decide, StateResult).then(
+                result.resolve
+            )
+        )
+        return result
+
+    # --- Deleted topics ---
+
+    def topic_deleted(self, topic_id: bytes) -> Deferred[None]:
+        """Delete the states of a deleted topic (H-108). To be called when the deletion of the topic
+        is durable; resolves when the states are deleted durably, as far as the disk allows."""
+        return self._delete_states(lambda found: found == topic_id)
+
+    def _delete_state_of_missing_topics(self) -> None:
+        """Delete the states of topics that were deleted before a crash, which prevented the
+        deletion of their states (H-108)."""
+        self._delete_states(lambda topic_id: self._metadata.topic_name(topic_id) is None)
+
+    def _delete_states(self, is_deleted: Callable[[bytes], bool]) -> Deferred[None]:
+        written: list[Deferred[ErrorCode]] = []
+        for runtime in self.shards:
+            if runtime.state is not RuntimeState.ACTIVE:
+                continue
+            records = runtime.core.delete_topics(is_deleted)
+            if records:
+                written.append(_written(runtime, records))
+        return gather(written).map(lambda _: None)
+
+    # --- Old records ---
+
+    def _carry_out(self, runtime: Runtime[ShareShard]) -> None:
+        """Take note of records that a shard needs no more; those of all shards that come due
+        together are deleted together."""
+        shard = runtime.core
+        if shard.prune_to is None:
+            return
+        if not self._redundant:
+            self._scheduler.call_later(0, self._prune_redundant)
+        self._redundant[shard.index], shard.prune_to = shard.prune_to, None
+
+    def _prune_redundant(self) -> None:
+        redundant, self._redundant = self._redundant, {}
+        self._prune(redundant)
+
+
+def _written(runtime: Runtime[ShareShard], records: list[Record]) -> Deferred[ErrorCode]:
+    """Write records; resolves when they are durable."""
+    done: Deferred[ErrorCode] = Deferred()
+    reply = Reply(done, ErrorCode.NONE, lambda error: error)
+    runtime.run(lambda _: Outcome(records=records, replies=[reply]))
+    return done

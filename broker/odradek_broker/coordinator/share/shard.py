@@ -1,0 +1,418 @@
+"""The share partitions of one partition of `__share_group_state`: the core that a runtime runs.
+
+Initialize writes a snapshot, a write an update, and every so many updates a snapshot again, so that
+a load has little to merge. Older records of the share partition are then redundant. All records up
+to the oldest snapshot that is still needed can be deleted (`prune_to`); share partitions that
+change rarely are snapshotted from time to time, so that they do not keep the others' old records
+(H-106, H-107).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Protocol
+
+from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
+from odradek_broker.coordinator.share.batches import merge_batches
+from odradek_broker.coordinator.share.records import (
+    decode_change,
+    snapshot_record,
+    tombstone_record,
+    update_record,
+)
+from odradek_broker.coordinator.timers import Timers
+from odradek_broker.deferred import Deferred
+from odradek_broker.share_state import (
+    ShareKey,
+    ShareState,
+    StateBatch,
+    StateResult,
+)
+from odradek_protocol.constants import NO_DELIVERY_COUNT, NO_OFFSET
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
+
+_E = ErrorCode
+
+#: The epoch that every check of epochs lets pass.
+ANY_EPOCH = -1
+
+#: The greatest number of state batches of a share partition: a snapshot of so many fits into a
+#: record batch of the default size. Leaders of share partitions need a fifth of it.
+STATE_BATCHES_MAX = 50_000
+
+#: The size at which the snapshots of rarely changed share partitions go into another batch.
+_COLD_BATCH_BYTES = 256 * 1024
+
+_UNINITIALIZED = "operation on uninitialized share partition not allowed."
+_MESSAGES = {
+    _E.FENCED_LEADER_EPOCH: (
+        "The leader epoch in the request is older than the epoch on the broker."
+    ),
+    _E.FENCED_STATE_EPOCH: (
+        "The share coordinator rejected the request because the share-group state epoch did not"
+        " match."
+    ),
+    _E.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+}
+
+
+class ShareSettings(Protocol):
+    """The settings of the broker that the share coordinator reads."""
+
+    @property
+    def share_coordinator_snapshot_update_records_per_snapshot(self) -> int: ...
+    @property
+    def share_coordinator_state_topic_prune_interval_ms(self) -> int: ...
+    @property
+    def share_coordinator_cold_partition_snapshot_interval_ms(self) -> int: ...
+    @property
+    def share_coordinator_write_timeout_ms(self) -> int: ...
+
+
+class Periodic(Enum):
+    """The work that a shard does from time to time."""
+
+    SNAPSHOTS = "Snapshots"
+    PRUNING = "Pruning"
+
+
+@dataclass(slots=True)
+class StoredPartition:
+    """A share partition in memory. The epochs are the highest ones since the state was deleted
+    last; `updates` counts the records since the last snapshot, and `needed_from` is the offset of
+    the first record that a load needs."""
+
+    state: ShareState
+    highest_state_epoch: int
+    highest_leader_epoch: int
+    updates: int
+    needed_from: int
+
+
+class ShareShard:
+    """The core of one partition of `__share_group_state`; see `runtime.OffsetCore`.
+
+    `exists` tells if a topic with this id has the partition, by its number. `prune_to` is the
+    offset below which the log may be deleted; its owner carries that out, and sets it to None.
+    """
+
+    def __init__(
+        self, index: int, settings: ShareSettings, exists: Callable[[bytes, int], bool]
+    ) -> None:
+        self.index = index
+        self._settings = settings
+        self._exists = exists
+        self.timers: Timers[Periodic] = Timers()
+        self.partitions: dict[ShareKey, StoredPartition] = {}
+        self.next_offset = 0
+        self.prune_to: int | None = None
+        #: The offset of the last record that deleted a state; no load needs a record before it if
+        #: no share partition is left.
+        self._deleted_until = 0
+
+    @property
+    def append_timeout_ms(self) -> int:
+        """See `runtime.OffsetCore`."""
+        return self._settings.share_coordinator_write_timeout_ms
+
+    # --- Replay ---
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """See `runtime.Core`."""
+        change = decode_change(key, value)
+        if change is None:
+            return
+        share_partition, found, is_snapshot = change
+        if found is None:
+            if self.partitions.pop(share_partition, None) is not None:
+                self._deleted_until = self.next_offset
+        elif is_snapshot:
+            self._replay_snapshot(share_partition, found)
+        else:
+            self._replay_update(share_partition, found)
+
+    def _replay_snapshot(self, key: ShareKey, state: ShareState) -> None:
+        stored = self.partitions.get(key)
+        if stored is None:
+            self.partitions[key] = StoredPartition(
+                state, state.state_epoch, state.leader_epoch, 0, self.next_offset
+            )
+            return
+        stored.state = state
+        stored.highest_state_epoch = max(stored.highest_state_epoch, state.state_epoch)
+        stored.highest_leader_epoch = max(stored.highest_leader_epoch, state.leader_epoch)
+        stored.updates = 0
+        stored.needed_from = self.next_offset
+
+    def _replay_update(self, key: ShareKey, change: ShareState) -> None:
+        stored = self.partitions.get(key)
+        if stored is None:
+            self.partitions[key] = StoredPartition(
+                change, change.state_epoch, change.leader_epoch, 1, self.next_offset
+            )
+            return
+        stored.state = _merged(stored.state, change)
+        stored.highest_leader_epoch = max(stored.highest_leader_epoch, change.leader_epoch)
+        stored.updates += 1
+
+    # --- Requests ---
+
+    def initialize(
+        self,
+        key: ShareKey,
+        state_epoch: int,
+        start_offset: int,
+        deferred: Deferred[StateResult],
+        now: Instant,
+    ) -> Outcome:
+        """Begin the state anew at an offset; what was stored before is forgotten (H-103)."""
+        stored = self.partitions.get(key)
+        if stored is not None and _is_fenced(state_epoch, stored.highest_state_epoch):
+            return _refused(deferred, _E.FENCED_STATE_EPOCH)
+        if not self._exists(key.topic_id, key.partition):
+            return _refused(deferred, _E.UNKNOWN_TOPIC_OR_PARTITION)
+        fresh = start_offset == NO_OFFSET
+        state = ShareState(
+            snapshot_epoch=0 if stored is None else stored.state.snapshot_epoch + 1,
+            state_epoch=state_epoch,
+            leader_epoch=0,
+            start_offset=start_offset,
+            delivery_complete_count=NO_DELIVERY_COUNT if fresh else 0,
+            created_ms=now.wall_ms,
+            written_ms=now.wall_ms,
+        )
+        return _answered(deferred, StateResult(), [snapshot_record(key, state)])
+
+    def read(
+        self, key: ShareKey, leader_epoch: int, deferred: Deferred[StateResult], now: Instant
+    ) -> Outcome:
+        """The state; a newer leader epoch is stored, so that older leaders are refused (H-104)."""
+        stored = self.partitions.get(key)
+        if stored is None:
+            return _refused(deferred, _E.INVALID_REQUEST, f"Read {_UNINITIALIZED}")
+        if leader_epoch < stored.highest_leader_epoch:
+            return _refused(deferred, _E.FENCED_LEADER_EPOCH)
+        if not self._exists(key.topic_id, key.partition):
+            return _refused(deferred, _E.UNKNOWN_TOPIC_OR_PARTITION)
+        state = stored.state
+        records = []
+        if leader_epoch not in (ANY_EPOCH, stored.highest_leader_epoch):
+            records.append(
+                self._change(
+                    key, stored, state._replace(leader_epoch=leader_epoch, batches=()), now
+                )
+            )
+        return _answered(deferred, StateResult(state=state), records)
+
+    def read_summary(self, key: ShareKey, deferred: Deferred[StateResult]) -> Outcome:
+        """The state as it is, for any leader epoch; of an unknown share partition, the one in which
+        nobody has fetched (H-104)."""
+        if not self._exists(key.topic_id, key.partition):
+            return _refused(deferred, _E.UNKNOWN_TOPIC_OR_PARTITION)
+        stored = self.partitions.get(key)
+        state = ShareState(0, 0, 0, NO_OFFSET) if stored is None else stored.state
+        return _answered(deferred, StateResult(state=state), [])
+
+    def write(
+        self,
+        key: ShareKey,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int,
+        batches: Sequence[StateBatch],
+        deferred: Deferred[StateResult],
+        now: Instant,
+    ) -> Outcome:
+        """Merge batches into the state, and move the start offset unless it is -1 (H-105)."""
+        stored = self.partitions.get(key)
+        if stored is None:
+            return _refused(deferred, _E.INVALID_REQUEST, f"Write {_UNINITIALIZED}")
+        if _is_fenced(leader_epoch, stored.highest_leader_epoch):
+            return _refused(deferred, _E.FENCED_LEADER_EPOCH)
+        if _is_fenced(state_epoch, stored.highest_state_epoch):
+            return _refused(deferred, _E.FENCED_STATE_EPOCH)
+        if not self._exists(key.topic_id, key.partition):
+            return _refused(deferred, _E.UNKNOWN_TOPIC_OR_PARTITION)
+        change = ShareState(
+            snapshot_epoch=stored.state.snapshot_epoch,
+            state_epoch=stored.state.state_epoch,
+            leader_epoch=stored.state.leader_epoch,
+            start_offset=start_offset,
+            delivery_complete_count=delivery_complete_count,
+            batches=tuple(batches),
+        )
+        problem = _problem_of(batches) or _too_many(stored.state, change)
+        if problem:
+            return _refused(deferred, _E.INVALID_REQUEST, problem)
+        return _answered(deferred, StateResult(), [self._change(key, stored, change, now)])
+
+    def delete(self, key: ShareKey, deferred: Deferred[StateResult]) -> Outcome:
+        """Delete the state; nothing is written if there is none (H-103)."""
+        if not self._exists(key.topic_id, key.partition):
+            return _refused(deferred, _E.UNKNOWN_TOPIC_OR_PARTITION)
+        records = [tombstone_record(key)] if key in self.partitions else []
+        return _answered(deferred, StateResult(), records)
+
+    def _change(
+        self, key: ShareKey, stored: StoredPartition, change: ShareState, now: Instant
+    ) -> Record:
+        """The record of a change: an update, or a snapshot when enough updates were written."""
+        limit = self._settings.share_coordinator_snapshot_update_records_per_snapshot
+        if stored.updates < limit:
+            merged = merge_batches(change.batches, change.start_offset)
+            return update_record(key, change._replace(batches=merged))
+        state = _merged(stored.state, change)
+        return snapshot_record(
+            key,
+            state._replace(
+                snapshot_epoch=state.snapshot_epoch + 1,
+                created_ms=now.wall_ms,
+                written_ms=now.wall_ms,
+            ),
+        )
+
+    # --- Deleted topics ---
+
+    def delete_topics(self, is_deleted: Callable[[bytes], bool]) -> list[Record]:
+        """The records that delete the state of all partitions of such topics (H-108)."""
+        return [tombstone_record(key) for key in self.partitions if is_deleted(key.topic_id)]
+
+    # --- From time to time ---
+
+    def loaded(self, now: Instant) -> Outcome:
+        """See `runtime.Core`."""
+        for name in Periodic:
+            self._set_timer(name, now)
+        return Outcome()
+
+    def on_timer(self, name: Periodic, now: Instant) -> Outcome:
+        """See `runtime.Core`."""
+        self._set_timer(name, now)
+        if name is Periodic.PRUNING:
+            return self._prune()
+        return self._snapshot_some(self._cold_partitions(now), now)
+
+    def closed(self, error: ErrorCode) -> Outcome:
+        """See `runtime.Core`; no request is parked here."""
+        return Outcome()
+
+    def _set_timer(self, name: Periodic, now: Instant) -> None:
+        settings = self._settings
+        interval_ms = {
+            Periodic.PRUNING: settings.share_coordinator_state_topic_prune_interval_ms,
+            Periodic.SNAPSHOTS: settings.share_coordinator_cold_partition_snapshot_interval_ms,
+        }[name]
+        self.timers.set(name, now.monotonic_ms + interval_ms)
+
+    def _prune(self) -> Outcome:
+        """Have the records deleted that no load needs, when everything that replaces them is
+        durable (H-106)."""
+        offset = self.redundant_until()
+
+        def durable(error: ErrorCode, now: Instant) -> Outcome:
+            if error is _E.NONE and offset > 0:
+                self.prune_to = offset
+            return Outcome()
+
+        return Outcome(after_append=durable)
+
+    def redundant_until(self) -> int:
+        """The offset below which no load needs a record."""
+        needed = (stored.needed_from for stored in self.partitions.values())
+        return min(needed, default=self._deleted_until)
+
+    def _cold_partitions(self, now: Instant) -> deque[ShareKey]:
+        """The share partitions whose last snapshot is old; none if nothing at all has changed
+        since the snapshots of the last time (H-107)."""
+        interval_ms = self._settings.share_coordinator_cold_partition_snapshot_interval_ms
+        states = [(key, stored.state) for key, stored in self.partitions.items()]
+        if all(state.created_ms != state.written_ms for _, state in states):
+            return deque()
+        return deque(key for key, state in states if now.wall_ms - state.written_ms >= interval_ms)
+
+    def _snapshot_some(self, keys: deque[ShareKey], now: Instant) -> Outcome:
+        """Snapshot share partitions in batches of a limited size, each when the one before it is
+        durable. After an error, the rest is left to the next time."""
+        records: list[Record] = []
+        size_bytes = 0
+        while keys and size_bytes < _COLD_BATCH_BYTES:
+            key = keys.popleft()
+            stored = self.partitions.get(key)
+            if stored is None:
+                continue
+            state = stored.state
+            record = snapshot_record(
+                key,
+                state._replace(snapshot_epoch=state.snapshot_epoch + 1, written_ms=now.wall_ms),
+            )
+            if records and size_bytes + _size_bytes(record) > _COLD_BATCH_BYTES:
+                keys.appendleft(key)
+                break
+            records.append(record)
+            size_bytes += _size_bytes(record)
+        if not records:
+            return Outcome()
+
+        def durable(error: ErrorCode, later: Instant) -> Outcome:
+            return self._snapshot_some(keys, later) if error is _E.NONE else Outcome()
+
+        return Outcome(records=records, after_append=durable)
+
+
+def _merged(state: ShareState, change: ShareState) -> ShareState:
+    """A state after a change: the change's start offset, unless it is -1, and its batches."""
+    start = state.start_offset if change.start_offset == NO_OFFSET else change.start_offset
+    leader_epoch = state.leader_epoch if change.leader_epoch == ANY_EPOCH else change.leader_epoch
+    return state._replace(
+        leader_epoch=leader_epoch,
+        start_offset=start,
+        delivery_complete_count=change.delivery_complete_count,
+        batches=merge_batches((*state.batches, *change.batches), start),
+    )
+
+
+def _is_fenced(epoch: int, highest: int) -> bool:
+    return epoch != ANY_EPOCH and epoch < highest
+
+
+def _problem_of(batches: Iterable[StateBatch]) -> str:
+    for batch in batches:
+        if batch.last_offset < batch.first_offset:
+            return (
+                f"A state batch ends at offset {batch.last_offset}, before its first offset"
+                f" {batch.first_offset}."
+            )
+    return ""
+
+
+def _too_many(state: ShareState, change: ShareState) -> str:
+    # Each batch that is merged into others may split one of them in two.
+    if len(state.batches) + 2 * len(change.batches) <= STATE_BATCHES_MAX:
+        return ""
+    count = len(_merged(state, change).batches)
+    if count <= STATE_BATCHES_MAX:
+        return ""
+    return (
+        f"The share partition would have {count} state batches, more than {STATE_BATCHES_MAX}:"
+        " move its start offset."
+    )
+
+
+def _answered(
+    deferred: Deferred[StateResult], result: StateResult, records: list[Record]
+) -> Outcome:
+    return Outcome(records=records, replies=[Reply(deferred, result, StateResult)])
+
+
+def _refused(
+    deferred: Deferred[StateResult], error: ErrorCode, message: str | None = None
+) -> Outcome:
+    return _answered(deferred, StateResult(error, message or _MESSAGES[error]), [])
+
+
+def _size_bytes(record: Record) -> int:
+    return len(record[0]) + len(record[1] or b"")

@@ -1,0 +1,59 @@
+"""The stored state of share partitions: the values that the share coordinator and its callers
+exchange (KIP-932)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from odradek_protocol.constants import NO_DELIVERY_COUNT
+from odradek_protocol.errors import ErrorCode
+
+
+class ShareKey(NamedTuple):
+    """A share partition: a partition of a topic as one share group consumes it."""
+
+    group_id: str
+    topic_id: bytes
+    partition: int
+
+
+class StateBatch(NamedTuple):
+    """The state of consecutive records, the last offset included.
+
+    `delivery_state` is 0 (available), 2 (acknowledged) or 4 (archived), as Kafka stores it.
+    """
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+class ShareState(NamedTuple):
+    """The state of a share partition.
+
+    The state epoch is the group's, which raises it when it initializes the partition again; the
+    leader epoch is that of the last leader that read the state; `snapshot_epoch` counts the
+    snapshots of the state. The start offset is -1 before the first fetch. `batches` are sorted and
+    do not overlap; records from `start_offset` on that no batch contains are available, and were
+    not delivered yet. Timestamps are wall time: of the last snapshot that a change has caused, and
+    of the last one at all.
+    """
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int = NO_DELIVERY_COUNT
+    batches: tuple[StateBatch, ...] = ()
+    created_ms: int = 0
+    written_ms: int = 0
+
+
+class StateResult(NamedTuple):
+    """The answer of the share coordinator. `message` explains an error; `state` is there after a
+    successful read."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    state: ShareState | None = None
