@@ -33,7 +33,7 @@ _LOG_START_SINCE, _LEADER_EPOCHS_SINCE, _RACKS_SINCE = 5, 9, 11
 #: From this version on the replica id is in a tag.
 _REPLICA_TAG_SINCE = 15
 _TOPIC_ID_BYTES = 16
-#: Lengths in one byte of a varint, which are those of names that people give.
+#: Lengths that a varint has in one byte: those of ordinary names.
 _ONE_BYTE = 0x80
 #: Smaller records are joined with what surrounds them; a copy is cheaper than one more buffer.
 _JOIN_BYTES = 4096
@@ -138,7 +138,8 @@ _new = tuple.__new__
 
 
 def read_one_fetch(frame: memoryview) -> OneFetch | None:
-    """The request in a frame; None where the codecs have to look, be it sound or damaged."""
+    """The request in a frame; None for a frame that is left to the generated codec, valid or
+    damaged."""
     try:
         key, version, correlation_id, size = _REQUEST.unpack_from(frame)
         if key != ApiKey.FETCH or not _FIRST <= version <= _LAST or size < -1:

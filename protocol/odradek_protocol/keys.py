@@ -17,7 +17,7 @@ from odradek_protocol.message import Message, Versions
 
 
 class ApiKey(IntEnum):
-    """The types of requests by their number in the protocol: all of Kafka 4.2, served or not, and
+    """The types of requests by their number in the protocol: all of Kafka 4.3, served or not, and
     Odradek's own."""
 
     PRODUCE = 0

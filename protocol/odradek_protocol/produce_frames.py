@@ -53,9 +53,9 @@ _FLEXIBLE_TAIL = Struct(">BihqqqBBBBiB")
 class OneBatch(NamedTuple):
     """A Produce request with one batch of magic 2.
 
-    `topic` is the name, or from version 13 on the 16 bytes of the id; `topic_field` is that as it
-    stands in the frame, which is how it stands in the answer too. `records` has at least the bytes
-    of a batch's header, of which `attributes` is one field; nothing else of it is checked.
+    `topic` is the name, or from version 13 on the 16 bytes of the id; `topic_field` has its bytes
+    in the frame, which the answer repeats. `records` has at least the bytes of a batch's header, of
+    which `attributes` is one field; nothing else of it is checked.
     """
 
     version: int
@@ -109,7 +109,8 @@ _new = tuple.__new__
 
 
 def read_one_batch(frame: memoryview) -> OneBatch | None:
-    """The request in a frame; None where the codecs have to look, be it sound or damaged."""
+    """The request in a frame; None for a frame that is left to the generated codec, valid or
+    damaged."""
     compiled = native.CODEC
     if compiled is not None:
         found = compiled.read_one_batch(frame)

@@ -81,7 +81,7 @@ class Row(Generic[Kind, Value]):
 
     @classmethod
     def like(cls, other: Row[Kind, Value], name: str, doc: str = "", **more: Any) -> Self:
-        """A row that takes the values that another one takes."""
+        """A row with the kind and the check of another one."""
         return cls(name, other.kind, other.default, doc or other.doc, other.check, **more)
 
     def as_field(self) -> Any:
@@ -121,7 +121,7 @@ def read_boolean(text: str, words: Mapping[str, bool] = BOOLEANS) -> bool:
 
 
 def read_integer(text: str) -> int:
-    """An integer as Python writes it. BadValue says that the text is none."""
+    """An integer as Python writes it. BadValue if the text is none."""
     try:
         return int(text.strip())
     except ValueError:
@@ -143,7 +143,7 @@ def read_set(text: str) -> tuple[str, ...]:
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name that was probably meant; None if none is alike."""
-    # Imported where a name is wrong: programs that start well do without it.
+    # Imported only for a wrong name, so that programs usually start without it.
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)

@@ -35,9 +35,9 @@ _WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 def is_offered() -> bool:
     """True if Spark will hand down filters here (`spark.sql.python.filterPushdown.enabled`).
 
-    A reader that could take them while it is off is refused by Spark; the setting cannot be seen
-    from a planning process, but which program runs there can. Where it cannot, nothing is pushed
-    down.
+    If the setting is off, Spark refuses a reader that accepts filters. A planning process cannot
+    see the setting, but it can see whether it runs Spark's program for pushdown; if it does not,
+    the reader accepts no filters.
     """
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _WORKER in sys.modules or getattr(main, "name", "") == _WORKER

@@ -120,7 +120,7 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def broker_listeners(self) -> tuple[Listener, ...]:
-        """Where to listen, in the order of `listeners`; at least one."""
+        """The listeners, in the order of the setting; at least one."""
         return broker_listeners(self, map_is_given=self._is_given(_PROTOCOL_MAP))
 
     @property

@@ -48,7 +48,7 @@ Row = dict[str, Any]
 Rows = Iterator[Row]
 
 _ENTRIES_PER_READ = 4096
-#: No producer snapshot comes near it.
+#: The largest producer snapshot that is read, far larger than any that a broker writes.
 _SNAPSHOT_BYTES_MAX = 256 * 1024 * 1024
 _OFFSET_MAX = 2**63 - 1
 

@@ -37,7 +37,7 @@ Decoded = dict[str, Any]
 
 
 def plain_struct(value: Struct) -> Decoded:
-    """Fields by name; topic ids in Kafka's text form; bytes stay bytes; secrets are not told."""
+    """Fields by name; topic ids in Kafka's text form; bytes stay bytes; secrets are hidden."""
     fields = {
         spec.name: HIDDEN if spec.secret else _plain(spec.type, getattr(value, spec.name))
         for spec in value.fields

@@ -62,8 +62,8 @@ def txn(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """The history of a transactional id: which request moved which state, who fenced whom, when the
-    markers went out, what was refused and why."""
+    """The history of a transactional id: the requests and the states to which they led, fenced
+    producers, the times of markers, and refused requests with the reasons."""
     from odradek_client.admin.history import Subject
 
     _explain(Subject.TRANSACTIONAL_ID, transactional_id, bootstrap, limit, follow, as_json, setting)
@@ -84,8 +84,8 @@ def producer(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """The history of a producer id: which sequence was expected and which came, duplicates, epochs,
-    expiry. Batches that were accepted in order are not told one by one."""
+    """The history of a producer id: expected and received sequences, duplicates, epochs, expiry.
+    Batches that were accepted in order are not listed."""
     from odradek_client.admin.history import Subject
 
     _explain(Subject.PRODUCER_ID, producer_id, bootstrap, limit, follow, as_json, setting)
@@ -102,8 +102,8 @@ def group(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """The history of a group: who joined, why a rebalance began, whom it waited for, which
-    generation came out, who was removed and why."""
+    """The history of a group: members that joined or were removed, and the cause, the awaited
+    members and the generation of each rebalance."""
     from odradek_client.admin.history import Subject
 
     _explain(Subject.GROUP, group_id, bootstrap, limit, follow, as_json, setting)
@@ -125,9 +125,9 @@ def partition(
     as_json: AsJson = False,
     setting: ClientSettings = None,
 ) -> None:
-    """The history of a partition: when compaction cleaned it and what was left, what went wrong,
-    and why the rest is not cleaned yet; and which open transaction holds back those who read what
-    is committed."""
+    """The history of a partition: the times and results of compaction, its failures, the reasons
+    why the rest is not compacted yet, and the open transaction that blocks consumers of committed
+    records."""
     from odradek_client.admin.history import Subject
 
     _explain(Subject.PARTITION, name, bootstrap, limit, follow, as_json, setting)

@@ -1,6 +1,7 @@
 """The settings that every client has.
 
-Names, defaults and meanings are Kafka's where Kafka has the setting, here and beside this.
+Names, defaults and meanings are Kafka's if Kafka has the setting, here and in the modules of the
+single clients.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class ConsumerConfig(ClientConfig):
 
     @classmethod
     def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
-        """K-35, K-54. A group without a name is none."""
+        """Check the rules K-35 and K-54; an empty group id means no group."""
         resolve_protection(values, given, cls.rows())
         for name in ("group_id", "group_instance_id"):
             if values[name] == "":

@@ -52,9 +52,9 @@ def setting(
 ) -> Any:
     """Declare a setting. `default=None` makes None a value it may have.
 
-    `kind` is told by the default unless that is None: "int", "float", "bool", "str"; "addresses" is
-    a list of "host:port", "names" one of words, "object" is taken as it is. The value of a `secret`
-    is shown nowhere.
+    `kind` follows from the default unless that is None: "int", "float", "bool", "str"; "addresses"
+    is a list of "host:port", "names" a list of words, "object" is accepted unchanged. The value of
+    a `secret` is shown nowhere.
     """
     kind = kind or type(default).__name__
     return Row("", kind, default, doc, check, secret=secret).as_field()

@@ -83,7 +83,7 @@ def _check_sasl(values: Mapping[str, Any]) -> None:
 
 
 def tls_of(config: Any) -> TlsSettings | None:
-    """Of the settings of a client; None where it speaks no TLS."""
+    """The TLS settings of a client; None without TLS."""
     if _protocol(config.security_protocol) not in ("SSL", "SASL_SSL"):
         return None
     names = [name for name in type(config).rows() if name.startswith("ssl_")]
@@ -91,7 +91,7 @@ def tls_of(config: Any) -> TlsSettings | None:
 
 
 def sasl_of(config: Any) -> SaslSettings | None:
-    """Of the settings of a client; None where it does not authenticate."""
+    """The SASL settings of a client; None if it does not authenticate."""
     if not _protocol(config.security_protocol).startswith("SASL_"):
         return None
     return SaslSettings(

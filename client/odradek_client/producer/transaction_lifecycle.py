@@ -60,7 +60,7 @@ class TransactionLifecycle:
         """
         pending = self.pending
         if pending is not None and pending.done and pending.error is not None:
-            pending = None  # the error is in the state, and waiting is useless
+            pending = None  # the state has the error, so there is nothing to wait for
         if pending is None:
             self.pending = None
             pending = begin()

@@ -118,8 +118,8 @@ class BatchBuilder:
         block: bytes | None,
         limit_bytes: int,
     ) -> int:
-        """With copies of mutable buffers, which may change before the batch is built; or the
-        error."""
+        """The arguments, with copies of mutable buffers, which may change before the batch is
+        built; or the error."""
         if value is not None:
             value = _octets("value", value)
         if key is not None:

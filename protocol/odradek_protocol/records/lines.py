@@ -20,7 +20,7 @@ from .from_arrow import PureColumns, RowTooLarge
 from .record import body_columns
 
 MAX_DATA_BYTES = 2**31 - 1
-"""Of the data that is split at once: ends are int32."""
+"""The most bytes that are split at once, because ends are int32."""
 
 _VALUES = 2  # the numbers of columns in `PureRows`
 _MAX_OFFSET = 2**63 - 1

@@ -66,7 +66,7 @@ CODEC: Any
 """The compiled module, as `_native.pyi` declares it; None where the pure twin is in use."""
 
 REASON: str
-"""Why the pure twin is in use, in words; empty otherwise."""
+"""The reason why the pure twin is in use; empty otherwise."""
 
 CODEC, REASON = _load()
 

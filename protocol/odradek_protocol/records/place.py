@@ -1,4 +1,5 @@
-"""An object and a number, in two words of memory, of which a program may keep millions."""
+"""Pairs of an object and a number in two words of memory, since a program may keep millions of
+them."""
 
 from __future__ import annotations
 

@@ -477,7 +477,7 @@ def _read_headers(data: bytes, start: int, index: int) -> tuple[Headers, int]:
     return tuple(headers), position
 
 
-# Few header names occur again and again. Cached names have at most 63 bytes.
+# A few header names are repeated often, so names of at most 63 bytes are cached.
 _NAMES: dict[bytes, str] = {}
 _MAX_NAMES = 1024
 

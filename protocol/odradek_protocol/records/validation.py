@@ -21,11 +21,11 @@ from .record import decompress_body, parse_records, scan_records
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 
 MAX_RECORD_ERRORS = 100
-"""An answer lists at most so many bad records, lest one request ask for millions of strings."""
+"""The most bad records that an answer lists, so that a request cannot cause millions of strings."""
 
 MAX_RECORDS_LOOKED_AT = 100_000
-"""Of a batch with more records it is not told which of them are bad: an object for each of millions
-takes seconds, and gigabytes."""
+"""For a batch with more records the answer does not list the bad ones: an object for each of
+millions takes seconds, and gigabytes."""
 
 
 _NO_KEY = "a compacted topic takes no record without a key"

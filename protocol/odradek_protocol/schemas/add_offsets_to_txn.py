@@ -8,7 +8,7 @@ from __future__ import annotations
 from odradek_protocol.message import Message, field, message
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
-#: Before this version PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+#: Before this version INVALID_PRODUCER_EPOCH is answered in place of PRODUCER_FENCED.
 PRODUCER_FENCED_SINCE = 2
 
 

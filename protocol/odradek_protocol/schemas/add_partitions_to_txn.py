@@ -9,9 +9,10 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
-#: Before this version PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+#: Before this version INVALID_PRODUCER_EPOCH is answered in place of PRODUCER_FENCED.
 PRODUCER_FENCED_SINCE = 2
-#: From this version on brokers ask, for several transactions at once; clients stay below it (T-22).
+#: From this version on requests are between brokers, for several transactions at once; clients use
+#: lower ones (T-22).
 BETWEEN_BROKERS_SINCE = 4
 
 

@@ -1,4 +1,4 @@
-"""AddRaftVoter (key 80): a controller more that votes in the metadata quorum (KIP-853).
+"""AddRaftVoter (key 80): adds a voter to the metadata quorum (KIP-853).
 
 Versions: 1 says whether to wait until the change is committed.
 

@@ -14,7 +14,7 @@ from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
 #: From this version on the client names its software.
 CLIENT_SOFTWARE_SINCE = 3
-#: Before this version readers stumble over a supported feature whose lowest level is 0.
+#: Before this version readers fail at a supported feature whose lowest level is 0.
 FEATURES_FROM_0_SINCE = 4
 
 

@@ -23,7 +23,7 @@ class OwnedTopicPartitions(Struct):
 
 @message(key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatRequest(Message):
-    """The request. Null, or -1 for the timeout: as in the heartbeat before.
+    """The request. Null, or -1 for the timeout: unchanged since the last heartbeat.
 
     `member_epoch` 0 joins, -1 leaves, -2 is a static member that will be back.
     """
@@ -55,7 +55,7 @@ class HeartbeatAssignment(Struct):
 
 @message(key=68, versions="0-1", flexible="0+")
 class ConsumerGroupHeartbeatResponse(Message):
-    """The response. `assignment` null: as in the answer before."""
+    """The response. `assignment` null: unchanged since the last answer."""
 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BYTES, INT16, INT32, INT64, STRING
 
-#: From this version on a token may be for somebody else than who asks for it.
+#: From this version on a token may be for a user other than the client's.
 OWNER_SINCE = 3
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT16, INT32, STRING, UUID
 
-#: Before this version a broker that deletes nothing answers INVALID_REQUEST.
+#: Before this version a broker with topic deletion disabled answers INVALID_REQUEST.
 TOPIC_DELETION_DISABLED_SINCE = 3
 #: From this version on topics may be answered with THROTTLING_QUOTA_EXCEEDED (KIP-599).
 QUOTA_ERROR_SINCE = 5
-#: From this version on topics go by name or id, in a field of their own.
+#: From this version on topics are given by name or id, in another field.
 TOPIC_STATES_SINCE = 6
 
 

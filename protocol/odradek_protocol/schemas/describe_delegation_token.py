@@ -1,6 +1,6 @@
-"""DescribeDelegationToken (key 41): the tokens that there are (KIP-48, KIP-373).
+"""DescribeDelegationToken (key 41): the existing tokens (KIP-48, KIP-373).
 
-Versions: 2 is flexible; 3 tells who asked for a token.
+Versions: 2 is flexible; 3 has the user that has requested a token.
 
 Left out: tokens. The answer is that of a Kafka without `delegation.token.secret.key`.
 """

@@ -1,7 +1,7 @@
-"""DescribeHistory (key 10000): what lately happened to a transactional id, a producer id, a group
-or a partition.
+"""DescribeHistory (key 10000): the recent events of a transactional id, a producer id, a group or a
+partition.
 
-What is told is for people, and `name` and `details` for programs that sort it. Versions: only 0.
+The sentences are for people; `name` and `details` are for programs. Versions: only 0.
 
 Of note: this API is Odradek's own, for `odradek explain`, with a number far above Kafka's. It is
 advertised like all others, because clients ignore unknown keys: confluent-kafka, aiokafka and
@@ -24,7 +24,7 @@ PARTITION = 4
 
 @message(key=10000, versions="0", flexible="0+")
 class DescribeHistoryRequest(Message):
-    """The request. `limit`: the most events, the newest ones; -1 for all that are kept."""
+    """The request. `limit`: the number of newest events; -1 for all that are kept."""
 
     subject_type: int = field(INT8)
     subject: str = field(STRING)
@@ -39,7 +39,8 @@ class Detail(Struct):
 
 @struct
 class Event(Struct):
-    """`text` is the sentence; the same thing happened `times` times, last at `last_time_ms`."""
+    """An event, or several equal ones: `text` is the sentence, `times` their number, `last_time_ms`
+    the time of the last."""
 
     time_ms: int = field(INT64)
     last_time_ms: int = field(INT64)
@@ -51,7 +52,7 @@ class Event(Struct):
 
 @struct
 class State(Struct):
-    """The present state, in a sentence; several for several partitions or members."""
+    """A sentence about the present state; there is one for each partition or member."""
 
     name: str = field(STRING)
     text: str = field(STRING)
@@ -62,8 +63,9 @@ class State(Struct):
 class DescribeHistoryResponse(Message):
     """The response, events oldest first.
 
-    The events are whole from `complete_since_ms` on; `started_ms` is when the broker began to keep
-    them, `now_ms` its clock, and `dropped` how many of this subject's it knows to have forgotten.
+    The events are complete from `complete_since_ms` on; `started_ms`: the time at which the broker
+    began to keep events; `now_ms`: the broker's clock; `dropped`: the known number of dropped
+    events of this subject.
     """
 
     throttle_time_ms: int = field(INT32)

@@ -1,5 +1,5 @@
-"""DescribeQuorum (key 55): who leads the metadata quorum, and how far each voter and observer has
-come (KIP-595).
+"""DescribeQuorum (key 55): the leader of the metadata quorum, and the log end of each voter and
+observer (KIP-595).
 
 Versions: 1 has times of fetches; 2 has texts of errors, directory ids, and the addresses of
 controllers.

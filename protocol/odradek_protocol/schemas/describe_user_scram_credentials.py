@@ -1,4 +1,5 @@
-"""DescribeUserScramCredentials (key 50): who has SCRAM credentials, of which mechanisms (KIP-554).
+"""DescribeUserScramCredentials (key 50): the users with SCRAM credentials, and their mechanisms
+(KIP-554).
 
 Versions: the first one is flexible already.
 

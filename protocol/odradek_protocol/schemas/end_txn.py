@@ -9,9 +9,9 @@ from __future__ import annotations
 from odradek_protocol.message import Message, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
-#: Before this version PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+#: Before this version INVALID_PRODUCER_EPOCH is answered in place of PRODUCER_FENCED.
 PRODUCER_FENCED_SINCE = 2
-#: From this version on each transaction has an epoch of its own, which the answer names (T-60,
+#: From this version on each transaction has its own epoch; the answer has the next one (T-60,
 #: T-63).
 TRANSACTIONS_V2_SINCE = 5
 

@@ -19,11 +19,12 @@ TOP_LEVEL_ERROR_SINCE = 7
 SESSIONS_SINCE = 7
 #: Before this version the client does not know OFFSET_NOT_AVAILABLE.
 OFFSET_NOT_AVAILABLE_SINCE = 11
-#: From this version on topics go by id, not by name.
+#: From this version on topics are given by id, not by name.
 TOPIC_IDS_SINCE = 13
-#: From this version on requests name the epoch of the last record, and answers say where logs part.
+#: From this version on requests have the epoch of the last record, and answers the point at which
+#: logs diverge.
 DIVERGENCE_SINCE = 12
-#: From this version on there is a field that only followers fill in.
+#: From this version on requests have a field that only followers use.
 FOLLOWERS_SINCE = 17
 
 Records = bytes | bytearray | memoryview

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): which broker coordinates a group or a transactional id.
+"""FindCoordinator (key 10): the broker that coordinates a group or a transactional id.
 
 Versions: 1 the key's type; 3 is flexible; 4 many keys, errors for each; 6 share groups.
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
-#: From this version on a request asks for several keys.
+#: From this version on a request has several keys.
 SEVERAL_KEYS_SINCE = 4
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from odradek_protocol.message import Message, field, message
 from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING
 
-#: From this version on a producer with an id asks for the next epoch of it (KIP-360).
+#: From this version on a producer with an id may request its next epoch (KIP-360).
 EPOCH_BUMP_SINCE = 3
-#: Before this version PRODUCER_FENCED is told as INVALID_PRODUCER_EPOCH.
+#: Before this version INVALID_PRODUCER_EPOCH is answered in place of PRODUCER_FENCED.
 PRODUCER_FENCED_SINCE = 4
 #: Two-phase commit (KIP-939). Kafka calls this version unstable.
 TWO_PHASE_COMMIT_SINCE = 6

@@ -11,7 +11,7 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BOOL, BYTES, INT16, INT32, STRING
 
-#: From this version on a dynamic member first fetches its id (G-25).
+#: From this version on a dynamic member first requests a member id (G-25).
 MEMBER_ID_REQUIRED_SINCE = 4
 #: From this version on the name of the protocol may be null.
 NULL_PROTOCOL_SINCE = 7

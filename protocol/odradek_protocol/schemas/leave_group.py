@@ -10,7 +10,7 @@ from odradek_protocol.primitives import INT16, INT32, STRING
 
 #: From this version on members and errors come in lists (G-80).
 MEMBERS_SINCE = 3
-#: From this version on members say why they leave (KIP-800).
+#: From this version on members send a reason (KIP-800).
 REASON_SINCE = 5
 
 

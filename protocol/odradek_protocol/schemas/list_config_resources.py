@@ -9,13 +9,13 @@ from odradek_protocol.constants import RESOURCE_CLIENT_METRICS
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
-#: From this version on the types are asked for; before, they are subscriptions to client metrics.
+#: From this version on the request has the types; before, they are subscriptions to client metrics.
 RESOURCE_TYPES_SINCE = 1
 
 
 @message(key=74, versions="0-1", flexible="0+")
 class ListConfigResourcesRequest(Message):
-    """The request. `resource_types` empty: all that there are."""
+    """The request. `resource_types` empty: all types."""
 
     resource_types: list[int] = field(array(INT8), "1+")
 

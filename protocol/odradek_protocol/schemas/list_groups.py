@@ -11,9 +11,9 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT16, INT32, STRING
 
-#: From this version on groups can be chosen by state, and have one in the answer (KIP-518).
+#: From this version on groups can be selected by state, and the answer has their states (KIP-518).
 STATES_SINCE = 4
-#: From this version on groups can be chosen by type, and have one in the answer (KIP-848).
+#: From this version on groups can be selected by type, and the answer has their types (KIP-848).
 TYPES_SINCE = 5
 
 

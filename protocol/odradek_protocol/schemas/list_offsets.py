@@ -21,7 +21,7 @@ from odradek_protocol.constants import (
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING
 
-#: From which version on a special timestamp may be asked for.
+#: The first version with each special timestamp.
 TIMESTAMPS_SINCE = {
     LATEST_TIMESTAMP: 0,
     EARLIEST_TIMESTAMP: 0,

@@ -12,9 +12,9 @@ from odradek_protocol.primitives import BOOL, INT16, INT32, STRING, UUID
 
 #: Before this version an empty list of topics asks for all of them; since then null does.
 NULL_MEANS_ALL_SINCE = 1
-#: Before this version there is no switch: asking for a topic creates it.
+#: Before this version a request for a topic always creates it, if the broker allows that.
 AUTO_CREATION_SWITCH_SINCE = 4
-#: Topics may be asked for by id; 10 and 11 have the field, and refuse it.
+#: From this version on topics may be requested by id; 10 and 11 have the field, and refuse it.
 TOPIC_IDS_SINCE = 12
 
 

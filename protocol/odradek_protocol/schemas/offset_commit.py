@@ -12,7 +12,7 @@ from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
 #: From this version on a member's epoch may stand for the generation, and a group that does not
 #: exist has an error of its own (KIP-848, O-04).
 CONSUMER_GROUPS_SINCE = 9
-#: From this version on topics go by id, not by name.
+#: From this version on topics are given by id, not by name.
 TOPIC_IDS_SINCE = 10
 
 

@@ -13,11 +13,11 @@ from odradek_protocol.primitives import BOOL, INT16, INT32, INT64, STRING, UUID
 TOP_LEVEL_ERROR_SINCE = 2
 #: From this version on null asks for all positions of a group.
 ALL_TOPICS_SINCE = 2
-#: From this version on positions of open transactions may be waited for (KIP-447).
+#: From this version on a client may wait for offsets of open transactions (KIP-447).
 REQUIRE_STABLE_SINCE = 7
-#: From this version on a request asks for several groups.
+#: From this version on a request is for several groups.
 GROUPS_SINCE = 8
-#: From this version on topics go by id, not by name.
+#: From this version on topics are given by id, not by name.
 TOPIC_IDS_SINCE = 10
 
 

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ends.
+"""OffsetForLeaderEpoch (key 23): the end offset of a leader epoch.
 
 Versions: 2 the current leader epoch, which fences; 3 the replica id; 4 is flexible. 0 and 1 are not
 served, as in Kafka 4.

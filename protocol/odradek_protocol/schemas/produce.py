@@ -23,7 +23,7 @@ ZSTD_SINCE = 7
 TRANSACTION_ABORTABLE_SINCE = 11
 #: From this version on the broker adds partitions to transactions by itself (T-60, T-61).
 TRANSACTIONS_V2_SINCE = 12
-#: From this version on topics go by id, not by name.
+#: From this version on topics are given by id, not by name.
 TOPIC_IDS_SINCE = 13
 
 Records = bytes | bytearray | memoryview

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (key 81): a controller less that votes in the metadata quorum (KIP-853).
+"""RemoveRaftVoter (key 81): removes a voter from the metadata quorum (KIP-853).
 
 Versions: only 0.
 

@@ -1,4 +1,4 @@
-"""SaslHandshake (key 17): the mechanism by which a client wants to say who it is (KIP-43).
+"""SaslHandshake (key 17): the mechanism by which a client wants to authenticate (KIP-43).
 
 Versions: with 0 the tokens that follow are bare frames; 1 has them in SaslAuthenticate (KIP-152).
 

@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): the leader gives, and every member takes, the assignment.
+"""SyncGroup (key 14): the leader sends the assignment, and every member receives its own.
 
 Versions: 3 static members; 5 protocol type and name both ways.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BYTES, INT16, INT32, STRING
 
-#: From this version on the protocol must be named, whoever asks.
+#: From this version on every member must name the protocol.
 PROTOCOL_SINCE = 5
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT16, INT32, INT64, STRING
 
-#: From this version on the request says which member of which generation commits (KIP-447).
+#: From this version on the request has the member and its generation (KIP-447).
 MEMBER_SINCE = 3
 #: From this version on the client knows TRANSACTION_ABORTABLE (T-62).
 TRANSACTION_ABORTABLE_SINCE = 4

@@ -1,4 +1,4 @@
-"""UnregisterBroker (key 64): the cluster forgets a broker that has gone.
+"""UnregisterBroker (key 64): removes a broker that has left the cluster.
 
 Versions: only 0.
 

@@ -4,9 +4,10 @@ and -Value).
 The key is an int16 0 and the transactional id; the value an int16 version and its fields, or null
 when the id has expired. Version 1, the flexible one, is written; 0 is read as well.
 
-Two tagged fields are not Kafka 4.2's; every reader skips unknown tags. `LAST_EPOCH_TAG` has the
-epoch before the last raise, so that the client can repeat a request with a lost answer after a
-restart (T-50a); `NEXT_EPOCH_TAG` is KIP-939's, for two-phase commit.
+Two tagged fields are not declared here. `LAST_EPOCH_TAG` is Odradek's own, and other readers skip
+it: the epoch before the last raise, so that the client can repeat a request with a lost answer
+after a restart (T-50a). `NEXT_EPOCH_TAG` is Kafka's NextProducerEpoch, for two-phase commit
+(KIP-939).
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Inheritance:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = root.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            # Also if it is a link to another folder of this user.
+            # A link to another folder of this user is refused as well.
             raise PermissionError(f"{root} is somebody else's")
         self._folder.mkdir(parents=True, exist_ok=True)
         os.utime(self._runs)  # for `_tidy`: a run may last longer than a week

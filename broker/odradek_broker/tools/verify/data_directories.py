@@ -115,7 +115,8 @@ class DataDirectoriesCheck:
             )
             return
         if self._live or not metadata.readable:
-            return  # Topics come and go; or it is not known which there are.
+            # A running broker creates and deletes topics; without metadata they are not known.
+            return
         for each in self._all:
             for partition, topic_id in each.topic_ids.items():
                 if partition != _METADATA_PARTITION:

@@ -33,7 +33,7 @@ from odradek_protocol.constants import NO_COORDINATOR_EPOCH, NO_OFFSET
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchError, BatchHeader
 
-#: More producers than a partition may have.
+#: A limit above the number of producers that a partition may have.
 _PRODUCERS_MAX = 1_000_000
 _NEVER_MS = 2**62
 _DIFFERENCES_MAX = 3
@@ -221,7 +221,8 @@ class PartitionCheck:
         return self.summary
 
     def _find_first_scanned(self, bases: list[int]) -> int:
-        """Nothing after a clean stop; of what a broker is writing to, the last segment counts."""
+        """The first segment that the next start reads: none after a clean stop; the last one if a
+        broker is writing to the partition."""
         if self._expected.live:
             return len(bases) - 1
         if self._expected.clean:

@@ -83,8 +83,8 @@ def _note_leftovers(found: PartitionFiles, leftover: str, count: int, findings: 
 def skip_unfinished_swaps(
     files: Files, found: PartitionFiles, findings: Findings, *, live: bool
 ) -> None:
-    """Leave the segments out that compaction was replacing when the broker was killed, or replaces
-    just now where it is `live`: which of them are there does not count (L-27). OSError."""
+    """Leave out the segments that compaction was replacing when the broker was killed, or is
+    replacing if it is `live`: any of them may be missing (L-27). OSError."""
     for name in sorted(found.names):
         parsed = parse_file(name)
         if parsed is None or parsed.kind is not FileKind.SOURCES or parsed.leftover != "swap":

@@ -159,7 +159,7 @@ class ClassicGroupLoop(GroupLoop):
         subscription.mark_pending_revocation(revoked)
         if not membership.lost and not self._rebalance.committed(None):
             return False
-        if membership.lost:  # perhaps only since that commit
+        if membership.lost:  # the commit may have found that out
             revoked = subscription.assigned()
         log.info("group %s: joining, because of %s", self._group_id, membership.rejoin_reason)
         self._join_prepared = True
