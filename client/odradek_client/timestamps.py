@@ -14,7 +14,7 @@ def as_ms(at: Time, what: str) -> int:
     """The milliseconds since 1970 of a time, given in milliseconds or as a datetime (local time
     without a time zone). TypeError with `what` for anything else."""
     if isinstance(at, datetime):
-        # Not timestamp(): a float would round some milliseconds down.
+        # The method timestamp() would return a float, which rounds some milliseconds down.
         return (at.astimezone(UTC) - _EPOCH) // _MILLISECOND
     if not isinstance(at, int) or isinstance(at, bool):
         raise TypeError(

@@ -45,7 +45,7 @@ def at_least(lowest: float) -> Check:
 
 
 def between(lowest: float, highest: float) -> Check:
-    """Both bounds, included."""
+    """A lower and an upper bound, both included."""
     text = f"between {lowest} and {highest}"
     return Check(text, lambda value: lowest <= value <= highest, lowest, highest)
 

@@ -209,7 +209,8 @@ def names(writer: Writer, *, lasting: bool = False) -> Names:
     if writer not in here.names:
         place = default_place() if lasting else None
         inherited = None if place is None else Inheritance(place, writer)
-        # A name must not be used again after its run was dropped and occurs again.
+        # If the names of a run were dropped and the run occurs again, it must not get the same
+        # names.
         made = Names(f"{here.nonce}-{next(here.numbers)}", inherited=inherited)
         here.names[writer] = made, inherited
     found, _ = here.names[writer]

@@ -303,7 +303,7 @@ class _Produce:
     def __init__(self, node: Node, version: int, request: ProduceRequest | OneBatch) -> None:
         self._node = node
         self._version = version
-        # Not the request, which has the memory of the frame.
+        # The request itself is not kept, because it has the memory of the frame.
         self._acks = request.acks
         self._transactional_id = request.transactional_id
         self._now_ms = node.clock.wall_ms()

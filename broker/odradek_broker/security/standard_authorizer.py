@@ -73,7 +73,7 @@ class StandardAuthorizer:
         self._super_users = frozenset(super_users)
         self._no_acls = _NO_ACLS_ALLOWED if open_without_acls else _NO_ACLS_DENIED
         self._audit = audit
-        #: Not stored; valid for one version of the ACLs.
+        #: The cached decisions, which are valid for one version of the ACLs.
         self._decisions: dict[tuple[str, str, int, int, str], Decision] = {}
         self._version = acls.version
 

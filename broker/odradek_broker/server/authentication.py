@@ -138,7 +138,7 @@ class Authentication:
             self._peer.authentication = None
         if not isinstance(reply, Deferred):
             return self._checked(reply)
-        # Not `map`: abandoning the reply must abandon the reply of the handler.
+        # `map` would not do, because abandoning the reply must abandon the reply of the handler.
         checked: Deferred[EncodedReply] = Deferred()
         checked.on_abandon = reply.abandon
         reply.then(lambda value: checked.resolve(self._checked(value)))

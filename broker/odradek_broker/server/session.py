@@ -479,7 +479,8 @@ class Session(asyncio.BufferedProtocol):
         if transport is None:
             return
         self.last_active = self._loop.time()
-        # Not writelines: that of asyncio in CPython 3.12 and 3.13 never pauses the protocol.
+        # The writelines of asyncio in CPython 3.12 and 3.13 never pauses the protocol, so it is not
+        # used.
         for part in gather(parts) if len(parts) > 1 else parts:
             transport.write(part)
         if self._pauses and Pause.PEER_DOES_NOT_READ in self._pauses:

@@ -300,7 +300,7 @@ class CommitJournal:
                 left -= step
             file.sync()
         except OSError:
-            # Others need the room on a full disk.
+            # On a full disk other files need the room.
             with suppress(OSError):
                 file.truncate(size_bytes)
             raise

@@ -104,14 +104,14 @@ class LogDirectory:
         directory has failed and all of its logs are offline."""
         self.path = path
         self.absolute_path = shared.files.absolute(path)
-        #: Random, for the life of the directory.
+        #: A random id, which the directory keeps for its whole life.
         self.directory_id = ZERO_UUID
         #: The reason why the directory is not used until the next start; empty while it is used.
         self.failure = ""
         #: False for the metadata log's directory, which is never given up as a whole (L-42).
         self.may_fail = True
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        #: Told of writes that fail.
+        #: The observer of the disk, which is told of failed writes.
         self.disk = DiskWatch()
         #: Deleted partitions and segments whose files are not removed yet.
         self.deleted_files = DeletedFiles(shared.handles)

@@ -103,7 +103,7 @@ class LogLoader:
         loaded = self._trust(segments)
         if loaded is None:
             loaded = self._recover(segments)
-        # Where the epochs were read from the batches, they begin with the oldest.
+        # Epochs that were read from the batches begin with the oldest one.
         loaded.epochs.truncate_start(loaded.log_start_offset)
         self.report.log_end_offset = loaded.log_end_offset
         return loaded

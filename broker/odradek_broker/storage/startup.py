@@ -202,7 +202,7 @@ class LogStartup:
             left: _read_topic_id(self._files, left.directory.path_of(name), []) for left in found
         }
         own = [left for left in found if ids[left] == wanted]
-        # Where the id has not reached the disk, nothing was acknowledged.
+        # If the id has not reached the disk, nothing was acknowledged.
         own = own or [left for left in found if wanted is None or ids[left] == ZERO_UUID]
         if len(own) > 1:
             # An empty one was begun while a disk failed, and then made elsewhere.

@@ -25,7 +25,7 @@ T = TypeVar("T")
 _OPEN_FILES = FileBudget(segments=512, connections=1_000)
 #: The default settings of the broker: small values, so that a short run reaches all limits.
 SETTINGS: Mapping[str, object] = {
-    # Small, so that its parts are used again and again.
+    # A small journal, whose parts are reused often.
     "log.journal.max.bytes": 256 * 1024,
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 2,

@@ -213,8 +213,8 @@ class CompletedFetch:
                     raise OversizedRecord(
                         self.partition, self.next_offset, truncated.needed_bytes
                     ) from truncated
-                # Whatever length the header has: an incomplete batch is left to the next fetch
-                #
+                # An incomplete batch is left to the next fetch, whatever length its header
+                # has.
                 self._at = len(self._data)
                 return False
             except (BatchError, ControlMarkerError) as error:

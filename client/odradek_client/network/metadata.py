@@ -210,7 +210,8 @@ class MetadataUpdater:
             if failure is None and not self.cluster.needs_update:
                 self._failures = 0
                 continue
-            # Also after an incomplete answer, so that no broker gets requests without a pause.
+            # The pause is also made after an incomplete answer, so that no broker gets requests
+            # without one.
             self._failures += 1
             await asyncio.sleep(self._retry.delay_ms(self._failures) / 1000)
 

@@ -95,7 +95,8 @@ class Transport(asyncio.BufferedProtocol):
     def write(self, buffers: Sequence[Buffer]) -> None:
         """Write one frame, which includes its length."""
         if self._transport is not None and not self._closed:
-            # Not writelines: that of asyncio in CPython 3.12 and 3.13 never pauses the protocol.
+            # The writelines of asyncio in CPython 3.12 and 3.13 never pauses the protocol, so it is
+            # not used.
             for buffer in buffers:
                 self._transport.write(buffer)
 

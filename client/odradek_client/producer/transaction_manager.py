@@ -279,7 +279,7 @@ class TransactionManager:
         # its version (C-70).
         self._next_is_v2 = self._feature_level() >= V2_LEVEL
         if self._next_is_v2 and not self.is_v2:
-            # So that no request of v2 can belong to the last transaction of v1.
+            # An epoch bump keeps requests of v2 out of the last transaction of v1.
             self._bump_required = True
         return operation
 

@@ -90,7 +90,7 @@ class DataDirectoryCheck:
         self.clean = False
         #: By the name of the checkpoint.
         self.offsets: dict[str, dict[TopicPartition, int]] = {}
-        #: Of the partitions in it.
+        #: The topic ids of the partitions in the directory; None for an unreadable one.
         self.topic_ids: dict[TopicPartition, bytes | None] = {}
         self.properties: dict[str, str] = {}
         self.totals = Totals()

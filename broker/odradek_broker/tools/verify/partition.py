@@ -104,7 +104,7 @@ class ProducerReplay:
             if entry is not None:
                 yield from _entry_differences(entry, replayed)
             elif replayed.transaction_first_offset is not None:
-                # Others may have expired.
+                # A producer without an open transaction may have expired.
                 yield (
                     f"producer id {replayed.producer_id}, whose transaction is open since offset"
                     f" {replayed.transaction_first_offset}, is not in it"

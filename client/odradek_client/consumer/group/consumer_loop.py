@@ -253,5 +253,6 @@ class ConsumerGroupLoop(GroupLoop):
         except TimeoutError:
             log.info("group %s: leaving: no coordinator in time", self._group_id)
         finally:
-            # Also without an answer: a later attempt to leave would affect the next membership.
+            # This is also done without an answer: a later attempt to leave would affect the next
+            # membership.
             self.membership.left()

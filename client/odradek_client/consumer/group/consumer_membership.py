@@ -79,7 +79,7 @@ class HeartbeatFields:
         if version >= REGULAR_EXPRESSION_SINCE:
             # Null would mean "unchanged": an empty pattern ends the subscription by pattern.
             subscribed["subscribed_topic_regex"] = subscription.regex or ""
-        # Both or none, like other clients: librdkafka's mock broker requires it.
+        # Both fields are sent or none, as in other clients: librdkafka's mock broker requires it.
         together: list[dict[str, object]] = [
             {"rebalance_timeout_ms": self._rebalance_timeout_ms},
             {"server_assignor": self._server_assignor},

@@ -231,7 +231,7 @@ class GroupOffsets:
 
     def _begin(self, work: Coroutine[Any, Any, None], commit: Commit) -> asyncio.Task[None]:
         task = self._network.loop.create_task(work)
-        # Also a commit that was cancelled before it began must leave the queue.
+        # Even a commit that was cancelled before it began must leave the queue.
         task.add_done_callback(lambda _: self._queue.end(commit, asyncio.CancelledError()))
         return task
 
