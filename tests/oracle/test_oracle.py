@@ -59,6 +59,8 @@ _SWITCHED_OFF = {
     "DescribeShareGroupOffsets",
     "AlterShareGroupOffsets",
     "DeleteShareGroupOffsets",
+    "StreamsGroupHeartbeat",
+    "StreamsGroupDescribe",
 }
 
 

@@ -176,7 +176,14 @@ def _coordinator_record(prefixes: tuple[str, ...], key: bytes, value: bytes | No
     return decoded, (of_value["name"], version, decode(of_value["name"], version, valued))
 
 
-_GROUPS = ("Group", "ConsumerGroup", "ShareGroup", "OffsetCommit", "LegacyOffsetCommit")
+_GROUPS = (
+    "Group",
+    "ConsumerGroup",
+    "ShareGroup",
+    "StreamsGroup",
+    "OffsetCommit",
+    "LegacyOffsetCommit",
+)
 
 
 def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Any:

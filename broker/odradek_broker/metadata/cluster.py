@@ -20,7 +20,12 @@ from odradek_broker.config.broker import (
 from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.effective import TopicConfigs
 from odradek_broker.config.types import ConfigError
-from odradek_broker.metadata.features import FEATURES, GROUP_VERSION, SHARE_VERSION
+from odradek_broker.metadata.features import (
+    FEATURES,
+    GROUP_VERSION,
+    SHARE_VERSION,
+    STREAMS_VERSION,
+)
 from odradek_broker.platform.seams import Randomness
 from odradek_broker.quotas.client_quotas import QuotaEntity, QuotaKey, quota_entity
 from odradek_broker.security.acls import Acl, AclIndex
@@ -218,6 +223,13 @@ class ClusterMetadata:
         """The reason why share groups (KIP-932) are not served; empty if they are."""
         if not self.feature_levels.get(SHARE_VERSION, 0):
             return f"Share groups are switched off: the feature {SHARE_VERSION} is at level 0."
+        return ""
+
+    @property
+    def streams_groups_off(self) -> str:
+        """The reason why streams groups (KIP-1071) are not served; empty if they are."""
+        if not self.feature_levels.get(STREAMS_VERSION, 0):
+            return f"Streams groups are switched off: the feature {STREAMS_VERSION} is at level 0."
         return ""
 
     @property

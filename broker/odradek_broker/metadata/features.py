@@ -22,6 +22,7 @@ class FeatureLevels(NamedTuple):
 GROUP_VERSION = "group.version"
 METADATA_VERSION = "metadata.version"
 SHARE_VERSION = "share.version"
+STREAMS_VERSION = "streams.version"
 TRANSACTION_VERSION = "transaction.version"
 
 #: The features and levels of Kafka 4.3.0.
@@ -37,7 +38,7 @@ _LEFT_OUT: dict[str, str] = {
     "eligible.leader.replicas.version": "each partition has one replica",
     "kraft.version": "the voters of the metadata log cannot change",
     SHARE_VERSION: "share groups are not complete",
-    "streams.version": "there are no streams groups",
+    STREAMS_VERSION: "streams groups are not complete",
 }
 _LEVEL_LEFT_OUT = 1
 

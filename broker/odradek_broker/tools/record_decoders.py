@@ -20,6 +20,7 @@ from odradek_protocol.stored import (
     group_metadata,
     offset_commit,
     share_group,
+    streams_group,
     transaction_log,
 )
 from odradek_protocol.stored.assignment import decode_assignment
@@ -75,6 +76,7 @@ def _kind(stored: bytes) -> int:
 # --- __consumer_offsets ---
 
 _SHARE_TYPES = frozenset(share_group.ShareRecordType)
+_STREAMS_TYPES = frozenset(streams_group.StreamsRecordType)
 
 
 def _offsets_key(key: bytes) -> Decoded:
@@ -85,6 +87,8 @@ def _offsets_key(key: bytes) -> Decoded:
         return _typed(group_metadata.decode_key(key))
     if kind in _SHARE_TYPES:
         return _typed(share_group.decode_key(share_group.ShareRecordType(kind), key))
+    if kind in _STREAMS_TYPES:
+        return _typed(streams_group.decode_key(streams_group.StreamsRecordType(kind), key))
     return _typed(consumer_group.decode_key(_consumer_group_type(kind), key))
 
 
@@ -98,6 +102,9 @@ def _offsets_value(key: bytes, value: bytes) -> Decoded:
     if kind in _SHARE_TYPES:
         share = share_group.decode_value(share_group.ShareRecordType(kind), value)
         return _typed(share, version)
+    if kind in _STREAMS_TYPES:
+        streams = streams_group.decode_value(streams_group.StreamsRecordType(kind), value)
+        return _typed(streams, version)
     return _typed(consumer_group.decode_value(_consumer_group_type(kind), value), version)
 
 

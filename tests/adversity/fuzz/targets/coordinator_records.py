@@ -29,6 +29,7 @@ from odradek_protocol.stored import (
     group_metadata,
     offset_commit,
     share_group,
+    streams_group,
     transaction_log,
 )
 from odradek_protocol.stored.subscription import ConsumerSubscription, encode_subscription
@@ -161,6 +162,10 @@ def _seeds() -> Iterator[bytes]:
             everything += record
     for share in share_group.ShareRecordType:
         for record in _of_kind(share_group.KEYS[share](), share_group.VALUES[share], "s"):
+            yield b"\0" + record
+            everything += record
+    for streams in streams_group.StreamsRecordType:
+        for record in _of_kind(streams_group.KEYS[streams](), streams_group.VALUES[streams], "k"):
             yield b"\0" + record
             everything += record
     yield b"\0" + everything

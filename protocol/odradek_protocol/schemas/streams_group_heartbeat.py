@@ -1,0 +1,175 @@
+"""StreamsGroupHeartbeat (key 88): a member of a streams group joins, stays alive, reports its tasks
+and leaves (KIP-1071).
+
+Of note: the topology is only sent with epoch 0, and the list of tasks only when it has changed.
+Kafka 4.3 refuses some of the fields: instance ids, regular expressions for source topics, warm-up
+tasks and the offsets of tasks.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING, UINT16
+
+
+@struct
+class StreamsProperty(Struct):
+    """A setting of an internal topic, or a tag of a client."""
+
+    key: str = field(STRING)
+    value: str = field(STRING)
+
+
+@struct
+class InternalTopicInfo(Struct):
+    """An internal topic of a subtopology; 0 partitions or replicas: the broker decides."""
+
+    name: str = field(STRING)
+    partitions: int = field(INT32)
+    replication_factor: int = field(INT16)
+    topic_configs: list[StreamsProperty] = field(array(StreamsProperty))
+
+
+@struct
+class CopartitionGroup(Struct):
+    """Topics with equally many partitions, as indexes into the lists of the subtopology."""
+
+    source_topics: list[int] = field(array(INT16))
+    source_topic_regex: list[int] = field(array(INT16))
+    repartition_source_topics: list[int] = field(array(INT16))
+
+
+@struct
+class StreamsSubtopology(Struct):
+    """A part of a topology; each of its tasks reads one partition of every source."""
+
+    subtopology_id: str = field(STRING)
+    source_topics: list[str] = field(array(STRING))
+    source_topic_regex: list[str] = field(array(STRING))
+    state_changelog_topics: list[InternalTopicInfo] = field(array(InternalTopicInfo))
+    repartition_sink_topics: list[str] = field(array(STRING))
+    repartition_source_topics: list[InternalTopicInfo] = field(array(InternalTopicInfo))
+    copartition_groups: list[CopartitionGroup] = field(array(CopartitionGroup))
+
+
+@struct
+class StreamsTopology(Struct):
+    """The topology of the application, in the version `epoch`."""
+
+    epoch: int = field(INT32)
+    subtopologies: list[StreamsSubtopology] = field(array(StreamsSubtopology))
+
+
+@struct
+class StreamsTaskIds(Struct):
+    """Tasks of one subtopology."""
+
+    subtopology_id: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@struct
+class UserEndpoint(Struct):
+    """The address at which a client answers interactive queries."""
+
+    host: str = field(STRING)
+    port: int = field(UINT16)
+
+
+@struct
+class TaskOffset(Struct):
+    """An offset of a task, added up over its changelogs."""
+
+    subtopology_id: str = field(STRING)
+    partition: int = field(INT32)
+    offset: int = field(INT64)
+
+
+@message(key=88, versions="0", flexible="0+")
+class StreamsGroupHeartbeatRequest(Message):
+    """The request. `member_epoch` 0 joins, -1 leaves.
+
+    Null means for tasks: as in the heartbeat before, for other fields: as said before.
+    """
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+    member_epoch: int = field(INT32)
+    endpoint_information_epoch: int = field(INT32)
+    instance_id: str | None = field(STRING, nullable="0+", default=None)
+    rack_id: str | None = field(STRING, nullable="0+", default=None)
+    rebalance_timeout_ms: int = field(INT32, default=-1)
+    topology: StreamsTopology | None = field(StreamsTopology, nullable="0+", default=None)
+    active_tasks: list[StreamsTaskIds] | None = field(
+        array(StreamsTaskIds), nullable="0+", default=None
+    )
+    standby_tasks: list[StreamsTaskIds] | None = field(
+        array(StreamsTaskIds), nullable="0+", default=None
+    )
+    warmup_tasks: list[StreamsTaskIds] | None = field(
+        array(StreamsTaskIds), nullable="0+", default=None
+    )
+    process_id: str | None = field(STRING, nullable="0+", default=None)
+    user_endpoint: UserEndpoint | None = field(UserEndpoint, nullable="0+", default=None)
+    client_tags: list[StreamsProperty] | None = field(
+        array(StreamsProperty), nullable="0+", default=None
+    )
+    task_offsets: list[TaskOffset] | None = field(array(TaskOffset), nullable="0+", default=None)
+    task_end_offsets: list[TaskOffset] | None = field(
+        array(TaskOffset), nullable="0+", default=None
+    )
+    shutdown_application: bool = field(BOOL, default=False)
+
+
+@struct
+class StreamsStatus(Struct):
+    """A state of the group that the member should know; see `StreamsStatusCode`."""
+
+    status_code: int = field(INT8)
+    status_detail: str = field(STRING)
+
+
+@struct
+class EndpointTopicPartitions(Struct):
+    """Partitions of a source topic that a client processes."""
+
+    topic: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@struct
+class EndpointToPartitions(Struct):
+    """A client with an address, and the source partitions of its tasks."""
+
+    user_endpoint: UserEndpoint = field(UserEndpoint)
+    active_partitions: list[EndpointTopicPartitions] = field(array(EndpointTopicPartitions))
+    standby_partitions: list[EndpointTopicPartitions] = field(array(EndpointTopicPartitions))
+
+
+@message(key=88, versions="0", flexible="0+")
+class StreamsGroupHeartbeatResponse(Message):
+    """The response. Tasks null: as in the answer before; `partitions_by_user_endpoint` null: as the
+    member knows them."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    member_id: str = field(STRING)
+    member_epoch: int = field(INT32)
+    heartbeat_interval_ms: int = field(INT32)
+    acceptable_recovery_lag: int = field(INT32)
+    task_offset_interval_ms: int = field(INT32)
+    status: list[StreamsStatus] | None = field(array(StreamsStatus), nullable="0+")
+    active_tasks: list[StreamsTaskIds] | None = field(
+        array(StreamsTaskIds), nullable="0+", default=None
+    )
+    standby_tasks: list[StreamsTaskIds] | None = field(
+        array(StreamsTaskIds), nullable="0+", default=None
+    )
+    warmup_tasks: list[StreamsTaskIds] | None = field(
+        array(StreamsTaskIds), nullable="0+", default=None
+    )
+    endpoint_information_epoch: int = field(INT32)
+    partitions_by_user_endpoint: list[EndpointToPartitions] | None = field(
+        array(EndpointToPartitions), nullable="0+", default=None
+    )

@@ -1,0 +1,276 @@
+"""A streams group as `__consumer_offsets` keeps it (KIP-1071; Kafka's StreamsGroup*Key and -Value).
+
+The bytes are those of `typed_records`. What a group consists of:
+
+====  =============  =====================================================================
+type  key            value
+====  =============  =====================================================================
+17    group          the group epoch, and what it was raised for last
+19    group, member  what the member said of itself
+20    group          the epoch that the target assignment was computed for, and the time
+21    group, member  the tasks that the member is to have
+22    group, member  the tasks that the member has, and its epoch
+23    group          the topology
+====  =============  =====================================================================
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from odradek_protocol.codec import Buffer
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UINT16
+from odradek_protocol.stored import typed_records
+
+
+class StreamsRecordType(IntEnum):
+    """The type of a record: the int16 in front of its key. Kafka has given up 18."""
+
+    GROUP = 17
+    MEMBER = 19
+    TARGET_EPOCH = 20
+    TARGET = 21
+    CURRENT = 22
+    TOPOLOGY = 23
+
+
+# --- The group ---
+
+
+@message(key=StreamsRecordType.GROUP, versions="0")
+class StreamsGroupMetadataKey(Message):
+    """The key: group id."""
+
+    group_id: str = field(STRING)
+
+
+@struct
+class StoredAssignmentConfig(Struct):
+    """A setting of the assignor."""
+
+    key: str = field(STRING)
+    value: str = field(STRING)
+
+
+@message(key=StreamsRecordType.GROUP, versions="0", flexible="0+")
+class StreamsGroupMetadataValue(Message):
+    """The group epoch, and what it belongs to: the hash of the topics, 0 for no topic, the epoch of
+    the topology whose topics were all there, -1 for none, and the settings of the assignor."""
+
+    epoch: int = field(INT32)
+    metadata_hash: int = field(INT64)
+    validated_topology_epoch: int = field(INT32, tag=0, tagged="0+", default=-1)
+    last_assignment_configs: list[StoredAssignmentConfig] | None = field(
+        array(StoredAssignmentConfig), nullable="0+", tag=1, tagged="0+", default=None
+    )
+
+
+@message(key=StreamsRecordType.TOPOLOGY, versions="0")
+class StreamsGroupTopologyKey(Message):
+    """The key: group id."""
+
+    group_id: str = field(STRING)
+
+
+@struct
+class StoredTopicConfig(Struct):
+    """A setting of an internal topic."""
+
+    key: str = field(STRING)
+    value: str = field(STRING)
+
+
+@struct
+class StoredInternalTopic(Struct):
+    """An internal topic of a subtopology; 0 partitions or replicas: the broker decides."""
+
+    name: str = field(STRING)
+    partitions: int = field(INT32)
+    replication_factor: int = field(INT16)
+    topic_configs: list[StoredTopicConfig] = field(array(StoredTopicConfig))
+
+
+@struct
+class StoredCopartitionGroup(Struct):
+    """Topics with equally many partitions, as indexes into the lists of the subtopology."""
+
+    source_topics: list[int] = field(array(INT16))
+    source_topic_regex: list[int] = field(array(INT16))
+    repartition_source_topics: list[int] = field(array(INT16))
+
+
+@struct
+class StoredSubtopology(Struct):
+    """A part of the topology, with its topics."""
+
+    subtopology_id: str = field(STRING)
+    source_topics: list[str] = field(array(STRING))
+    source_topic_regex: list[str] = field(array(STRING))
+    state_changelog_topics: list[StoredInternalTopic] = field(array(StoredInternalTopic))
+    repartition_sink_topics: list[str] = field(array(STRING))
+    repartition_source_topics: list[StoredInternalTopic] = field(array(StoredInternalTopic))
+    copartition_groups: list[StoredCopartitionGroup] = field(array(StoredCopartitionGroup))
+
+
+@message(key=StreamsRecordType.TOPOLOGY, versions="0", flexible="0+")
+class StreamsGroupTopologyValue(Message):
+    """The topology of the group, in the version `epoch`."""
+
+    epoch: int = field(INT32)
+    subtopologies: list[StoredSubtopology] = field(array(StoredSubtopology))
+
+
+# --- A member ---
+
+
+@message(key=StreamsRecordType.MEMBER, versions="0")
+class StreamsGroupMemberMetadataKey(Message):
+    """The key: group id and member id."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@struct
+class StoredEndpoint(Struct):
+    """The address at which a client answers interactive queries."""
+
+    host: str = field(STRING)
+    port: int = field(UINT16)
+
+
+@struct
+class StoredClientTag(Struct):
+    """A tag of a client."""
+
+    key: str = field(STRING)
+    value: str = field(STRING)
+
+
+@message(key=StreamsRecordType.MEMBER, versions="0", flexible="0+")
+class StreamsGroupMemberMetadataValue(Message):
+    """A member's own metadata. Members of one client have the same process id."""
+
+    instance_id: str | None = field(STRING, nullable="0+")
+    rack_id: str | None = field(STRING, nullable="0+")
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    rebalance_timeout_ms: int = field(INT32, default=-1)
+    topology_epoch: int = field(INT32)
+    process_id: str = field(STRING)
+    user_endpoint: StoredEndpoint | None = field(StoredEndpoint, nullable="0+", default=None)
+    client_tags: list[StoredClientTag] = field(array(StoredClientTag))
+
+
+@message(key=StreamsRecordType.CURRENT, versions="0")
+class StreamsGroupCurrentMemberAssignmentKey(Message):
+    """The key: group id and member id."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@struct
+class StoredTasks(Struct):
+    """Tasks of one subtopology. `assignment_epochs`, of active tasks only: the group epoch in which
+    the member got each of them."""
+
+    subtopology_id: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+    assignment_epochs: list[int] | None = field(
+        array(INT32), nullable="0+", tag=0, tagged="0+", default=None
+    )
+
+
+@message(key=StreamsRecordType.CURRENT, versions="0", flexible="0+")
+class StreamsGroupCurrentMemberAssignmentValue(Message):
+    """The tasks of a member, and those that it must give back. `state` is a number of Kafka's
+    MemberState."""
+
+    member_epoch: int = field(INT32)
+    previous_member_epoch: int = field(INT32)
+    state: int = field(INT8)
+    active_tasks: list[StoredTasks] = field(array(StoredTasks))
+    standby_tasks: list[StoredTasks] = field(array(StoredTasks))
+    warmup_tasks: list[StoredTasks] = field(array(StoredTasks))
+    active_tasks_pending_revocation: list[StoredTasks] = field(array(StoredTasks))
+    standby_tasks_pending_revocation: list[StoredTasks] = field(array(StoredTasks))
+    warmup_tasks_pending_revocation: list[StoredTasks] = field(array(StoredTasks))
+
+
+# --- The target assignment ---
+
+
+@message(key=StreamsRecordType.TARGET_EPOCH, versions="0")
+class StreamsGroupTargetAssignmentMetadataKey(Message):
+    """The key: group id."""
+
+    group_id: str = field(STRING)
+
+
+@message(key=StreamsRecordType.TARGET_EPOCH, versions="0", flexible="0+")
+class StreamsGroupTargetAssignmentMetadataValue(Message):
+    """The group epoch that the target assignment belongs to, and the time of its computation in
+    milliseconds since the epoch, 0 if it is not known."""
+
+    assignment_epoch: int = field(INT32)
+    assignment_timestamp: int = field(INT64, tag=0, tagged="0+", default=0, ignorable=True)
+
+
+@message(key=StreamsRecordType.TARGET, versions="0")
+class StreamsGroupTargetAssignmentMemberKey(Message):
+    """The key: group id and member id."""
+
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+
+
+@struct
+class StoredTargetTasks(Struct):
+    """Tasks of one subtopology."""
+
+    subtopology_id: str = field(STRING)
+    partitions: list[int] = field(array(INT32))
+
+
+@message(key=StreamsRecordType.TARGET, versions="0", flexible="0+")
+class StreamsGroupTargetAssignmentMemberValue(Message):
+    """The target assignment of a member."""
+
+    active_tasks: list[StoredTargetTasks] = field(array(StoredTargetTasks))
+    standby_tasks: list[StoredTargetTasks] = field(array(StoredTargetTasks))
+    warmup_tasks: list[StoredTargetTasks] = field(array(StoredTargetTasks))
+
+
+# --- Bytes ---
+
+KEYS: dict[StreamsRecordType, type[Message]] = {
+    StreamsRecordType.GROUP: StreamsGroupMetadataKey,
+    StreamsRecordType.MEMBER: StreamsGroupMemberMetadataKey,
+    StreamsRecordType.TARGET_EPOCH: StreamsGroupTargetAssignmentMetadataKey,
+    StreamsRecordType.TARGET: StreamsGroupTargetAssignmentMemberKey,
+    StreamsRecordType.CURRENT: StreamsGroupCurrentMemberAssignmentKey,
+    StreamsRecordType.TOPOLOGY: StreamsGroupTopologyKey,
+}
+
+VALUES: dict[StreamsRecordType, type[Message]] = {
+    StreamsRecordType.GROUP: StreamsGroupMetadataValue,
+    StreamsRecordType.MEMBER: StreamsGroupMemberMetadataValue,
+    StreamsRecordType.TARGET_EPOCH: StreamsGroupTargetAssignmentMetadataValue,
+    StreamsRecordType.TARGET: StreamsGroupTargetAssignmentMemberValue,
+    StreamsRecordType.CURRENT: StreamsGroupCurrentMemberAssignmentValue,
+    StreamsRecordType.TOPOLOGY: StreamsGroupTopologyValue,
+}
+
+
+def decode_key(kind: StreamsRecordType, key: Buffer) -> Message:
+    """The key in bytes that begin with the type; an instance of `KEYS[kind]`. DecodeError for
+    invalid bytes."""
+    return typed_records.decode_key(KEYS[kind], key)
+
+
+def decode_value(kind: StreamsRecordType, value: Buffer) -> Message:
+    """The value, an instance of `VALUES[kind]`. DecodeError for invalid bytes, or an unknown
+    version."""
+    return typed_records.decode_value(VALUES[kind], value)
