@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 import budget
 import live_brokers
@@ -42,9 +46,13 @@ _OWN_BROKERS = frozenset(
 #: The module for whose tests the logging was reset last.
 _module_of_log: dict[str, Path] = {}
 
-#: The folders whose tests mostly wait for processes. The documents of `cli` end the Java of their
-#: process, which Spark's tests keep for all of theirs.
-_SLOWEST_FOLDERS = ("cli", "spark", "interop", "adversity", "sim")
+#: The modules that share a Spark session, as one unit of work, and the documents, which end the
+#: Java of their process and so come before it.
+_SPARK_UNIT = "tests/spark"
+_DOCUMENTS = "tests/cli/test_snippets.py"
+
+#: The folders whose tests mostly wait for processes, longest first.
+_SLOWEST_FOLDERS = ("cli", "interop", "adversity", "sim", "spark")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,8 +109,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (left_out if is_unwanted(item) else wanted).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-    # The longest modules first, so that the processes end together.
-    items[:] = sorted(wanted, key=_folder_rank)
+    # The longest units first, so that the processes end together.
+    items[:] = sorted(wanted, key=_rank)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from passing over thousands of tests, now and later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a process one module after another, but all modules of the Spark session to one.
+
+    A second Java would take as long to start as many tests take to run.
+    """
+    if config.getoption("dist") != "loadfile":
+        return None
+    scheduling = LoadFileScheduling(config, log)
+    module_of = scheduling._split_scope
+    scheduling._split_scope = lambda node_id: _unit(module_of(node_id))
+    return scheduling
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -118,9 +151,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             logging.getLogger(name).setLevel(logging.NOTSET)
 
 
-def _folder_rank(item: pytest.Item) -> int:
-    folder = item.path.relative_to(REPOSITORY / "tests").parts[0]
-    return _SLOWEST_FOLDERS.index(folder) if folder in _SLOWEST_FOLDERS else len(_SLOWEST_FOLDERS)
+@functools.cache
+def _unit(module: str) -> str:
+    """The unit of work of a test module, whose path is relative to the repository."""
+    path = REPOSITORY / module
+    shares = path.parent == REPOSITORY / _SPARK_UNIT and "pytest.mark.spark" in path.read_text()
+    return _SPARK_UNIT if shares else module
+
+
+def _rank(item: pytest.Item) -> int:
+    path = item.path.relative_to(REPOSITORY)
+    first = (_DOCUMENTS, _SPARK_UNIT)
+    if (unit := _unit(path.as_posix())) in first:
+        return first.index(unit)
+    ranks = (*first, *_SLOWEST_FOLDERS)
+    return ranks.index(path.parts[1]) if path.parts[1] in ranks else len(ranks)
 
 
 @pytest.fixture(scope="session")
