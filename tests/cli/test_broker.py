@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+import budget
 from odradek.cli import build_app, serving
 from odradek.cli.commands import COMMANDS
 from odradek.cli.pid_file import PidFile, PidFileBusyError, RunningBroker
@@ -108,7 +109,9 @@ def lines(text: str) -> list[str]:
 # --- serve ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", budget.of_which([signal.SIGTERM, signal.SIGINT], [signal.SIGTERM])
+)
 def test_serve_says_one_ready_line_and_stops_cleanly(
     serve: Serve, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -156,7 +159,7 @@ def test_settings_from_file_and_set_and_options(serve: Serve, tmp_path: Path) ->
         (["--config", "/no/such/file"], "/no/such/file"),
     ],
 )
-@pytest.mark.parametrize("command", ["serve", "start"])
+@pytest.mark.parametrize("command", budget.of_which(["serve", "start"], ["serve"]))
 def test_a_bad_setting_exits_2_and_says_which(
     tmp_path: Path, command: str, arguments: list[str], key: str
 ) -> None:
@@ -266,7 +269,7 @@ def test_the_life_of_a_daemon(data: Path) -> None:
     assert "no broker is running" in nobody.stderr
 
 
-@pytest.mark.parametrize("by", ["option", "file"])
+@pytest.mark.parametrize("by", budget.of_which(["option", "file"], ["file"]))
 def test_a_daemon_on_several_directories(tmp_path: Path, by: str) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     where = ["--data-dir", f"{first},{second}"]
@@ -286,6 +289,7 @@ def test_a_daemon_on_several_directories(tmp_path: Path, by: str) -> None:
     assert (first / ".kafka_cleanshutdown").exists() and (second / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.full
 def test_a_stale_pid_file_is_no_broker(data: Path) -> None:
     data.mkdir()
     # The number is that of a living process, which must not be mistaken for the broker.
@@ -324,6 +328,7 @@ def test_start_tells_why_it_failed(data: Path) -> None:
     assert status(data)[0] == 3
 
 
+@pytest.mark.full
 def test_a_foreground_broker_is_seen_and_stopped_too(serve: Serve, tmp_path: Path) -> None:
     served = serve()
     code, told = status(tmp_path / "data")
@@ -399,7 +404,12 @@ def test_n37_sighup_without_a_log_file_and_a_terminal_changes_nothing(tmp_path: 
         assert process.wait(PATIENCE_S) == 0
 
 
-@pytest.mark.parametrize("where", ["closed terminal", "closed", "full", "pipe without a reader"])
+@pytest.mark.parametrize(
+    "where",
+    budget.of_which(
+        ["closed terminal", "closed", "full", "pipe without a reader"], ["closed terminal", "full"]
+    ),
+)
 def test_n37_a_broker_serves_whose_ready_line_cannot_be_printed(tmp_path: Path, where: str) -> None:
     data = tmp_path / "data"
     command = [*ODRADEK, "serve", "--listen", "127.0.0.1:0", "--data-dir", str(data)]
@@ -461,7 +471,7 @@ def test_n37_a_closed_terminal_stops_a_foreground_broker_cleanly(
     assert not (data / "odradek.pid").exists()
 
 
-@pytest.mark.parametrize("command", ["serve", "start"])
+@pytest.mark.parametrize("command", budget.of_which(["serve", "start"], ["start"]))
 def test_l59_a_new_data_directory_is_for_its_user_alone(
     serve: Serve, data: Path, command: str
 ) -> None:
@@ -478,7 +488,10 @@ def test_l59_a_new_data_directory_is_for_its_user_alone(
     assert "may look into" not in err
 
 
-@pytest.mark.parametrize(("mode", "warned"), [(0o755, True), (0o751, True), (0o750, False)])
+@pytest.mark.parametrize(
+    ("mode", "warned"),
+    budget.of_which([(0o755, True), (0o751, True), (0o750, False)], [(0o751, True)]),
+)
 def test_l59_a_directory_that_others_may_look_into_is_warned_of_and_left(
     serve: Serve, data: Path, mode: int, warned: bool
 ) -> None:

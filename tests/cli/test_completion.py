@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
+import budget
 from command_line import PATIENCE_S, Commands
 from odradek import sync
 from odradek.cli import completion
@@ -71,7 +72,7 @@ def test_topics_groups_and_partitions_are_known(
     assert "__consumer_offsets" in complete(live_bootstrap, "topic", "describe", "__")
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.parametrize("shell", budget.of_which(["zsh", "fish"], ["zsh"]))
 def test_other_shells_are_answered_too(
     live_bootstrap: str, names: tuple[str, str], shell: str
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import budget
 from command_line import PATIENCE_S, Commands, Shell
 from odradek import Consumer, NewTopic, sync
 from odradek.broker import SubprocessBroker
@@ -225,7 +226,10 @@ def test_what_does_not_exist(shell: Shell, topic: str) -> None:
     assert f"topic '{topic}' has no partition 7; it has 2" in shell.stderr
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    budget.of_which([(signal.SIGTERM, 143), (signal.SIGINT, 130)], [(signal.SIGTERM, 143)]),
+)
 def test_consume_commits_and_leaves_on_a_signal(
     shell: Shell, topic: str, sent: signal.Signals, code: int
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import budget
 from command_line import Commands
 from odradek_broker.platform.machine import (
     ReadOnlyFiles,
@@ -237,7 +238,7 @@ def test_a_directory_that_was_left_by_a_clean_stop_is_sound(stopped: Path) -> No
     assert "11 partitions" in ODRADEK.stderr and "sound" in ODRADEK.stderr
 
 
-@pytest.mark.parametrize(("left", "damage", "says"), DAMAGED)
+@pytest.mark.parametrize(("left", "damage", "says"), budget.of_which(DAMAGED, DAMAGED[::2]))
 def test_damage_is_found_and_its_remedy_said(
     left: str, damage: Callable[[Path], None], says: str, request: pytest.FixtureRequest
 ) -> None:
@@ -249,7 +250,7 @@ def test_damage_is_found_and_its_remedy_said(
     assert "not sound" in ODRADEK.stderr
 
 
-@pytest.mark.parametrize(("left", "damage", "says"), RECOVERABLE)
+@pytest.mark.parametrize(("left", "damage", "says"), budget.of_which(RECOVERABLE, RECOVERABLE[::2]))
 def test_a_start_repairs_what_is_called_recoverable(
     left: str, damage: Callable[[Path], None], says: str, request: pytest.FixtureRequest
 ) -> None:
@@ -411,7 +412,7 @@ def _damage_at_random(data: Path, chance: random.Random) -> str:
     return f"{kind} at {place} of {path.relative_to(data)}"
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", budget.of_which(range(60), range(12)))
 def test_whatever_happens_to_a_file_the_verdict_holds(
     seed: int, written_data: WrittenData, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ def run_pytest(
     )
 
 
+@pytest.mark.full
 def test_tests_of_kafka_run_only_if_asked_for(repository: Path) -> None:
     without = run_pytest(repository, "--collect-only", KAFKA_TESTS)
     assert without.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, without.stdout
@@ -50,6 +51,7 @@ def test_kafka_without_java_or_maven_is_a_failure(repository: Path, tmp_path: Pa
     assert "Maven" in ran.stdout or "Java" in ran.stdout
 
 
+@pytest.mark.full
 def test_bootstrap_leaves_out_what_wants_a_broker_of_ours(repository: Path) -> None:
     files = [
         "tests/client/consumer/test_restart.py",

@@ -330,7 +330,7 @@ def test_t50e_a_commit_that_was_decided_is_carried_out(
 
 
 @RESULTS
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", budget.of_which([1, 2], [2]))
 async def test_t50e_t50f_the_retry_of_the_end_is_answered_as_the_end_would_have_been(
     tmp_path: Path, version: int, commit: bool
 ) -> None:

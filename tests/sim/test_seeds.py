@@ -17,7 +17,7 @@ from odradek.simulation.faults import Fault
 
 SEEDS = range(1, 6)
 #: Seeds of every workload, without violations.
-_CLEAN_SEEDS = SEEDS[: 2 if budget.is_short() else 5]
+_CLEAN_SEEDS = SEEDS[: 1 if budget.is_short() else 5]
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

@@ -74,6 +74,7 @@ def test_what_is_missing_or_unexpected_is_told(assert_exactly_once: ExactlyOnceC
     assert "1 there and not expected:\n  b'b' (1 times instead of 0)" in str(caught.value)
 
 
+@pytest.mark.full
 def test_a_failure_of_the_query_itself_is_told_as_it_is(
     assert_exactly_once: ExactlyOnceCheck,
 ) -> None:

@@ -97,6 +97,7 @@ def test_partitions_of_spark_follow_the_settings(
     assert read(subscribe=topic, maxRecordsPerPartition="30").rdd.getNumPartitions() == 7 + 4
 
 
+@pytest.mark.full
 def test_times_choose_the_first_record_at_or_behind_them(
     read: Callable[..., DataFrame], new_topic: NewTopic, produce: Produce
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_pattern_is_looked_for_anywhere_in_names(
     assert found("no-such-.*") == []
 
 
+@pytest.mark.full
 def test_an_empty_topic_has_no_rows(read: Callable[..., DataFrame], new_topic: NewTopic) -> None:
     assert read(subscribe=new_topic(3)).count() == 0
 
@@ -182,6 +184,7 @@ def test_offsets_that_are_not_there_fail_unless_that_is_allowed(
     assert len(places(read(**beyond, failOnDataLoss="false"))) == 10
 
 
+@pytest.mark.full
 def test_what_retention_has_deleted_is_data_loss(
     spark: SparkSession, odradek_broker: SubprocessBroker
 ) -> None:
@@ -240,6 +243,7 @@ def test_a_topic_or_partition_that_is_not_there_is_named(
         read(subscribe=topic, startingOffsets=json.dumps({topic: {"0": 0}})).collect()
 
 
+@pytest.mark.full
 def test_a_broker_that_is_not_there_is_told_within_the_time_limit(spark: SparkSession) -> None:
     reader = spark.read.format("odradek").option("kafka.bootstrap.servers", "127.0.0.1:1")
     frame = reader.options(subscribe="t", **{"kafka.default.api.timeout.ms": "1500"}).load()
@@ -247,6 +251,7 @@ def test_a_broker_that_is_not_there_is_told_within_the_time_limit(spark: SparkSe
         frame.collect()
 
 
+@pytest.mark.full
 def test_a_schema_of_ones_own_is_refused(
     spark: SparkSession, spark_broker: str, new_topic: NewTopic
 ) -> None:

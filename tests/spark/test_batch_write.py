@@ -150,6 +150,7 @@ def test_rows_that_cannot_be_written_are_told(
     assert consume(spark_broker, topic, 2) == []
 
 
+@pytest.mark.full
 def test_modes(spark: SparkSession, spark_broker: str, new_topic: NewTopic) -> None:
     """Spark requires a mode from every source written in Python."""
     frame = spark.sql("SELECT 'x' AS value")
@@ -161,6 +162,7 @@ def test_modes(spark: SparkSession, spark_broker: str, new_topic: NewTopic) -> N
         write(frame, spark_broker)
 
 
+@pytest.mark.full
 def test_somebody_elses_broker(spark: SparkSession) -> None:
     """librdkafka's mock cluster of three nodes: leaders differ by partition, nothing is ours."""
     mock = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})

@@ -67,6 +67,7 @@ def test_where_to_start_is_looked_at_without_a_checkpoint_only(
     assert query.run_anew() == [(0, 5), (0, 6)]
 
 
+@pytest.mark.full
 def test_limits_and_splits_change_and_a_batch_that_is_run_again_does_not(
     stream: NewStream, new_topic: NewTopic, produce: Produce
 ) -> None:

@@ -338,5 +338,6 @@ def test_a_rule_that_is_left_out_is_missed(name: str, monkeypatch: pytest.Monkey
     assert expected in found
 
 
+@pytest.mark.full
 def test_without_a_mutant_the_same_hunt_finds_nothing() -> None:
     assert hunt(seeds=1) == ""

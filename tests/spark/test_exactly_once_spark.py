@@ -131,6 +131,7 @@ def test_a_stream_that_is_restarted_writes_every_batch_once(stream: Stream) -> N
     assert {each.split(".")[2] for each in mine} == {str(first.runId), str(second.runId)}
 
 
+@pytest.mark.full
 def test_a_replay_that_has_other_rows_is_refused(stream: Stream) -> None:
     """S-07."""
     stream.put(["a"])
@@ -142,6 +143,7 @@ def test_a_replay_that_has_other_rows_is_refused(stream: Stream) -> None:
     assert stream.visible() == ["a"]
 
 
+@pytest.mark.full
 def test_a_copied_checkpoint_that_is_behind_is_refused(stream: Stream, tmp_path: Path) -> None:
     """S-07."""
     stream.put(["a"])
@@ -155,6 +157,7 @@ def test_a_copied_checkpoint_that_is_behind_is_refused(stream: Stream, tmp_path:
     assert stream.visible() == ["a", "b", "c"]
 
 
+@pytest.mark.full
 def test_several_queries_write_to_one_topic(
     spark: SparkSession, stream: Stream, spark_broker: str, tmp_path: Path
 ) -> None:
@@ -267,6 +270,7 @@ def test_a_job_that_fails_half_way_leaves_nothing(
     assert visible(spark_broker, topic) == ["0", "1", "2"]
 
 
+@pytest.mark.full
 def test_options_that_cannot_go_together(stream: Stream) -> None:
     stream.put(["a"])
     wrong: list[tuple[dict[str, Any], str]] = [

@@ -99,6 +99,7 @@ def test_a_listener_hears_the_lag_of_every_batch(
     assert [lag_of(each) for each in query.recentProgress] == [[lag] for _, lag in heard]
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_spark_has_no_place_for_a_description_and_metrics_of_sources_in_python(
     spark: SparkSession, spark_broker: str, new_topic: Callable[..., str], tmp_path: Path

@@ -233,6 +233,7 @@ def test_a_source_needs_what_the_page_says(
     assert ("progress was not committed" in caplog.text) == (missing is not None)
 
 
+@pytest.mark.full
 @pytest.mark.spark
 def test_a_stream_of_spark_runs_with_the_rights_of_the_page(
     spark: SparkSession, user: User, tmp_path: Path

@@ -56,6 +56,7 @@ def plans(spark: SparkSession) -> str:
     return "".join(each.physicalPlanDescription() + str(each.description()) for each in shown)
 
 
+@pytest.mark.full
 def test_s17_a_stream_reads_and_writes_exactly_once(
     spark: SparkSession, broker: str, tmp_path: Path
 ) -> None:

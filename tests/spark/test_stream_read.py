@@ -39,6 +39,7 @@ def test_c3_everything_is_read_once_across_restarts(
     assert query.places == [(1, n) for n in range(20, 25)]
 
 
+@pytest.mark.full
 def test_c1_max_offsets_splits_by_backlog_and_available_now_ends(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
@@ -75,6 +76,7 @@ def test_max_bytes_are_kept_roughly(
     assert query.sizes == [20, 20, 20]
 
 
+@pytest.mark.full
 def test_c1_a_batch_waits_for_its_minimum(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_batch_that_is_run_again_reads_the_same(
     assert query.batches[1][1] == [(0, n) for n in range(20, 25)]
 
 
+@pytest.mark.full
 def test_rows_are_those_of_a_batch_and_columns_are_fewer_if_asked(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
@@ -274,6 +277,7 @@ def test_c1_a_log_that_was_cut_is_loss(
         query.run()
 
 
+@pytest.mark.full
 def test_the_checkpoint_of_another_kind_of_query_is_refused(
     spark: SparkSession, stream: Callable[..., Stream], new_topic: NewTopic
 ) -> None:
@@ -290,6 +294,7 @@ def test_the_checkpoint_of_another_kind_of_query_is_refused(
         query.run()
 
 
+@pytest.mark.full
 def test_a_stream_refuses_an_end(stream: Callable[..., Stream], new_topic: NewTopic) -> None:
     query = stream(subscribe=new_topic(), endingOffsets="latest")
     with pytest.raises(Exception, match="endingOffsets is for batch queries"):

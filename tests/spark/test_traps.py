@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import budget
 from odradek.broker import SubprocessBroker
 from odradek.spark import SparkNotFound, find_java, session
 from odradek_client.errors import ClusterAuthorizationFailed, UnknownTopicOrPartition
@@ -141,11 +142,18 @@ def test_a_write_to_a_topic_that_nobody_creates(spark: SparkSession) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("column", "options", "told"),
-    [
-        ("value", {"topic": "t"}, r"kafka\.bootstrap\.servers is missing"),
-        ("other", {"topic": "t", **NOBODY}, "there is no column `value`; the columns are other"),
-        ("value", NOBODY, "nothing says which topic"),
-    ],
+    budget.of_which(
+        [
+            ("value", {"topic": "t"}, r"kafka\.bootstrap\.servers is missing"),
+            (
+                "other",
+                {"topic": "t", **NOBODY},
+                "there is no column `value`; the columns are other",
+            ),
+            ("value", NOBODY, "nothing says which topic"),
+        ],
+        [("value", NOBODY, "nothing says which topic")],
+    ),
 )
 def test_a_stream_says_what_is_wrong_when_it_starts(
     spark: SparkSession, tmp_path: Path, column: str, options: dict[str, str], told: str

@@ -68,6 +68,7 @@ def written(bootstrap: str) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.full
 def test_the_flights_are_counted_once_and_right(
     spark: SparkSession,
     odradek_broker: SubprocessBroker,
