@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from odradek.spark_testing import INTERRUPTIONS, ExactlyOnceCheck, interruptions, verdict
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 AT_LEAST_ONCE = {"semantics": "at_least_once"}
 
