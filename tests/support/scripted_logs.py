@@ -34,6 +34,8 @@ class LogBroker(ScriptedBroker):
         self._batches: dict[tuple[str, int], list[tuple[int, int, bytes]]] = {}
         self._news = asyncio.Event()
         self.fetched: list[list[tuple[int, int]]] = []
+        #: The timestamps that ListOffsets asked for.
+        self.asked_ms: list[int] = []
         #: Answers wait until this event is set.
         self.open = asyncio.Event()
         self.open.set()
@@ -130,6 +132,7 @@ class LogBroker(ScriptedBroker):
 
     def _listed(self, topic: str, number: int, timestamp: int) -> ListOffsetsPartitionResponse:
         end = self.end(topic, number)
+        self.asked_ms.append(timestamp)
         offset = {-1: end, -2: 0}.get(timestamp)
         if offset is None:
             offset = max(0, -(-(timestamp - START_MS) // 1_000))

@@ -8,7 +8,6 @@ with Kafka's `--to-current`. Nothing here talks to a broker.
 from __future__ import annotations
 
 import csv
-import datetime as dt
 import io
 import re
 from collections.abc import Iterable, Mapping
@@ -17,6 +16,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from odradek.cli.offset_grammar import OffsetError, parse_time
+from odradek_client.timestamps import parse_iso_duration_ms
 
 Partition = tuple[str, int]
 
@@ -77,11 +77,7 @@ def parse_topics(texts: Iterable[str]) -> dict[str, list[int] | None]:
     return found
 
 
-_ISO_DURATION = re.compile(
-    r"P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
-    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
-)
-_SHORT_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
+_SHORT_DURATION = re.compile(r"([0-9]{1,19})(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -91,13 +87,10 @@ def parse_duration_ms(text: str) -> int:
     short = _SHORT_DURATION.fullmatch(text)
     if short is not None:
         return int(short[1]) * _UNIT_MS[short[2]]
-    iso = _ISO_DURATION.fullmatch(text)
-    parts = {} if iso is None else {key: v for key, v in iso.groupdict().items() if v is not None}
-    if not parts:
+    duration_ms = parse_iso_duration_ms(text)
+    if duration_ms is None:
         raise OffsetError(f"{text!r} is no duration; write 90m, 12h, 7d, PT1H30M or P2D")
-    return round(
-        dt.timedelta(**{key: float(v) for key, v in parts.items()}) / dt.timedelta(0, 0, 1000)
-    )
+    return duration_ms
 
 
 def parse_target(
@@ -125,7 +118,8 @@ def parse_target(
     if to_datetime is not None:
         given.append(Target(Where.TIME, parse_time(to_datetime)))
     if by_duration is not None:
-        given.append(Target(Where.TIME, now_ms - parse_duration_ms(by_duration)))
+        # Negative timestamps have meanings of their own.
+        given.append(Target(Where.TIME, max(now_ms - parse_duration_ms(by_duration), 0)))
     if shift_by is not None:
         given.append(Target(Where.SHIFT, shift_by))
     if from_file:

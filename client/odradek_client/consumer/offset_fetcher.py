@@ -132,7 +132,8 @@ class OffsetFetcher:
             # Without waiting for metadata this try would fail, and the first record after assign()
             # would be late by two backoffs.
             await self._network.refresh_metadata()
-        since_ms = int(time.time() * 1000) - self._reset.duration_ms
+        # Negative timestamps have meanings of their own.
+        since_ms = max(int(time.time() * 1000) - self._reset.duration_ms, 0)
         found = await self.list_offsets_once(
             {each: since_ms if at == BY_DURATION else at for each, at in wanted.items()}
         )

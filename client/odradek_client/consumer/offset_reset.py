@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 from typing import NamedTuple
 
+from odradek_client.timestamps import parse_iso_duration_ms
 from odradek_protocol.constants import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 #: In place of a timestamp of ListOffsets: a duration before the time of the request.
 BY_DURATION = -1_000_000
 
 _PREFIX = "by_duration:"
-_DURATION = re.compile(
-    r"P(?:(?P<days>\d+)D)?"
-    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
-    re.IGNORECASE,
-)
-_UNITS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 
 
 class OffsetResetPolicy(NamedTuple):
@@ -55,12 +49,11 @@ def parse_reset(text: str | timedelta) -> OffsetResetPolicy:
             f"auto_offset_reset={text!r} must be one of {', '.join(_NAMED)}, or "
             f"by_duration:PT1H for one hour back"
         )
-    match = _DURATION.fullmatch(plain[len(_PREFIX) :])
-    parts = match.groupdict() if match is not None else {}
-    given = {unit: amount for unit, amount in parts.items() if amount is not None}
-    if not given or plain.upper().endswith("T"):
+    duration_ms = parse_iso_duration_ms(plain[len(_PREFIX) :])
+    if duration_ms is None:
         raise ValueError(
             f"auto_offset_reset={text!r} names no duration; write it as in P7D, PT1H30M or PT0.5S"
         )
-    duration_ms = round(sum(float(amount) * _UNITS_MS[unit] for unit, amount in given.items()))
+    if duration_ms < 0:
+        raise ValueError(f"auto_offset_reset={text!r} must not be negative")
     return OffsetResetPolicy(BY_DURATION, duration_ms)

@@ -280,14 +280,20 @@ def test_o16_durations(text: str | timedelta, duration_ms: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["by_duration:", "by_duration:1H", "by_duration:P", "by_duration:P1DT", "by_duration:PT-1H"],
+    ["by_duration:", "by_duration:1H", "by_duration:P", "by_duration:P1DT"],
 )
 def test_o16_what_is_no_duration(text: str) -> None:
     with pytest.raises(ConfigError, match="names no duration"):
         ConsumerConfig.from_settings({"auto_offset_reset": text})
 
 
-@pytest.mark.parametrize("value", [timedelta(-1), 5, None])
+@pytest.mark.parametrize("value", [timedelta(-1), "by_duration:PT-1H", "by_duration:-P1D"])
+def test_o16_a_negative_duration_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"auto_offset_reset=.* must not be negative"):
+        ConsumerConfig.from_settings({"auto_offset_reset": value})
+
+
+@pytest.mark.parametrize("value", [5, None])
 def test_o16_what_is_no_place_to_begin(value: object) -> None:
     with pytest.raises(ConfigError, match="auto_offset_reset"):
         ConsumerConfig.from_settings({"auto_offset_reset": value})
@@ -302,6 +308,10 @@ async def test_o16_by_duration_begins_at_that_time_or_at_the_end(broker: LogBrok
         assert first.offset in (4, 5)
     async with a_consumer(broker, auto_offset_reset="by_duration:PT1H") as consumer:
         assert await consumer.position(("t", 0)) == 10
+    # Longer than since 1970.
+    async with a_consumer(broker, auto_offset_reset="by_duration:P99999D") as consumer:
+        assert await consumer.position(("t", 0)) == 0
+    assert broker.asked_ms[-1] == 0
 
 
 # --- a group that does not answer -----------------------------------------------------------------
