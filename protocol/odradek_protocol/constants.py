@@ -21,6 +21,9 @@ NO_COORDINATOR_EPOCH = -1
 NO_GENERATION = -1
 #: For a committed offset: the broker's retention applies.
 NO_EXPIRY = -1
+#: For a producer (InitProducerId): it has no transactions, or prepares them to be decided by others
+#: (KIP-939).
+NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
 # --- Epochs of a consumer group's member (ConsumerGroupHeartbeat, KIP-848) ------------------------
 
@@ -39,6 +42,8 @@ NO_DELIVERY_COUNT = -1
 NO_FETCH_SESSION = 0
 #: Requests a new session; its first fetch has epoch 1.
 INITIAL_SESSION_EPOCH = 0
+#: Followed by 1.
+SESSION_EPOCH_MAX = 2**31 - 1
 
 # --- Types of coordinators (FindCoordinator) ------------------------------------------------------
 

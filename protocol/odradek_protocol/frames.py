@@ -16,8 +16,8 @@ from odradek_protocol.keys import API_OF_REQUEST, Api
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError, EncodeError, decode_uvarint
+from odradek_protocol.settings import INT32_MAX
 
-INT32_MAX = 2**31 - 1
 _SIZE = Packer(">i")
 _REQUEST = Packer(">hhih")
 _CORRELATION = Packer(">i")

@@ -10,7 +10,7 @@ from odradek_broker.config.group_settings import GROUP_SETTINGS
 from odradek_broker.config.topic_settings import TOPIC_SETTINGS, TopicSetting
 from odradek_broker.config.types import Kind, Setting, Value, write_value
 from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
-from odradek_protocol.settings import table_row
+from odradek_protocol.settings import INT32_MAX, INT64_MAX, table_row
 
 _HEAD = """\
 # Configuration
@@ -70,7 +70,7 @@ metrics (type 16: `interval.ms`, `match`, `metrics`), are checked, kept and show
 """
 
 _NO_EFFECT = "no effect"
-_LARGEST = {str(2**63 - 1): "no limit", str(2**31 - 1): "no limit"}
+_LARGEST = {str(INT64_MAX): "no limit", str(INT32_MAX): "no limit"}
 
 
 def configuration_page() -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from odradek_broker.faults.rules import Action, Rule
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
-from odradek_protocol.settings import did_you_mean, nearest
+from odradek_protocol.settings import INT32_MAX, did_you_mean, nearest
 
 #: The longest delay, ten minutes: no client waits longer for anything.
 MS_MAX = 600_000
@@ -173,7 +173,7 @@ def _rule(fields: _Fields, now_ms: int, action: Action, **values: Any) -> Rule:
 
 
 def _matched(fields: _Fields) -> dict[str, Any]:
-    partition = fields.number("partition", 0, 2**31 - 1)
+    partition = fields.number("partition", 0, INT32_MAX)
     topic = fields.text("topic")
     if partition is not None and topic is None:
         raise BadOrder("partition goes with topic")
@@ -217,7 +217,7 @@ def _lose_leader(fields: _Fields, now_ms: int) -> Order:
         apis=_LEADER_APIS,
         code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
         topic=fields.needed("topic"),
-        partition=fields.number("partition", 0, 2**31 - 1),
+        partition=fields.number("partition", 0, INT32_MAX),
     )
 
 

@@ -29,7 +29,7 @@ from typing import Protocol
 
 from odradek_broker.partition import Partition
 from odradek_broker.platform.seams import Clock, Randomness
-from odradek_protocol.constants import INITIAL_SESSION_EPOCH
+from odradek_protocol.constants import INITIAL_SESSION_EPOCH, SESSION_EPOCH_MAX
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.fetch_frames import OneFetch
 from odradek_protocol.lazy_dataclass import dataclass
@@ -44,8 +44,9 @@ from odradek_protocol.schemas.fetch import (
     FetchResponse,
     PartitionData,
 )
+from odradek_protocol.settings import INT32_MAX
 
-_EPOCH_MAX = 2**31 - 1
+_SESSION_ID_MAX = INT32_MAX
 #: A session unused for this long may be evicted for any other (F-26).
 _IDLE_MS = 120_000
 #: The limit of partitions in all sessions; a client without a session names its partitions each
@@ -317,7 +318,7 @@ class FetchSessions:
         self, session: Session, request: FetchRequest | OneFetch, version: int, everything: bool
     ) -> FetchPlan | ErrorCode:
         session.used_ms = self._clock.monotonic_ms()
-        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        session.epoch = 1 if session.epoch == SESSION_EPOCH_MAX else session.epoch + 1
         tells_divergence = version >= DIVERGENCE_SINCE
         if session.tells_divergence is not tells_divergence:
             session.tells_divergence = tells_divergence
@@ -408,7 +409,7 @@ class FetchSessions:
         now_ms = self._clock.monotonic_ms()
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
-            session_id = self._randomness.below(_EPOCH_MAX) + 1
+            session_id = self._randomness.below(_SESSION_ID_MAX) + 1
         session = Session(
             session_id,
             version >= TOPIC_IDS_SINCE,

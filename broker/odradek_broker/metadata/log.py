@@ -21,6 +21,7 @@ from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.manager import LogManager
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import WireError
+from odradek_protocol.settings import INT32_MAX
 from odradek_protocol.stored.cluster_metadata import (
     MetadataRecord,
     RemoveTopicRecord,
@@ -184,7 +185,7 @@ class MetadataLog:
         """
         return replace(
             self._metadata.config.default_log_config(),
-            max_message_bytes=2**31 - 1,
+            max_message_bytes=INT32_MAX,
             segment_bytes=1024**3,
             record_validation="header",
             retention_ms=-1,

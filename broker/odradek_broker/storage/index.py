@@ -22,6 +22,8 @@ _TIME_ENTRY = struct.Struct(">qi")
 _OFFSET_ENTRY = struct.Struct(">ii")
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
+#: The largest distance from the base offset of a segment that an entry can name (int32).
+RELATIVE_OFFSET_MAX = 2**31 - 1
 
 # Entries are written in groups: one small file operation per entry would cost more than the append
 # it belongs to. Recovery's scan restores those that a crash loses.
@@ -176,7 +178,7 @@ class OffsetIndex(_IndexFile):
     def floor_entry(self, offset: int) -> tuple[int, int]:
         """(last offset of a batch, where it starts): the batch of `floor`; (base offset - 1, 0) for
         the first."""
-        relative = min(offset - self.base_offset, 2**31 - 1)
+        relative = min(offset - self.base_offset, RELATIVE_OFFSET_MAX)
         entry = bisect_right(self._offsets, relative)
         if not entry:
             return self.base_offset - 1, 0
@@ -250,7 +252,7 @@ class OffsetIndex(_IndexFile):
 
     def truncate_to(self, offset: int) -> None:
         """Drop entries whose batch reaches `offset` or above (L-36)."""
-        keep = bisect_left(self._offsets, min(offset - self.base_offset, 2**31 - 1))
+        keep = bisect_left(self._offsets, min(offset - self.base_offset, RELATIVE_OFFSET_MAX))
         self._cut(keep)
         del self._offsets[keep:]
         del self._positions[keep:]
@@ -323,7 +325,7 @@ class TimeIndex(_IndexFile):
 
     def last_below(self, offset: int) -> tuple[int, int]:
         """(timestamp, offset) of the last entry below `offset`; (-1, base offset) without any."""
-        entry = bisect_left(self._offsets, min(offset - self.base_offset, 2**31 - 1))
+        entry = bisect_left(self._offsets, min(offset - self.base_offset, RELATIVE_OFFSET_MAX))
         if not entry:
             return -1, self.base_offset
         return self._timestamps[entry - 1], self.base_offset + self._offsets[entry - 1]
@@ -377,7 +379,7 @@ class TimeIndex(_IndexFile):
 
     def truncate_to(self, offset: int) -> None:
         """Drop entries at `offset` or above (L-36)."""
-        keep = bisect_left(self._offsets, min(offset - self.base_offset, 2**31 - 1))
+        keep = bisect_left(self._offsets, min(offset - self.base_offset, RELATIVE_OFFSET_MAX))
         self._cut(keep)
         del self._timestamps[keep:]
         del self._offsets[keep:]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 
 from odradek_protocol.lazy_dataclass import dataclass
-from odradek_protocol.settings import INT64_MAX
+from odradek_protocol.settings import INT32_MAX, INT64_MAX
 
 
 class AppendOrigin(enum.Enum):
@@ -59,7 +59,7 @@ class LogConfig:
         _one_of("compression.type", self.compression_type, _COMPRESSION_TYPES)
         if unknown := self.cleanup_policy - {"delete", "compact"}:
             raise ValueError(f"cleanup.policy does not know {', '.join(sorted(unknown))}")
-        if not 14 <= self.segment_bytes <= 2**31 - 1:
+        if not 14 <= self.segment_bytes <= INT32_MAX:
             raise ValueError("segment.bytes must lie between 14 and 2147483647")
 
     @property

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from odradek_broker.platform.seams import File
+from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
 from odradek_protocol.records.batch import BatchHeader, read_header_alone
 from odradek_protocol.records.layout import HEADER_BYTES, LOG_OVERHEAD_BYTES, PACKED_EXTENT
 
 _unpack_extent = PACKED_EXTENT.unpack_from
 _WALK_BLOCK_BYTES = 4096
 _READ_CHUNK_BYTES = 1024 * 1024
-_RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class SegmentCorrupt(Exception):
@@ -65,7 +65,7 @@ def walk_batches(segment: ScannedSegment, position: int) -> Iterator[BatchAt]:
             or size_bytes > end - position
             or base_offset < least_offset
             or last_delta < 0
-            or base_offset + last_delta - segment.base_offset > _RELATIVE_OFFSET_MAX
+            or base_offset + last_delta - segment.base_offset > RELATIVE_OFFSET_MAX
         ):
             raise SegmentCorrupt(f"{segment.path} has no batch at byte {position}")
         last_offset = base_offset + last_delta
@@ -149,7 +149,7 @@ def read_batches(
                 f"a batch with offsets {header.base_offset} to {header.last_offset}, where"
                 f" {next_offset} or more is expected"
             )
-        if header.last_offset - segment.base_offset > _RELATIVE_OFFSET_MAX:
+        if header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
             raise SegmentCorrupt(f"a batch with offset {header.last_offset}, too far from the base")
         yield position, header, scan.data(position, header.size_bytes)
         next_offset = header.next_offset

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from odradek_broker.platform.seams import Files, Randomness
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
 from odradek_broker.storage.log_config import LogConfig
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segment_scanner import walk_batches
@@ -17,7 +18,6 @@ SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
 #: The suffix of files that retention has deleted and not yet removed: a file with it says that
 #: everything below was deleted as well.
 RETENTION_DELETED = ".retention.deleted"
-RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class SegmentList:

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek_client.structs import TopicPartition
-from odradek_protocol.constants import INITIAL_SESSION_EPOCH, NO_FETCH_SESSION
+from odradek_protocol.constants import INITIAL_SESSION_EPOCH, NO_FETCH_SESSION, SESSION_EPOCH_MAX
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.fetch import FetchPartition, FetchTopic, ForgottenTopic
-
-_EPOCH_MAX = 2147483647
 
 
 class PartitionRequest(NamedTuple):
@@ -73,7 +71,7 @@ class FetchSession:
         elif self._epoch == INITIAL_SESSION_EPOCH or session_id != self._id:
             self._id, self._epoch = session_id, 1
         else:
-            self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
+            self._epoch = 1 if self._epoch == SESSION_EPOCH_MAX else self._epoch + 1
 
     def lost(self) -> None:
         """Begin a new session with the next request, because the broker does not know this one any

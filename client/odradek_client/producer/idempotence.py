@@ -8,10 +8,8 @@ from odradek_client.producer.batch import ProducerBatch
 from odradek_client.producer.identity import EPOCH_MAX, NO_IDENTITY, ProducerIdentity
 from odradek_client.producer.sequences import Sequences
 from odradek_client.producer.transaction_states import State, step
+from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest
-
-#: The timeout of a producer id without transactions (C-32).
-_NO_TIMEOUT_MS = 2**31 - 1
 
 
 class IdempotenceManager:
@@ -37,7 +35,9 @@ class IdempotenceManager:
     def begin_identity(self) -> InitProducerIdRequest:
         """Begin the request for an identity; `identity_given` or `identity_refused` must follow."""
         self.state = step(self.state, State.INITIALIZING)
-        return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_NO_TIMEOUT_MS)
+        return InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS
+        )
 
     def identity_given(self, identity: ProducerIdentity) -> None:
         """Take the identity that the broker has given."""

@@ -53,6 +53,7 @@ from odradek_client.structs import (
     PreparedTransaction,
     TopicPartition,
 )
+from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.end_txn import EndTxnResponse
 from odradek_protocol.schemas.init_producer_id import EPOCH_BUMP_SINCE, InitProducerIdResponse
@@ -67,8 +68,6 @@ FIRST_ADD_RETRY_MS = 20.0
 #: The number of repetitions of an abort that may be too early, before the producer counts as
 #: fenced.
 EARLY_ABORTS_MAX = 5
-#: The timeout of a transaction that must not time out (KIP-939).
-_NO_TIMEOUT_MS = 2**31 - 1
 #: The states in which records and offsets are added to a transaction.
 _OPEN = frozenset({State.IN_TRANSACTION, State.COMMITTING})
 _FATAL = (
@@ -116,7 +115,7 @@ class TransactionManager:
     ) -> None:
         self._id = transactional_id
         # A transaction that must not time out has no timeout (KIP-939).
-        self._timeout_ms = _NO_TIMEOUT_MS if two_phase else transaction_timeout_ms
+        self._timeout_ms = NO_TRANSACTION_TIMEOUT_MS if two_phase else transaction_timeout_ms
         self._new_future = new_future
         self._feature_level = feature_level
         self._two_phase = two_phase

@@ -26,7 +26,7 @@ from odradek_protocol.primitives import (
 )
 
 from .decoders import struct_decoder
-from .decoders import struct_maker as struct_maker
+from .defaults import struct_maker as struct_maker
 from .encoders import struct_encoder
 from .source import Buffer as Buffer
 from .source import Decoder, Encoder

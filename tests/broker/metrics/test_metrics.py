@@ -11,12 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from fake_node import FakeNode
 from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.coordinator.transactions.transaction import (
-    NO_TIMEOUT_MS,
     Transaction,
     TransactionState,
 )
 from odradek_broker.metrics.broker import BrokerMetrics, Histogram
 from odradek_broker.metrics.exposition import render
+from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorResponse
 from odradek_protocol.schemas.heartbeat import HeartbeatResponse
@@ -197,7 +197,9 @@ def test_t70_open_and_prepared_transactions_have_an_age() -> None:
     now_ms = node.clock.wall_ms()
     node.transactions.held = [
         Transaction("open", 1, 0, 60_000, TransactionState.ONGOING, start_ms=now_ms - 1_500),
-        Transaction("kept", 2, 0, NO_TIMEOUT_MS, TransactionState.ONGOING, start_ms=now_ms),
+        Transaction(
+            "kept", 2, 0, NO_TRANSACTION_TIMEOUT_MS, TransactionState.ONGOING, start_ms=now_ms
+        ),
         Transaction("idle", 3, 0, 60_000, TransactionState.EMPTY),
     ]
     found = samples(render(BrokerMetrics(Clock()), node))

@@ -23,14 +23,18 @@ from odradek_broker.coordinator.transactions.transaction import (
     END_V2,
     EPOCH_MAX,
     NO_PARTITIONS,
-    NO_TIMEOUT_MS,
     End,
     Transaction,
     TransactionState,
     is_exhausted,
 )
 from odradek_broker.topic_partition import TopicPartition
-from odradek_protocol.constants import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from odradek_protocol.constants import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    NO_TRANSACTION_TIMEOUT_MS,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 
@@ -160,7 +164,7 @@ def decide_init_producer_id(
 ) -> Decision:
     """The effect of an InitProducerId (T-12). The caller has checked that no transition of the id
     is pending."""
-    timeout_ms = NO_TIMEOUT_MS if call.enable_two_phase_commit else call.timeout_ms
+    timeout_ms = NO_TRANSACTION_TIMEOUT_MS if call.enable_two_phase_commit else call.timeout_ms
     if current is None:
         return _first_identity(call.transactional_id, timeout_ms, fresh_id, wall_ms)
     given = call.producer_id != NO_PRODUCER_ID

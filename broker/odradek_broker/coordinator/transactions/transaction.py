@@ -13,7 +13,12 @@ from enum import Enum, IntEnum
 
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
-from odradek_protocol.constants import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from odradek_protocol.constants import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    NO_TRANSACTION_TIMEOUT_MS,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import DecodeError
@@ -161,9 +166,6 @@ EPOCH_MAX = 32_767
 #: fence with (T-13).
 EPOCH_EXHAUSTED = EPOCH_MAX - 1
 
-#: The timeout of a producer with two-phase commit: none (KIP-939).
-NO_TIMEOUT_MS = 2**31 - 1
-
 #: A storage error behind a transaction's record, and the client's error for it (T-04).
 TRANSACTION_APPEND_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -211,7 +213,7 @@ class Transaction:
     def has_timeout(self) -> bool:
         """False for a producer with two-phase commit: its transaction waits for its decision
         without limit (KIP-939)."""
-        return self.timeout_ms != NO_TIMEOUT_MS
+        return self.timeout_ms != NO_TRANSACTION_TIMEOUT_MS
 
     @property
     def identity(self) -> tuple[int, int]:

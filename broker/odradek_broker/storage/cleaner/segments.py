@@ -9,9 +9,9 @@ from odradek_broker.platform.seams import Buffer, Files
 from odradek_broker.storage.cleaner.job import CleaningJob
 from odradek_broker.storage.cleaner.swap import CLEANED
 from odradek_broker.storage.handles import HandleCache
+from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
 from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segment_scanner import BatchAt
-from odradek_broker.storage.segments import RELATIVE_OFFSET_MAX
 from odradek_broker.storage.transaction_index import AbortedTransaction, TransactionIndex
 from odradek_protocol.records.batch import BatchHeader
 

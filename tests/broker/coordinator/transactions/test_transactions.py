@@ -15,7 +15,6 @@ from odradek_broker.coordinator.transactions.decisions import InitCall
 from odradek_broker.coordinator.transactions.shard import TOMBSTONES_MAX
 from odradek_broker.coordinator.transactions.transaction import (
     ENTERED_FROM,
-    NO_TIMEOUT_MS,
     TRANSACTION_APPEND_ERRORS,
     IllegalTransition,
     Transaction,
@@ -25,6 +24,7 @@ from odradek_broker.coordinator.transactions.transaction import (
     encode,
 )
 from odradek_broker.explain.sentences import EventKind
+from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.stored import transaction_log
@@ -278,7 +278,7 @@ def test_t06_an_open_transaction_never_expires(state: TransactionState) -> None:
         transaction_abort_timed_out_transaction_cleanup_interval_ms=WEEK_MS // 10
     )
     world.markers.hold = True
-    world.put(state=state, timeout_ms=NO_TIMEOUT_MS)
+    world.put(state=state, timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
     world.wait(3 * WEEK_MS)
     assert world.state() is state
 

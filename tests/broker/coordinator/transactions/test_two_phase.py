@@ -8,8 +8,9 @@ import pytest
 
 import handler_calls
 from acl_rules import Rule, RuleList
-from odradek_broker.coordinator.transactions.transaction import NO_TIMEOUT_MS, TransactionState
+from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.security.authorizer import Operation, ResourceType
+from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from transaction_world import ID, T0, T1, TransactionWorld
@@ -73,7 +74,7 @@ def test_t70_it_wants_a_right_of_its_own(world: TransactionWorld) -> None:
 
 def test_t71_a_prepared_transaction_has_no_timeout(world: TransactionWorld) -> None:
     who = prepared(world)
-    assert world.held().timeout_ms == NO_TIMEOUT_MS
+    assert world.held().timeout_ms == NO_TRANSACTION_TIMEOUT_MS
     for _ in range(2):
         world.wait(YEAR_MS)
         assert world.state() is S.ONGOING
@@ -108,7 +109,7 @@ def test_t71_without_two_phase_commit_the_id_has_a_timeout_again(world: Transact
     world.end(who, version=2)
     world.begin(timeout_ms=5_000)
     assert world.held().timeout_ms == 5_000
-    assert world.init(timeout_ms=NO_TIMEOUT_MS).error is E.INVALID_TRANSACTION_TIMEOUT
+    assert world.init(timeout_ms=NO_TRANSACTION_TIMEOUT_MS).error is E.INVALID_TRANSACTION_TIMEOUT
 
 
 def test_t72_to_keep_without_two_phase_commit_is_an_invalid_request(
@@ -157,7 +158,7 @@ def test_t73_a_takeover_may_be_taken_over(world: TransactionWorld) -> None:
 
 def test_t73_a_takeover_at_the_last_epoch_gets_a_new_producer_id() -> None:
     world = TransactionWorld()
-    world.put(state=S.ONGOING, epoch=32_766, client_version=2, timeout_ms=NO_TIMEOUT_MS)
+    world.put(state=S.ONGOING, epoch=32_766, client_version=2, timeout_ms=NO_TRANSACTION_TIMEOUT_MS)
     answer = take_over(world)
     assert (answer.producer_id, answer.epoch) == (1_001, 0)
     assert (answer.ongoing_producer_id, answer.ongoing_epoch) == (7, 32_766)
@@ -202,7 +203,7 @@ def test_t74_the_end_of_a_takeover_at_its_last_epoch_rotates() -> None:
         next_producer_id=7,
         next_epoch=32_766,
         client_version=2,
-        timeout_ms=NO_TIMEOUT_MS,
+        timeout_ms=NO_TRANSACTION_TIMEOUT_MS,
     )
     world.markers.hold = True
     ended = world.end((7, 32_766), version=2)

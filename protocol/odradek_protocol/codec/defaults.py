@@ -1,0 +1,42 @@
+"""Generated constructors: structs and messages with the defaults of their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from odradek_protocol.message import FieldSpec, Struct
+
+from .source import Source
+
+S = TypeVar("S", bound=Struct)
+
+
+def struct_maker(cls: type[S], **shared: Any) -> Callable[[], S]:
+    """A function that makes structs or messages with the defaults of their fields, in a third of
+    the time of a call with keyword arguments.
+
+    `shared`: values of fields that all instances share, so they must not be changed.
+    """
+    source = Source(cls, 0, False)
+    source.scope.update(cls=cls, new=object.__new__)
+    source.line("o = new(cls)")
+    source.line("o.unknown_tags = None")
+    for spec in cls.fields:
+        if spec.name in shared:
+            source.line(f"o.{spec.name} = {source.name(shared[spec.name])}")
+        else:
+            assign_default(source, spec)
+    source.line("return o")
+    make: Callable[[], S] = source.function("make()")
+    return make
+
+
+def assign_default(source: Source, spec: FieldSpec) -> None:
+    """A line that gives a field of the struct `o` its default."""
+    if isinstance(spec.default, list):
+        source.line(f"o.{spec.name} = []")
+    elif isinstance(spec.default, type):
+        source.line(f"o.{spec.name} = {source.name(spec.default)}()")
+    else:
+        source.line(f"o.{spec.name} = {source.name(spec.default)}")
