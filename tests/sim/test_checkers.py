@@ -161,9 +161,7 @@ def acknowledged(place: str, *offsets: int) -> Writes:
     return writes
 
 
-def test_below_the_log_start_the_last_write_of_a_key_may_be_gone_but_no_older_one_may_stand_for_it() -> (
-    None
-):
+def test_below_the_log_start_the_last_write_of_a_key_may_be_gone_but_no_older_one_counts() -> None:
     written = {"k": acknowledged("p", 0, 2)}
     lost = "k: write 1 was acknowledged, but the last that is there is"
     assert list(check_latest(written, {}, {"p": 3}, whole=True)) == []
