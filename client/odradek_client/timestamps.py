@@ -1,5 +1,4 @@
-"""Times and durations in the forms that callers give, and in Kafka's: milliseconds since 1970 (UTC),
-milliseconds."""
+"""Times and durations as callers give them, and Kafka's: milliseconds since 1970, UTC."""
 
 from __future__ import annotations
 
