@@ -76,6 +76,13 @@ class Deferred(Generic[T]):
         self.then(lambda value: mapped.resolve(function(value)))
         return mapped
 
+    def bind(self, function: Callable[[T], Deferred[U]]) -> Deferred[U]:
+        """The value of the deferred that `function` makes of the value; to abandon it does not
+        abandon this one."""
+        bound: Deferred[U] = Deferred()
+        self.then(lambda value: function(value).then(bound.resolve))
+        return bound
+
     def transform(self, function: Callable[[T], U]) -> Deferred[U]:
         """Replace the value, when it arrives, by `function` of it: `map` without a second deferred.
 

@@ -104,6 +104,7 @@ def _new_quotas(metadata: ClusterMetadata, clock: Clock) -> tuple[QuotaManagers,
 def _new_groups(
     metadata: ClusterMetadata,
     replicas: ReplicaManager,
+    share_state: ShareCoordinator,
     clock: Clock,
     scheduler: Scheduler,
     randomness: Randomness,
@@ -116,6 +117,8 @@ def _new_groups(
         clock=clock,
         scheduler=scheduler,
         randomness=randomness,
+        share_states=share_state,
+        end_offset=replicas.end_offset,
         observer=GroupRecorder(history, metadata, metadata.config).record,
     )
 
@@ -219,7 +222,13 @@ class Node:
         #: The stored state of share partitions.
         self.share_state = self._new_share_state()
         self.groups = groups = _new_groups(
-            metadata, self.replicas, clock, scheduler, randomness, self.group_history
+            metadata,
+            self.replicas,
+            self.share_state,
+            clock,
+            scheduler,
+            randomness,
+            self.group_history,
         )
         self.publisher = MetadataPublisher(
             metadata, self.replicas, self.quotas, self.connection_quotas, self._topic_deleted

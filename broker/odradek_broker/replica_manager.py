@@ -21,6 +21,7 @@ from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.producers.watch import ProducerWatch
 from odradek_broker.storage.startup import StartReport
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.stored.cluster_metadata import (
     MetadataRecord,
@@ -106,6 +107,15 @@ class ReplicaManager:
             return None
         partition = partitions.get(index)
         return partition if partition is not None and partition.recorded else None
+
+    def end_offset(self, topic: str, index: int) -> int | ErrorCode:
+        """The end of a partition for consumers, or the reason why it is not known."""
+        partition = self.partition(topic, index)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if partition.log.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return partition.log.high_watermark
 
     def internal_partition(self, topic: str, index: int) -> Partition | None:
         """A partition of an internal topic; None before the topic is created, or if its data

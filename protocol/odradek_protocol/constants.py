@@ -49,6 +49,7 @@ SESSION_EPOCH_MAX = 2**31 - 1
 
 GROUP_COORDINATOR = 0
 TRANSACTION_COORDINATOR = 1
+SHARE_COORDINATOR = 2
 
 # --- Types of resources with settings (DescribeConfigs, IncrementalAlterConfigs) ------------------
 

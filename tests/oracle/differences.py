@@ -137,15 +137,10 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "features",
         ("*.supported_features", "*.finalized_features"),
-        "Four features are missing: share.version and streams.version, since there are no such "
-        "groups, eligible.leader.replicas.version, since there is one replica, and kraft.version, "
-        "since voters cannot change.",
+        "Three features are missing: streams.version, since there are no such groups, "
+        "eligible.leader.replicas.version, since there is one replica, and kraft.version, since "
+        "voters cannot change; share.version is at level 0 at first.",
         "3-4",
-    ),
-    Difference(
-        "find-coordinator-of-a-share",
-        ("*",),
-        "There are no share groups: their coordinator is not found (INVALID_REQUEST).",
     ),
     Difference(
         "create-partitions-too-many",

@@ -52,13 +52,8 @@ def test_few_runs_differ_for_a_reason(verdict: Verdict) -> None:
 
 #: The APIs that refuse all requests, because share groups are switched off.
 _SWITCHED_OFF = {
-    "ShareGroupHeartbeat",
-    "ShareGroupDescribe",
     "ShareFetch",
     "ShareAcknowledge",
-    "DescribeShareGroupOffsets",
-    "AlterShareGroupOffsets",
-    "DeleteShareGroupOffsets",
     "StreamsGroupHeartbeat",
     "StreamsGroupDescribe",
 }
@@ -101,5 +96,5 @@ def test_n52_features_have_the_levels_of_kafka() -> None:
         name: finalized[name] for name in FEATURES
     }
     assert set(supported) - set(FEATURES) == {
-        *("eligible.leader.replicas.version", "kraft.version", "share.version", "streams.version"),
+        *("eligible.leader.replicas.version", "kraft.version", "streams.version"),
     }

@@ -111,6 +111,8 @@ class Topics:
     leader: int = 1
     leader_epoch: int = 0
     topics_version: int = 0
+    share_groups_off: str = ""
+    share_assignment_interval_ms: int = 1_000
     #: (group, setting) -> milliseconds
     group_settings: dict[tuple[str, str], int] = field(default_factory=dict)
 

@@ -18,6 +18,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.explain.groups import GroupRecorder
 from odradek_broker.explain.history import History
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
+from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest
 from odradek_protocol.schemas.join_group import (
@@ -31,6 +32,7 @@ from odradek_protocol.schemas.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from share_states_in_memory import ShareStatesInMemory
 
 RANGE = [("range", b"meta")]
 GROUP = "group"
@@ -49,6 +51,9 @@ class Settings:
     group_consumer_max_size: int = 2**31 - 1
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: str = "bidirectional"
+    group_share_session_timeout_ms: int = 45_000
+    group_share_heartbeat_interval_ms: int = 5_000
+    group_share_max_size: int = 200
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
@@ -62,6 +67,8 @@ class GroupWorld(CoordinatorWorld):
         super().__init__(metadata, OFFSETS_TOPIC, partitions=partitions, topic_exists=topic)
         self.config = replace(Settings(), **settings)
         self.states: list[GroupState] = []
+        self.share_states = ShareStatesInMemory()
+        self.end_offsets: dict[TopicPartition, int | ErrorCode] = {}
         self.start()
 
     def _new_coordinator(self) -> Shards[Any]:
@@ -78,6 +85,8 @@ class GroupWorld(CoordinatorWorld):
             clock=self.clock,
             scheduler=self,
             randomness=self.random,
+            share_states=self.share_states,
+            end_offset=lambda topic, index: self.end_offsets.get((topic, index), 0),
             **observers,
         )
 

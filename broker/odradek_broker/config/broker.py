@@ -373,7 +373,8 @@ def _check_together(config: BrokerConfig) -> None:
             str(config.group_min_session_timeout_ms),
             f"at most group.max.session.timeout.ms ({config.group_max_session_timeout_ms})",
         )
-    _check_consumer_groups(config)
+    _check_protocols(config)
+    _check_group_times(config)
     if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
         raise ConfigError(
             "log.cleaner.min.compaction.lag.ms",
@@ -382,9 +383,7 @@ def _check_together(config: BrokerConfig) -> None:
         )
 
 
-def _check_consumer_groups(config: BrokerConfig) -> None:
-    """Check that timeouts and intervals are within their bounds, and heartbeats shorter than
-    sessions."""
+def _check_protocols(config: BrokerConfig) -> None:
     protocols = config.group_coordinator_rebalance_protocols
     if "classic" not in protocols:
         raise ConfigError(
@@ -392,33 +391,58 @@ def _check_consumer_groups(config: BrokerConfig) -> None:
             write_value(protocols),
             "a list with classic, which cannot be switched off",
         )
+
+
+def _check_group_times(config: BrokerConfig) -> None:
+    """Check that timeouts and intervals are within their bounds, and heartbeats shorter than
+    sessions."""
     bounded = {
-        "session.timeout.ms": (
-            config.group_consumer_min_session_timeout_ms,
-            config.group_consumer_session_timeout_ms,
-            config.group_consumer_max_session_timeout_ms,
-        ),
-        "heartbeat.interval.ms": (
-            config.group_consumer_min_heartbeat_interval_ms,
-            config.group_consumer_heartbeat_interval_ms,
-            config.group_consumer_max_heartbeat_interval_ms,
-        ),
+        "consumer": {
+            "session.timeout.ms": (
+                config.group_consumer_min_session_timeout_ms,
+                config.group_consumer_session_timeout_ms,
+                config.group_consumer_max_session_timeout_ms,
+            ),
+            "heartbeat.interval.ms": (
+                config.group_consumer_min_heartbeat_interval_ms,
+                config.group_consumer_heartbeat_interval_ms,
+                config.group_consumer_max_heartbeat_interval_ms,
+            ),
+        },
+        "share": {
+            "session.timeout.ms": (
+                config.group_share_min_session_timeout_ms,
+                config.group_share_session_timeout_ms,
+                config.group_share_max_session_timeout_ms,
+            ),
+            "heartbeat.interval.ms": (
+                config.group_share_min_heartbeat_interval_ms,
+                config.group_share_heartbeat_interval_ms,
+                config.group_share_max_heartbeat_interval_ms,
+            ),
+            "assignment.interval.ms": (
+                config.group_share_min_assignment_interval_ms,
+                config.group_share_assignment_interval_ms,
+                config.group_share_max_assignment_interval_ms,
+            ),
+        },
     }
-    for name, (least, value, most) in bounded.items():
-        if not least <= value <= most:
+    for protocol, times in bounded.items():
+        for name, (least, value, most) in times.items():
+            if not least <= value <= most:
+                raise ConfigError(
+                    f"group.{protocol}.{name}",
+                    str(value),
+                    f"between group.{protocol}.min.{name} ({least}) and"
+                    f" group.{protocol}.max.{name} ({most})",
+                )
+        interval_ms, session_ms = times["heartbeat.interval.ms"][1], times["session.timeout.ms"][1]
+        if interval_ms >= session_ms:
             raise ConfigError(
-                f"group.consumer.{name}",
-                str(value),
-                f"between group.consumer.min.{name} ({least}) and group.consumer.max.{name} ({most})",
+                f"group.{protocol}.heartbeat.interval.ms",
+                str(interval_ms),
+                f"less than group.{protocol}.session.timeout.ms ({session_ms})",
             )
-    interval_ms = config.group_consumer_heartbeat_interval_ms
-    if interval_ms >= config.group_consumer_session_timeout_ms:
-        raise ConfigError(
-            "group.consumer.heartbeat.interval.ms",
-            str(interval_ms),
-            "less than group.consumer.session.timeout.ms"
-            f" ({config.group_consumer_session_timeout_ms})",
-        )
 
 
 # --- Keys without a row -----------------------------------------------------------------------

@@ -13,6 +13,7 @@ from odradek_broker.config.addresses import COUNTS_BY_ADDRESS
 from odradek_broker.config.authorizer_settings import AuthorizerSettings
 from odradek_broker.config.listener_settings import ListenerSettings
 from odradek_broker.config.sasl_settings import SaslSettings
+from odradek_broker.config.share_group_settings import ShareGroupSettings
 from odradek_broker.config.share_settings import ShareSettings
 from odradek_broker.config.types import Kind, Setting, Synonym, setting
 from odradek_protocol.lazy_dataclass import dataclass
@@ -27,7 +28,9 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerSettings(AuthorizerSettings, ShareSettings, SaslSettings, ListenerSettings):
+class BrokerSettings(
+    AuthorizerSettings, ShareGroupSettings, ShareSettings, SaslSettings, ListenerSettings
+):
     """Every setting, parsed and typed."""
 
     # --- Identity, addresses, directories ---

@@ -38,9 +38,9 @@ def _like(broker: Setting, doc: str = "", **more: Any) -> GroupSetting:
     return GroupSetting.like(broker, name, doc, synonym=broker.name, broker=broker, **more)
 
 
-def _consumer(name: str, doc: str) -> GroupSetting:
-    least, most = (SETTINGS[f"group.consumer.{bound}.{name}"] for bound in ("min", "max"))
-    return _like(SETTINGS[f"group.consumer.{name}"], doc, least=least, most=most)
+def _bounded(protocol: str, name: str, doc: str) -> GroupSetting:
+    least, most = (SETTINGS[f"group.{protocol}.{bound}.{name}"] for bound in ("min", "max"))
+    return _like(SETTINGS[f"group.{protocol}.{name}"], doc, least=least, most=most)
 
 
 def _assignment_interval(protocol: str) -> GroupSetting:
@@ -71,12 +71,24 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
     row.name: row
     for row in (
         _assignment_interval("consumer"),
-        _consumer("heartbeat.interval.ms", "How often members are told to send a heartbeat."),
-        _consumer("session.timeout.ms", "How long a member may be silent before it is removed."),
-        _assignment_interval("share"),
+        _bounded(
+            "consumer", "heartbeat.interval.ms", "How often members are told to send a heartbeat."
+        ),
+        _bounded(
+            "consumer",
+            "session.timeout.ms",
+            "How long a member may be silent before it is removed.",
+        ),
+        _bounded(
+            "share",
+            "assignment.interval.ms",
+            "The shortest time between two assignments of the group.",
+        ),
         _unserved_alone("share.auto.offset.reset", Kind.STRING, "latest", _OFFSET_RESET),
         _unserved("share.delivery.count.limit", 5, between(2, 10)),
-        _unserved("share.heartbeat.interval.ms", 5_000, _HEARTBEAT),
+        _bounded(
+            "share", "heartbeat.interval.ms", "How often members are told to send a heartbeat."
+        ),
         _unserved_alone(
             "share.isolation.level",
             Kind.STRING,
@@ -86,7 +98,9 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         _unserved("share.partition.max.record.locks", 2_000, between(100, 4_000)),
         _unserved("share.record.lock.duration.ms", 30_000, between(15_000, 60_000)),
         _unserved_alone("share.renew.acknowledge.enable", Kind.BOOLEAN, True),
-        _unserved("share.session.timeout.ms", 45_000, _SESSION),
+        _bounded(
+            "share", "session.timeout.ms", "How long a member may be silent before it is removed."
+        ),
         _assignment_interval("streams"),
         _unserved("streams.heartbeat.interval.ms", 5_000, _HEARTBEAT),
         _unserved("streams.initial.rebalance.delay.ms", 3_000, at_least(0)),

@@ -39,12 +39,14 @@ from odradek_broker.coordinator.groups.events import (
     Removal,
     RemovalReason,
     RequestRefused,
+    ShareRecordReplayed,
 )
-from odradek_broker.coordinator.groups.partitions import Partitions, by_name, each_partition
+from odradek_broker.coordinator.groups.partitions import each_partition, named
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
+from odradek_broker.coordinator.groups.share.group import ShareMember
 from odradek_broker.explain.history import LIST_MAX, CurrentState, History
 from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text
-from odradek_broker.topic_partition import TopicPartition
+from odradek_broker.explain.share_groups import members_left_out, record_share_event
 from odradek_protocol.constants import LEAVE_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.consumer_group import RecordType
@@ -230,6 +232,8 @@ class GroupRecorder:
                 self._emptied(event)
             case RecordReplayed():
                 self._replayed(event)
+            case ShareRecordReplayed():
+                record_share_event(self._history, self._topics, event)
             case RequestRefused():
                 self._refused(event)
             case GroupConverted(group_id, protocol, reason):
@@ -291,14 +295,14 @@ class GroupRecorder:
         member, removal = event.member, event.removal
         left = removal.reason in LEAVES
         if left:
-            reason, note = why_left(removal, member.rebalance_timeout_ms)
+            reason, note = why_left(removal, getattr(member, "rebalance_timeout_ms", 0))
         else:
             reason, note = why_removed(removal, self._settings), None
         self._history.record(
             event.group_id,
             EventKind.MEMBER_LEFT if left else EventKind.MEMBER_REMOVED,
             member=member.member_id,
-            instance=member.instance_id,
+            instance=getattr(member, "instance_id", None),
             client=_client(member),
             reason=reason,
             note=note,
@@ -429,7 +433,7 @@ class GroupRecorder:
         self._history.record(
             group.group_id,
             EventKind.CONSUMER_MOVED,
-            partitions=_named(after.assigned, self._topics),
+            partitions=named(after.assigned, self._topics),
             member=after.member_id,
             epoch=after.epoch,
             note=_progress(after),
@@ -456,7 +460,7 @@ def states_of_group(group: ClassicGroup | None, offsets: int, wall_ms: int) -> l
     states = [CurrentState.of(EventKind.NOW_GROUP, fields)]
     members = list(group.members.values())
     states += [_state_of_member(group, member) for member in members[:LIST_MAX]]
-    states += _members_left_out(len(members))
+    states += members_left_out(len(members))
     if group.pending:
         first, *others = group.pending
         reason = f"{len(group.pending)} ids were handed out and have not joined: {first}"
@@ -507,15 +511,9 @@ def states_of_consumer_group(
             "note": f"epoch {member.epoch}, {_progress(member)}",
         }
         states.append(
-            CurrentState.of(EventKind.NOW_MEMBER, of_member, _named(member.assigned, topics))
+            CurrentState.of(EventKind.NOW_MEMBER, of_member, named(member.assigned, topics))
         )
-    return [*states, *_members_left_out(len(group.members))]
-
-
-def _members_left_out(count: int) -> list[CurrentState]:
-    if count <= LIST_MAX:
-        return []
-    return [CurrentState.of(EventKind.NOW_NOTHING, {"reason": f"and {count - LIST_MAX} members"})]
+    return [*states, *members_left_out(len(group.members))]
 
 
 def _progress(member: ConsumerMember) -> str:
@@ -528,9 +526,5 @@ def _progress(member: ConsumerMember) -> str:
     return "with all that it is to have"
 
 
-def _client(member: Member | ConsumerMember) -> str:
+def _client(member: Member | ConsumerMember | ShareMember) -> str:
     return describe_client(member.client_id, member.client_host)
-
-
-def _named(partitions: Partitions, topics: Topics) -> list[TopicPartition]:
-    return [(name, index) for name, _, indexes in by_name(partitions, topics) for index in indexes]

@@ -127,6 +127,10 @@ class EventKind(Enum):
     CONSUMER_MOVED = (
         "{member} is at epoch {epoch}, {note}[; it has {partitions}][, and gives {pending} back]"
     )
+    SHARE_STATES = (
+        "{made} partitions have a state, so that they can be assigned[; {making} are to get one]"
+        "[; the states of {deleting} topics are being deleted]"
+    )
     OFFSETS_DELETED = "committed offsets were deleted ({reason}): {partitions}"
     GROUP_GONE = "the group is gone: {reason}"
 
@@ -159,6 +163,11 @@ class EventKind(Enum):
     NOW_CONSUMER_GROUP = (
         "{state}, group epoch {epoch}, assignment of epoch {assignment_epoch}; members: {members};"
         " partitions with committed offsets: {offsets}"
+    )
+    NOW_SHARE_GROUP = (
+        "{state}, group epoch {epoch}, assignment of epoch {assignment_epoch}; members: {members};"
+        " partitions with a state: {made}[; {making} are to get one][; the states of {deleting}"
+        " topics are being deleted]"
     )
     NOW_MEMBER = (
         "member {member}[ (static: {instance})][ of {client}][, session timeout {timeout}][: {note}]"

@@ -1,24 +1,97 @@
-"""AlterShareGroupOffsets (key 91): set start offsets of a share group."""
+"""AlterShareGroupOffsets (key 91): set start offsets of a share group without members (rule
+H-25)."""
 
 from __future__ import annotations
 
-from odradek_broker.handlers._parts import MetadataParts
+from odradek_broker.coordinator.groups.share.requests import AlteredOffsets
+from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._parts import GroupAndMetadataParts
+from odradek_broker.handlers._share_offsets import error_text
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, group
+from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
 )
+
+_E = ErrorCode
+
+
+def _failed(error: ErrorCode, message: str | None = None) -> AlterShareGroupOffsetsResponse:
+    return AlterShareGroupOffsetsResponse(
+        error_code=error, error_message=error_text(error, message)
+    )
 
 
 def handle(
-    node: MetadataParts, context: RequestContext, request: AlterShareGroupOffsetsRequest
-) -> AlterShareGroupOffsetsResponse:
-    """Refuse the request, since share groups are switched off."""
-    error = ErrorCode.UNSUPPORTED_VERSION
-    if not node.metadata.share_groups_off and not node.authorizer.allows(
-        context, Operation.READ, group(request.group_id)
-    ):
-        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return AlterShareGroupOffsetsResponse(error_code=error)
+    node: GroupAndMetadataParts, context: RequestContext, request: AlterShareGroupOffsetsRequest
+) -> AlterShareGroupOffsetsResponse | Deferred[AlterShareGroupOffsetsResponse]:
+    """Answer when the new start offsets are durable; errors of the group are for the whole
+    request, others for each partition."""
+    if node.metadata.share_groups_off:
+        return _failed(_E.UNSUPPORTED_VERSION)
+    if not node.authorizer.allows(context, Operation.READ, group(request.group_id)):
+        return _failed(_E.GROUP_AUTHORIZATION_FAILED)
+    if not request.group_id:
+        return _failed(_E.INVALID_GROUP_ID)
+    denied = denied_topics(
+        node.authorizer, context, Operation.READ, [topic.topic_name for topic in request.topics]
+    )
+    codes = dict.fromkeys(denied, _E.TOPIC_AUTHORIZATION_FAILED)
+    for topic in request.topics:
+        if not node.metadata.partition_count(topic.topic_name):
+            codes.setdefault(topic.topic_name, _E.UNKNOWN_TOPIC_OR_PARTITION)
+    offsets = {
+        topic.topic_name: {
+            partition.partition_index: partition.start_offset for partition in topic.partitions
+        }
+        for topic in request.topics
+        if topic.topic_name not in codes
+    }
+
+    def answer(altered: AlteredOffsets) -> AlterShareGroupOffsetsResponse:
+        if altered.error:
+            return _failed(altered.error, altered.message)
+        refused = [topic for topic in request.topics if topic.topic_name in codes]
+        others = [topic for topic in request.topics if topic.topic_name not in codes]
+        return AlterShareGroupOffsetsResponse(
+            responses=[
+                _topic(node, topic, altered, codes.get(topic.topic_name))
+                for topic in (*refused, *others)
+            ]
+        )
+
+    return node.groups.share.alter_offsets(request.group_id, offsets).map(answer)
+
+
+def _topic(
+    node: GroupAndMetadataParts,
+    topic: AlterShareGroupOffsetsRequestTopic,
+    altered: AlteredOffsets,
+    code: ErrorCode | None,
+) -> AlterShareGroupOffsetsResponseTopic:
+    topic_id = bytes(16)
+    if node.metadata.partition_count(topic.topic_name):
+        topic_id = node.metadata.topic_id(topic.topic_name)
+    partitions = []
+    for partition in topic.partitions:
+        index = partition.partition_index
+        result = altered.results.get((topic_id, index))
+        error, message = code, None
+        if error is None:
+            error = _E.UNKNOWN_TOPIC_OR_PARTITION if result is None else result.error
+            message = None if result is None else result.message
+        partitions.append(
+            AlterShareGroupOffsetsResponsePartition(
+                partition_index=index,
+                error_code=error,
+                error_message=error_text(error, message),
+            )
+        )
+    return AlterShareGroupOffsetsResponseTopic(
+        topic_name=topic.topic_name, topic_id=topic_id, partitions=partitions
+    )

@@ -1,24 +1,65 @@
-"""DeleteShareGroupOffsets (key 92): remove topics from a share group."""
+"""DeleteShareGroupOffsets (key 92): remove topics from a share group without members (rule
+H-26)."""
 
 from __future__ import annotations
 
-from odradek_broker.handlers._parts import MetadataParts
+from odradek_broker.coordinator.groups.share.requests import DeletedStates
+from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._parts import GroupAndMetadataParts
+from odradek_broker.handlers._share_offsets import error_text
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, group
+from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
 )
+
+_E = ErrorCode
+
+
+def _failed(error: ErrorCode, message: str | None = None) -> DeleteShareGroupOffsetsResponse:
+    return DeleteShareGroupOffsetsResponse(
+        error_code=error, error_message=error_text(error, message)
+    )
 
 
 def handle(
-    node: MetadataParts, context: RequestContext, request: DeleteShareGroupOffsetsRequest
-) -> DeleteShareGroupOffsetsResponse:
-    """Refuse the request, since share groups are switched off."""
-    error = ErrorCode.UNSUPPORTED_VERSION
-    if not node.metadata.share_groups_off and not node.authorizer.allows(
-        context, Operation.DELETE, group(request.group_id)
-    ):
-        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return DeleteShareGroupOffsetsResponse(error_code=error)
+    node: GroupAndMetadataParts, context: RequestContext, request: DeleteShareGroupOffsetsRequest
+) -> DeleteShareGroupOffsetsResponse | Deferred[DeleteShareGroupOffsetsResponse]:
+    """Answer when the deletion is durable; errors of the group are for the whole request, others
+    for each topic."""
+    if node.metadata.share_groups_off:
+        return _failed(_E.UNSUPPORTED_VERSION)
+    if not node.authorizer.allows(context, Operation.DELETE, group(request.group_id)):
+        return _failed(_E.GROUP_AUTHORIZATION_FAILED)
+    if not request.group_id:
+        return _failed(_E.INVALID_GROUP_ID)
+    names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
+    denied = denied_topics(node.authorizer, context, Operation.READ, names)
+
+    def answer(deleted: DeletedStates) -> DeleteShareGroupOffsetsResponse:
+        if deleted.error:
+            return _failed(deleted.error, deleted.message)
+        codes = {name: _E.TOPIC_AUTHORIZATION_FAILED for name in names if name in denied}
+        return DeleteShareGroupOffsetsResponse(
+            responses=[
+                DeleteShareGroupOffsetsResponseTopic(
+                    topic_name=name,
+                    topic_id=_topic_id(node, name, code),
+                    error_code=code,
+                    error_message=error_text(code),
+                )
+                for name, code in {**codes, **deleted.codes}.items()
+            ]
+        )
+
+    allowed = [name for name in names if name not in denied]
+    return node.groups.share.delete_offsets(request.group_id, allowed).map(answer)
+
+
+def _topic_id(node: GroupAndMetadataParts, name: str, code: ErrorCode) -> bytes:
+    """The id of the topic; Kafka leaves it out where the client names a topic in vain."""
+    known = code not in (_E.TOPIC_AUTHORIZATION_FAILED, _E.UNKNOWN_TOPIC_OR_PARTITION)
+    return node.metadata.topic_id(name) if known else bytes(16)

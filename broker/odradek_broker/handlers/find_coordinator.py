@@ -1,5 +1,5 @@
-"""FindCoordinator (key 10): the broker that coordinates a group or a transactional id (G-06, T-01,
-D8).
+"""FindCoordinator (key 10): the broker that coordinates a group, a transactional id or the state of
+a share partition (G-06, T-01, H-32, D8).
 
 Versions up to 3 have one key, 4 and later many. `TOPIC_OF_KEY_TYPE` has the types of keys, with the
 internal topic over whose partitions the keys are distributed.
@@ -10,16 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from odradek_broker.coordinator.shards import partition_for
+from odradek_broker.coordinator.share.coordinator import (
+    coordinator_key,
+    decode_coordinator_key,
+    state_partition_for,
+)
 from odradek_broker.deferred import Deferred
-from odradek_broker.metadata.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from odradek_broker.metadata.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, Resource, group, transactional_id
+from odradek_broker.security.authorizer import CLUSTER, Operation, Resource, group, transactional_id
 from odradek_broker.storage.errors import StorageError
-from odradek_protocol.constants import GROUP_COORDINATOR, NO_NODE_ID, TRANSACTION_COORDINATOR
+from odradek_protocol.constants import (
+    GROUP_COORDINATOR,
+    NO_NODE_ID,
+    SHARE_COORDINATOR,
+    TRANSACTION_COORDINATOR,
+)
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.find_coordinator import (
     SEVERAL_KEYS_SINCE,
+    SHARES_SINCE,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -29,12 +40,22 @@ from odradek_protocol.schemas.find_coordinator import (
 TOPIC_OF_KEY_TYPE: dict[int, str] = {
     GROUP_COORDINATOR: OFFSETS_TOPIC,
     TRANSACTION_COORDINATOR: TRANSACTIONS_TOPIC,
+    SHARE_COORDINATOR: SHARE_STATE_TOPIC,
 }
 
-#: The resource of a key by its type, and the error for clients that may not describe it (A-12).
-_DENIED: dict[int, tuple[Callable[[str], Resource], ErrorCode]] = {
-    GROUP_COORDINATOR: (group, ErrorCode.GROUP_AUTHORIZATION_FAILED),
-    TRANSACTION_COORDINATOR: (transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+#: The right that a key needs by its type, and the error without it (A-12).
+_DENIED: dict[int, tuple[Operation, Callable[[str], Resource], ErrorCode]] = {
+    GROUP_COORDINATOR: (Operation.DESCRIBE, group, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    TRANSACTION_COORDINATOR: (
+        Operation.DESCRIBE,
+        transactional_id,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ),
+    SHARE_COORDINATOR: (
+        Operation.CLUSTER_ACTION,
+        lambda _: CLUSTER,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ),
 }
 
 
@@ -49,14 +70,20 @@ def handle(
         message = f"This broker coordinates nothing with the key type {request.key_type}."
         refusals = [_refusal(key, ErrorCode.INVALID_REQUEST, message) for key in keys]
         return Deferred.of(_response(many, refusals))
-    resource, denied = _DENIED[request.key_type]
-    allowed = {
-        key for key in keys if node.authorizer.allows(context, Operation.DESCRIBE, resource(key))
-    }
+    is_share = request.key_type == SHARE_COORDINATOR
+    if is_share and context.api_version < SHARES_SINCE:
+        message = f"Version {context.api_version} does not know share partitions."
+        refusals = [_refusal(key, ErrorCode.INVALID_REQUEST, message) for key in keys]
+        return Deferred.of(_response(many, refusals))
+    operation, resource, denied = _DENIED[request.key_type]
+    allowed = {key for key in keys if node.authorizer.allows(context, operation, resource(key))}
 
     def found(key: str) -> Coordinator:
         if key not in allowed:
             return _refusal(key, denied, f"You may not describe {key!r}.")
+        if is_share and decode_coordinator_key(key) is None:
+            message = f"{key!r} is not of the form group:topic id:partition."
+            return _refusal(key, ErrorCode.INVALID_REQUEST, message)
         return _find(node, context, topic, key)
 
     def answer(_: None) -> FindCoordinatorResponse:
@@ -74,7 +101,7 @@ def handle(
 
 def _find(node: Node, context: RequestContext, topic: str, key: str) -> Coordinator:
     count = node.metadata.partition_count(topic)
-    index = partition_for(key, count) if count else 0
+    index = _partition_of(topic, key, count) if count else 0
     leader = node.metadata.leader_of(topic, index) if count else None
     if leader != node.node_id or node.replicas.internal_partition(topic, index) is None:
         # This broker knows no addresses of other brokers, and after an error of the disk there is
@@ -85,6 +112,14 @@ def _find(node: Node, context: RequestContext, topic: str, key: str) -> Coordina
     return Coordinator(
         key=key, node_id=leader, host=host, port=port, error_code=ErrorCode.NONE, error_message=""
     )
+
+
+def _partition_of(topic: str, key: str, count: int) -> int:
+    if topic != SHARE_STATE_TOPIC:
+        return partition_for(key, count)
+    named = decode_coordinator_key(key)
+    assert named is not None
+    return state_partition_for(coordinator_key(named), count)
 
 
 def _refusal(key: str, error: ErrorCode, message: str) -> Coordinator:

@@ -22,6 +22,7 @@ from odradek_broker.config.effective import TopicConfigs
 from odradek_broker.config.types import ConfigError
 from odradek_broker.metadata.features import (
     FEATURES,
+    FIRST_LEVELS,
     GROUP_VERSION,
     SHARE_VERSION,
     STREAMS_VERSION,
@@ -125,9 +126,8 @@ class ClusterMetadata:
         self.scram_credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
         #: The ACLs, for an authorizer that uses them. Changed by `replay` only.
         self.acls = AclIndex()
-        #: The finalized level of each feature; for a feature whose level was never changed, the
-        #: highest. Changed by `replay` only.
-        self.feature_levels = {name: levels.highest for name, levels in FEATURES.items()}
+        #: The finalized level of each feature. Changed by `replay` only.
+        self.feature_levels = dict(FIRST_LEVELS)
         self._log_configs: dict[str, LogConfig] = {}
         self._next_producer_id = 0
         # Not stored: the block in use and the one that is being made durable. A restart skips the
@@ -219,9 +219,14 @@ class ClusterMetadata:
         return ""
 
     @property
+    def share_assignment_interval_ms(self) -> int:
+        """The shortest time between two assignments of a share group without its own setting."""
+        return self.config.group_share_assignment_interval_ms
+
+    @property
     def share_groups_off(self) -> str:
         """The reason why share groups (KIP-932) are not served; empty if they are."""
-        if not self.feature_levels.get(SHARE_VERSION, 0):
+        if not self.feature_levels[SHARE_VERSION]:
             return f"Share groups are switched off: the feature {SHARE_VERSION} is at level 0."
         return ""
 

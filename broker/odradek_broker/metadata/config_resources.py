@@ -19,6 +19,7 @@ from odradek_broker.config.broker import (
     is_unsupported,
     with_dynamic,
 )
+from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.effective import (
     ConfigEntry,
     SynonymEntry,
@@ -88,19 +89,21 @@ class GroupConfigResource:
                     )
                 values[key] = value
             checked[key] = write_value(value)
-        session_ms = values.get("consumer.session.timeout.ms")
-        interval_ms = values.get("consumer.heartbeat.interval.ms")
-        config = metadata.config
-        if session_ms is None:
-            session_ms = config.group_consumer_session_timeout_ms
-        if interval_ms is None:
-            interval_ms = config.group_consumer_heartbeat_interval_ms
-        if values and interval_ms >= session_ms:
-            raise ConfigError(
-                "consumer.heartbeat.interval.ms",
-                str(interval_ms),
-                f"less than consumer.session.timeout.ms ({session_ms})",
+        for protocol in ("consumer", "share"):
+            session_ms, interval_ms = (
+                values.get(
+                    f"{protocol}.{name}",
+                    metadata.config.value_of(SETTINGS[f"group.{protocol}.{name}"]),
+                )
+                for name in ("session.timeout.ms", "heartbeat.interval.ms")
             )
+            assert isinstance(session_ms, int) and isinstance(interval_ms, int)
+            if values and interval_ms >= session_ms:
+                raise ConfigError(
+                    f"{protocol}.heartbeat.interval.ms",
+                    str(interval_ms),
+                    f"less than {protocol}.session.timeout.ms ({session_ms})",
+                )
         return checked
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:

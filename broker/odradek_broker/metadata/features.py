@@ -29,6 +29,7 @@ TRANSACTION_VERSION = "transaction.version"
 FEATURES: dict[str, FeatureLevels] = {
     GROUP_VERSION: FeatureLevels(0, 1),
     METADATA_VERSION: FeatureLevels(7, 30),
+    SHARE_VERSION: FeatureLevels(0, 1),
     TRANSACTION_VERSION: FeatureLevels(0, 2),
 }
 
@@ -37,10 +38,16 @@ FEATURES: dict[str, FeatureLevels] = {
 _LEFT_OUT: dict[str, str] = {
     "eligible.leader.replicas.version": "each partition has one replica",
     "kraft.version": "the voters of the metadata log cannot change",
-    SHARE_VERSION: "share groups are not complete",
     STREAMS_VERSION: "streams groups are not complete",
 }
 _LEVEL_LEFT_OUT = 1
+
+#: The level of each feature before it was ever changed: the highest, but share groups are switched
+#: on by whoever wants to try them.
+FIRST_LEVELS: dict[str, int] = {
+    **{name: levels.highest for name, levels in FEATURES.items()},
+    SHARE_VERSION: 0,
+}
 
 
 class FinalizedFeatures(NamedTuple):

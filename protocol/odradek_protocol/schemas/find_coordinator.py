@@ -1,8 +1,7 @@
-"""FindCoordinator (key 10): the broker that coordinates a group or a transactional id.
+"""FindCoordinator (key 10): the broker that coordinates a group, a transactional id or the state of
+a share partition.
 
-Versions: 1 the key's type; 3 is flexible; 4 many keys, errors for each; 6 share groups.
-
-Left out: share groups. Their coordinator is not found (INVALID_REQUEST).
+Versions: 1 the key's type; 3 is flexible; 4 many keys, errors for each; 6 share partitions.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from odradek_protocol.primitives import INT8, INT16, INT32, STRING
 
 #: From this version on a request has several keys.
 SEVERAL_KEYS_SINCE = 4
+#: From this version on a key may name a share partition.
+SHARES_SINCE = 6
 
 
 @message(key=10, versions="0-6", flexible="3+")

@@ -266,7 +266,7 @@ def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
     asked |= {"max.connections.per.ip", "max.connections.per.ip.overrides"}
     asked |= {"max.connection.creation.rate", "producer.id.expiration.ms"}
     asked |= {f"log.cleaner.{name}" for name in cleaner}
-    asked |= {"authorizer.log.allowed"}
+    asked |= {"authorizer.log.allowed", "group.share.assignment.interval.ms"}
     stores: tuple[str, ...] = (
         "keystore.type",
         "keystore.location",

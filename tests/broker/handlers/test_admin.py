@@ -83,7 +83,7 @@ def test_n07_every_api_is_answered_with_its_range(version: int) -> None:
     levels = [("group.version", 1), ("metadata.version", 30), ("transaction.version", 2)]
     assert finalized == (levels if version >= 3 else [])
     supported = [(row.name, row.min_version, row.max_version) for row in answer.supported_features]
-    from_0 = [("group.version", 0, 1), ("transaction.version", 0, 2)]
+    from_0 = [("group.version", 0, 1), ("share.version", 0, 1), ("transaction.version", 0, 2)]
     assert sorted(supported) == sorted(
         [("metadata.version", 7, 30)] * (version >= 3) + from_0 * (version >= 4)
     )

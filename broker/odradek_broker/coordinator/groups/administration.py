@@ -19,6 +19,8 @@ from odradek_broker.coordinator.groups.offset_expiration import (
 from odradek_broker.coordinator.groups.offsets import OffsetStore
 from odradek_broker.coordinator.groups.partitions import Partitions, by_name, union
 from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, Topics
+from odradek_broker.coordinator.groups.share.group import ShareGroup
+from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -120,8 +122,13 @@ class DeletedOffsets:
     codes: list[ErrorCode]
 
 
-def summary(group: ClassicGroup | ConsumerGroup) -> GroupSummary:
+AnyGroup = ClassicGroup | ConsumerGroup | ShareGroup
+
+
+def summary(group: AnyGroup) -> GroupSummary:
     """The entry of the group in ListGroups."""
+    if isinstance(group, ShareGroup):
+        return GroupSummary(group.group_id, SHARE_TYPE, group.state.value, SHARE_TYPE)
     if isinstance(group, ConsumerGroup):
         return GroupSummary(group.group_id, PROTOCOL_TYPE, group.state.value, CONSUMER_TYPE)
     return GroupSummary(group.group_id, group.protocol_type, group.state.value)
@@ -171,10 +178,10 @@ def not_described(group_id: str, error: ErrorCode, message: str | None = None) -
 # --- Delete ---------------------------------------------------------------------------------------
 
 
-def deletion_error(group: ClassicGroup | ConsumerGroup | None) -> ErrorCode:
+def deletion_error(group: AnyGroup | None) -> ErrorCode:
     """The error that forbids the deletion of the group: it must exist and have no members (O-14);
     NONE if it may be deleted."""
-    if isinstance(group, ConsumerGroup):
+    if isinstance(group, ConsumerGroup | ShareGroup):
         return ErrorCode.NON_EMPTY_GROUP if group.members else ErrorCode.NONE
     if group is None or group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
@@ -233,6 +240,7 @@ class GroupAdministration:
         topics: Topics,
         groups: Mapping[str, ClassicGroup],
         consumers: Mapping[str, ConsumerGroup],
+        shares: Mapping[str, ShareGroup],
         offsets: OffsetStore,
         observer: Observer,
     ) -> None:
@@ -240,13 +248,14 @@ class GroupAdministration:
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
+        self._shares = shares
         self._offsets = offsets
         self._observer = observer
 
     def summaries(self) -> list[GroupSummary]:
         """All groups."""
-        classic = [summary(group) for group in self._groups.values()]
-        return classic + [summary(group) for group in self._consumers.values()]
+        groups = (self._groups, self._consumers, self._shares)
+        return [summary(group) for each in groups for group in each.values()]
 
     def describe(self, group_id: str) -> DescribedGroup:
         """A classic group; GROUP_ID_NOT_FOUND with a message if there is no classic group of this
@@ -254,7 +263,7 @@ class GroupAdministration:
         group = self._groups.get(group_id)
         if group is None:
             message = f"Group {group_id} not found."
-            if group_id in self._consumers:
+            if group_id in self._consumers or group_id in self._shares:
                 message = f"Group {group_id} is not a classic group."
             return not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
         return described(group)
@@ -265,7 +274,7 @@ class GroupAdministration:
         group = self._consumers.get(group_id)
         if group is None:
             message = f"Group {group_id} not found."
-            if group_id in self._groups:
+            if group_id in self._groups or group_id in self._shares:
                 message = f"Group {group_id} is not a consumer group."
             return consumer_not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
         return consumer_described(group, self._config, self._topics)
@@ -274,7 +283,7 @@ class GroupAdministration:
         """The error that forbids the deletion of a group, or the tombstones of all its records. The
         group's own tombstone comes last, so that a deletion that a crash has interrupted can be
         requested again."""
-        group = self._any(group_id)
+        group = self._shares.get(group_id) or self._any(group_id)
         error = deletion_error(group)
         if group is None or error is not ErrorCode.NONE:
             return error, []

@@ -9,7 +9,7 @@ first. Records and answers are returned, and the caller adds them to its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -300,7 +300,8 @@ class OpenedGroup:
 
 
 class GroupConversion:
-    """The conversions of a shard. `groups` and `consumers` are the shard's."""
+    """The conversions of a shard. `groups` and `consumers` are the shard's; `others`: the ids of
+    groups that cannot become groups of another type."""
 
     def __init__(
         self,
@@ -308,6 +309,7 @@ class GroupConversion:
         topics: Topics,
         groups: dict[str, ClassicGroup],
         consumers: Mapping[str, ConsumerGroup],
+        others: Container[str],
         rebalances: Rebalances,
         deadlines: ConsumerDeadlines,
         observer: Observer,
@@ -317,6 +319,7 @@ class GroupConversion:
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
+        self._others = others
         self._rebalances = rebalances
         self._deadlines = deadlines
         self._observer = observer
@@ -326,7 +329,9 @@ class GroupConversion:
 
     def open(self, group_id: str, now: Instant, *, joins: bool) -> OpenedGroup | None:
         """The group to which a member of the consumer protocol sends its heartbeat; None if there
-        is none, or a classic one that cannot become a consumer group."""
+        is none, or one that cannot become a consumer group."""
+        if group_id in self._others:
+            return None
         group = self._consumers.get(group_id)
         if group is not None:
             return OpenedGroup(group, [], [], [])

@@ -38,6 +38,9 @@ from odradek_broker.coordinator.groups.offsets import (
 from odradek_broker.coordinator.groups.responses import join_error, sync_error
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics, Visible, every_topic
 from odradek_broker.coordinator.groups.shard import GroupShard
+from odradek_broker.coordinator.groups.share.group import ShareGroup, ShareGroupState
+from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
+from odradek_broker.coordinator.groups.share.requests import ShareRequests, ShareStates
 from odradek_broker.coordinator.runtime import (
     Instant,
     Outcome,
@@ -79,11 +82,11 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """An entry of the list of groups, for metrics. `generation`: for a consumer group, its
-    epoch."""
+    """An entry of the list of groups, for metrics. `generation`: for a group of a newer protocol,
+    its epoch."""
 
     group_id: str
-    state: GroupState | ConsumerGroupState
+    state: GroupState | ConsumerGroupState | ShareGroupState
     protocol_type: str
     generation: int
     members: int
@@ -118,6 +121,8 @@ class GroupCoordinator:
         clock: Clock,
         scheduler: Scheduler,
         randomness: Randomness,
+        share_states: ShareStates,
+        end_offset: Callable[[str, int], int | ErrorCode],
         observer: Observer = unobserved,
         state_observer: StateObserver = _log_transition,
     ) -> None:
@@ -136,9 +141,12 @@ class GroupCoordinator:
             clock=clock,
             scheduler=scheduler,
             runtime_class=TransactionalRuntime,
+            carry_out=lambda runtime: self.share.carry_out(runtime),
             check_key=_check_group_id,
-            on_loaded=self._drop_offsets_of_missing_topics,
+            on_loaded=self._drop_missing_topics,
         )
+        #: The requests about share groups (KIP-932).
+        self.share = ShareRequests(self.shards, metadata, share_states, end_offset)
 
     def _new_shard(self, index: int) -> GroupShard:
         return GroupShard(
@@ -148,15 +156,17 @@ class GroupCoordinator:
     # --- Topics that go ---
 
     def topic_deleted(self, name: str) -> Deferred[None]:
-        """Delete the offsets of a deleted topic (O-15). To be called when the deletion of the topic
-        is durable, since a crash before that would undo it; resolves when the offsets are deleted
-        durably."""
+        """Delete the offsets of a deleted topic (O-15), and the notes of share groups about it
+        (H-27). To be called when the deletion of the topic is durable, since a crash before that
+        would undo it; resolves when the offsets and notes are deleted durably."""
+        self.share.forget_missing_topics()
         return self._drop_offsets(lambda topic: topic == name, OffsetDeletion.TOPIC_DELETED)
 
-    def _drop_offsets_of_missing_topics(self) -> None:
+    def _drop_missing_topics(self) -> None:
         """Delete the offsets of topics that were deleted before a crash, which prevented the
-        deletion of their offsets (O-15)."""
+        deletion of their offsets, and the notes of share groups about them (O-15, H-27)."""
         exists = self._metadata.partition_count
+        self.share.forget_missing_topics()
         self._drop_offsets(lambda topic: not exists(topic), OffsetDeletion.TOPIC_MISSING)
 
     def _drop_offsets(
@@ -305,7 +315,13 @@ class GroupCoordinator:
         )
 
     def delete_group(self, group_id: str) -> Deferred[ErrorCode]:
-        """Delete a group that has no members, and all its offsets."""
+        """Delete a group that has no members, and all its offsets; of a share group, the states of
+        its partitions first (H-28)."""
+        return self.share.delete_all_states(group_id).bind(
+            lambda error: Deferred.of(error) if error else self._delete_group(group_id)
+        )
+
+    def _delete_group(self, group_id: str) -> Deferred[ErrorCode]:
         runtime, error = self.shards.find(group_id)
         records: list[Record] = []
         if runtime is not None and error is ErrorCode.NONE:
@@ -395,6 +411,15 @@ class GroupCoordinator:
                     len(consumer.members),
                     shard.offsets.count(consumer.group_id),
                 )
+            for share in shard.shares.values():
+                yield GroupListing(
+                    share.group_id,
+                    share.state,
+                    SHARE_TYPE,
+                    share.epoch,
+                    len(share.members),
+                    0,
+                )
 
     def readiness(self, group_id: str) -> ErrorCode:
         """The error of a group whose shard is not available; NONE if it is (G-20)."""
@@ -410,6 +435,11 @@ class GroupCoordinator:
         it."""
         runtime, _ = self.shards.find(group_id)
         return None if runtime is None else runtime.core.consumers.get(group_id)
+
+    def share_group(self, group_id: str) -> ShareGroup | None:
+        """The share group, for reading only; None if this broker does not have it."""
+        runtime, _ = self.shards.find(group_id)
+        return None if runtime is None else runtime.core.shares.get(group_id)
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """The committed offsets of a group; empty if this broker does not have them."""

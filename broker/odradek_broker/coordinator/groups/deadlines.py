@@ -1,4 +1,4 @@
-"""The deadlines of groups, and the timers of both protocols. None of it is stored."""
+"""The deadlines of groups, and the timers of all protocols. None of it is stored."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from odradek_broker.coordinator.groups.consumer.group import (
 )
 from odradek_broker.coordinator.groups.settings import (
     ConsumerGroupSettings,
+    ShareGroupSettings,
     Topics,
     session_timeout_ms,
+    share_session_timeout_ms,
 )
+from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.coordinator.runtime import Instant
 from odradek_broker.coordinator.timers import Timers
 
@@ -32,6 +35,7 @@ class Deadline(Enum):
     MEMBER_REVOCATION = "it must have given its partitions back"
     MEMBER_REJOIN = "it speaks the classic protocol, and must have joined again"
     MEMBER_SYNC = "it speaks the classic protocol, and must have fetched its assignment"
+    SHARE_SESSION = "a member of a share group must be heard of"
 
 
 class TimerName(NamedTuple):
@@ -190,3 +194,37 @@ class ConsumerDeadlines:
         for member in group.members.values():
             self.restart_session(group, member, now)
             self.update_revocation(group, member, now)
+
+
+class ShareDeadlines:
+    """Sets and cancels the timers of members of share groups."""
+
+    def __init__(
+        self, config: ShareGroupSettings, topics: Topics, timers: Timers[TimerName]
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._timers = timers
+
+    def restart_session(self, group: ShareGroup, member_id: str, now: Instant) -> None:
+        """Restart the member's session (H-16)."""
+        timeout_ms = share_session_timeout_ms(self._config, self._topics, group.group_id)
+        self._timers.set(self._name(group, member_id), now.monotonic_ms + timeout_ms)
+
+    def forget(self, group: ShareGroup, member_id: str) -> None:
+        """Cancel the timer of a member that was removed."""
+        self._timers.cancel(self._name(group, member_id))
+
+    def forget_all(self, group: ShareGroup) -> None:
+        """Cancel all timers of a group that was removed."""
+        for member_id in group.members:
+            self.forget(group, member_id)
+
+    def restored(self, group: ShareGroup, now: Instant) -> None:
+        """Begin the sessions of all members of a group that was loaded."""
+        for member_id in group.members:
+            self.restart_session(group, member_id, now)
+
+    @staticmethod
+    def _name(group: ShareGroup, member_id: str) -> TimerName:
+        return TimerName(Deadline.SHARE_SESSION, group.group_id, member_id)

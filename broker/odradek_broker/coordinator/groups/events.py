@@ -17,16 +17,18 @@ from odradek_broker.coordinator.groups.classic.group import (
     Member,
 )
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
+from odradek_broker.coordinator.groups.share.group import ShareGroup, ShareMember
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.consumer_group import RecordType
+from odradek_protocol.stored.share_group import ShareRecordType
 
 # --- Reasons --------------------------------------------------------------------------------------
 
 
 class RemovalReason(Enum):
     """The reason for the removal of a member. LEFT: by its LeaveGroup; LEFT_BY_HEARTBEAT: by a
-    ConsumerGroupHeartbeat with epoch -1, which has no field for the reason."""
+    heartbeat with epoch -1, which has no field for the reason."""
 
     LEFT = auto()
     LEFT_BY_HEARTBEAT = auto()
@@ -201,14 +203,26 @@ class RecordReplayed(NamedTuple):
     after: ConsumerMember | None
 
 
-# --- Both -----------------------------------------------------------------------------------------
+# --- Share groups ---
+
+
+class ShareRecordReplayed(NamedTuple):
+    """A record changed a loaded share group. `before`, `after`: the member of the record."""
+
+    kind: ShareRecordType
+    group: ShareGroup
+    before: ShareMember | None
+    after: ShareMember | None
+
+
+# --- All -----------------------------------------------------------------------------------------
 
 
 class MemberRemoved(NamedTuple):
     """A member left, or was removed."""
 
     group_id: str
-    member: Member | ConsumerMember
+    member: Member | ConsumerMember | ShareMember
     removal: Removal
 
 
@@ -265,6 +279,7 @@ GroupEvent = (
     | GroupStabilized
     | GroupEmptied
     | RecordReplayed
+    | ShareRecordReplayed
     | MemberRemoved
     | RequestRefused
     | GroupConverted

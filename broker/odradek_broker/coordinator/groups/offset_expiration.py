@@ -13,6 +13,10 @@ from odradek_broker.coordinator.groups.offsets import OffsetStore
 from odradek_broker.coordinator.groups.offsets import (
     expired_partitions as expired_consumer_partitions,
 )
+from odradek_broker.coordinator.groups.share.group import ShareGroup
+from odradek_broker.coordinator.groups.share.records import (
+    group_tombstones as share_group_tombstones,
+)
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_EXPIRY
@@ -46,8 +50,10 @@ def remove_offsets(
     return records
 
 
-def remove_group(group: ClassicGroup | ConsumerGroup) -> list[Record]:
+def remove_group(group: ClassicGroup | ConsumerGroup | ShareGroup) -> list[Record]:
     """The tombstones of a group's own records, without its offsets."""
+    if isinstance(group, ShareGroup):
+        return share_group_tombstones(group)
     if isinstance(group, ConsumerGroup):
         return group_tombstones(group)
     return [(group_metadata.encode_key(group.group_id), None)]

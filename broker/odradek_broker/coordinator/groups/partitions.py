@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from odradek_broker.coordinator.groups.settings import Topics
+from odradek_broker.topic_partition import TopicPartition
 
 Partitions = Mapping[bytes, frozenset[int]]
 """Topic id to partition indexes."""
@@ -74,3 +75,8 @@ def by_name(partitions: Partitions, topics: Topics) -> list[tuple[str, bytes, li
         for topic_id, indexes in partitions.items()
         if (name := topics.topic_name(topic_id)) is not None
     )
+
+
+def named(partitions: Partitions, topics: Topics) -> list[TopicPartition]:
+    """The partitions by topic name and index, sorted; those of deleted topics are left out."""
+    return [(name, index) for name, _, indexes in by_name(partitions, topics) for index in indexes]

@@ -25,6 +25,17 @@ class ConsumerGroupSettings(Protocol):
     def group_max_size(self) -> int: ...
 
 
+class ShareGroupSettings(Protocol):
+    """The settings of the broker that share groups read."""
+
+    @property
+    def group_share_session_timeout_ms(self) -> int: ...
+    @property
+    def group_share_heartbeat_interval_ms(self) -> int: ...
+    @property
+    def group_share_max_size(self) -> int: ...
+
+
 #: The topics among the given ones that the user of a member may see (A-67).
 Visible = Callable[[frozenset[str]], frozenset[str]]
 
@@ -54,21 +65,51 @@ class Topics(Protocol):
 
     def topic_name(self, topic_id: bytes) -> str | None: ...
 
+    @property
+    def share_assignment_interval_ms(self) -> int:
+        """The present setting group.share.assignment.interval.ms, which may change at any time."""
+        ...
+
     def group_setting_ms(self, group_id: str, name: str) -> int | None:
         """A group's own value of a setting in milliseconds; None if it has none."""
         ...
 
 
+def _own_or(own_ms: int | None, broker_ms: int) -> int:
+    return broker_ms if own_ms is None else own_ms
+
+
 def session_timeout_ms(config: ConsumerGroupSettings, topics: Topics, group_id: str) -> int:
     """The longest silence of a member of the group: the group's own setting, or the broker's."""
     own_ms = topics.group_setting_ms(group_id, "consumer.session.timeout.ms")
-    return config.group_consumer_session_timeout_ms if own_ms is None else own_ms
+    return _own_or(own_ms, config.group_consumer_session_timeout_ms)
 
 
 def heartbeat_interval_ms(config: ConsumerGroupSettings, topics: Topics, group_id: str) -> int:
     """The interval between heartbeats of a member: the group's own setting, or the broker's."""
     own_ms = topics.group_setting_ms(group_id, "consumer.heartbeat.interval.ms")
-    return config.group_consumer_heartbeat_interval_ms if own_ms is None else own_ms
+    return _own_or(own_ms, config.group_consumer_heartbeat_interval_ms)
+
+
+def share_session_timeout_ms(config: ShareGroupSettings, topics: Topics, group_id: str) -> int:
+    """The longest silence of a member of a share group: the group's own setting, or the
+    broker's."""
+    own_ms = topics.group_setting_ms(group_id, "share.session.timeout.ms")
+    return _own_or(own_ms, config.group_share_session_timeout_ms)
+
+
+def share_heartbeat_interval_ms(config: ShareGroupSettings, topics: Topics, group_id: str) -> int:
+    """The interval between heartbeats of a member of a share group: the group's own setting, or
+    the broker's."""
+    own_ms = topics.group_setting_ms(group_id, "share.heartbeat.interval.ms")
+    return _own_or(own_ms, config.group_share_heartbeat_interval_ms)
+
+
+def share_assignment_interval_ms(topics: Topics, group_id: str) -> int:
+    """The shortest interval between two assignments of a share group: the group's own setting, or
+    the broker's."""
+    own_ms = topics.group_setting_ms(group_id, "share.assignment.interval.ms")
+    return _own_or(own_ms, topics.share_assignment_interval_ms)
 
 
 class Refusal(Exception):
@@ -80,8 +121,8 @@ class Refusal(Exception):
         self.message = message
 
 
-class GroupSettings(ConsumerGroupSettings, Protocol):
-    """The settings of groups of both protocols."""
+class GroupSettings(ConsumerGroupSettings, ShareGroupSettings, Protocol):
+    """The settings of groups of all protocols."""
 
     @property
     def group_min_session_timeout_ms(self) -> int: ...

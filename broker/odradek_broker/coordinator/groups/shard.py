@@ -23,6 +23,7 @@ from odradek_broker.coordinator.groups.deadlines import (
     MEMBER_DEADLINES,
     ConsumerDeadlines,
     Deadline,
+    ShareDeadlines,
     TimerName,
 )
 from odradek_broker.coordinator.groups.events import (
@@ -52,7 +53,10 @@ from odradek_broker.coordinator.groups.offsets import (
     check_fetch,
     commit_records,
 )
+from odradek_broker.coordinator.groups.responses import join_refused
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
+from odradek_broker.coordinator.groups.share.group import ShareGroup
+from odradek_broker.coordinator.groups.share.groups import ShareGroups
 from odradek_broker.coordinator.runtime import (
     Instant,
     Outcome,
@@ -71,6 +75,7 @@ from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupRe
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 from odradek_protocol.stored import group_metadata, offset_commit
 from odradek_protocol.stored.consumer_group import RecordType, decode_key, decode_value
+from odradek_protocol.stored.share_group import ShareRecordType
 
 _MINUTE_MS = 60_000
 
@@ -80,6 +85,7 @@ _MINUTE_MS = 60_000
 UNRECORDED_GROUPS_MAX = 10_000
 _INT16 = Packer(">h")
 _CONSUMER_TYPES = frozenset(RecordType)
+_SHARE_TYPES = frozenset(ShareRecordType)
 
 #: The time at which a group entered Dead is not used.
 _NO_INSTANT = Instant(0, 0)
@@ -99,6 +105,7 @@ class GroupShard:
         self.timers: Timers[TimerName] = Timers()
         self.groups: dict[str, ClassicGroup] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
+        self.shares: dict[str, ShareGroup] = {}
         self.offsets = OffsetStore()
         self._unrecorded: set[str] = set()
         self._config = config
@@ -116,6 +123,7 @@ class GroupShard:
             topics,
             self.groups,
             self.consumers,
+            self.shares,
             self._rebalances,
             deadlines,
             observer,
@@ -124,8 +132,16 @@ class GroupShard:
         self._consumer = ConsumerGroups(
             config, topics, random, observer, self.consumers, deadlines, self._conversion
         )
+        self.share = ShareGroups(
+            config,
+            topics,
+            observer,
+            self.shares,
+            ShareDeadlines(config, topics, self.timers),
+            lambda group_id: group_id in self.groups or group_id in self.consumers,
+        )
         self.administration = GroupAdministration(
-            config, topics, self.groups, self.consumers, self.offsets, observer
+            config, topics, self.groups, self.consumers, self.shares, self.offsets, observer
         )
 
     def _create(self, group_id: str, now: Instant) -> ClassicGroup | None:
@@ -169,6 +185,8 @@ class GroupShard:
                 self._known(where.group)
         elif kind in _CONSUMER_TYPES:
             self._replay_consumer(RecordType(kind), key, value)
+        elif kind in _SHARE_TYPES:
+            self.share.replay(ShareRecordType(kind), key, value)
 
     def _replay_group(self, group_id: str, value: bytes | None) -> None:
         if value is not None:
@@ -227,6 +245,7 @@ class GroupShard:
             group.restore(now)
             self._rebalances.restored(group, now)
         self._consumer.restored(now)
+        self.share.restored(now)
         self._active = True
         self._set_expiry(now)
         return Outcome()
@@ -245,6 +264,9 @@ class GroupShard:
     # --- Membership ---
 
     def join(self, call: JoinCall, now: Instant) -> Outcome:
+        if call.request.group_id in self.shares:
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            return Outcome(replies=[join_refused(call.deferred, error, "")])
         consumer = self.consumers.get(call.request.group_id)
         if consumer is not None and consumer.members:
             return self._consumer.classic.join(consumer, call, now)
@@ -288,12 +310,14 @@ class GroupShard:
     def end_sessions(self, group_id: str, member: str | None, now_ms: int) -> list[str]:
         """Let sessions be due at once: of the member with this member id, of the members with this
         client id, or of all."""
-        group = self.groups.get(group_id) or self.consumers.get(group_id)
+        group = (
+            self.groups.get(group_id) or self.consumers.get(group_id) or self.shares.get(group_id)
+        )
         ended = []
         for member_id, each in group.members.items() if group else ():
             if member not in (None, member_id, each.client_id):
                 continue
-            for kind in (Deadline.SESSION, Deadline.MEMBER_SESSION):
+            for kind in (Deadline.SESSION, Deadline.MEMBER_SESSION, Deadline.SHARE_SESSION):
                 name = TimerName(kind, group_id, member_id)
                 if name in self.timers:
                     self.timers.set(name, now_ms)
@@ -304,6 +328,9 @@ class GroupShard:
         out = Outcome()
         if name.kind is Deadline.EXPIRY:
             return self._expire(now)
+        if name.kind is Deadline.SHARE_SESSION:
+            self.share.on_timer(name, out, now)
+            return out
         if name.kind in MEMBER_DEADLINES:
             self._consumer.on_timer(name, out, now)
             return out
@@ -345,7 +372,9 @@ class GroupShard:
 
         group = self.groups.get(call.group_id)
         consumer = self.consumers.get(call.group_id)
-        if consumer is not None:
+        if call.group_id in self.shares:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif consumer is not None:
             error = check_consumer_commit(consumer, call, transactional=producer is not None)
         else:
             error = check_commit(group, call, transactional=producer is not None)

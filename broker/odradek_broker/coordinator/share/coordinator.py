@@ -8,6 +8,8 @@ coordinator call this module directly, other brokers by requests.
 
 from __future__ import annotations
 
+import re
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -35,6 +37,9 @@ from odradek_protocol.errors import ErrorCode
 
 log = structlog.get_logger("odradek.share_state")
 
+_PARTITION = re.compile(r"[+-]?[0-9]+")
+_TOPIC_ID_BYTES = 16
+
 Decide = Callable[[ShareShard, Deferred[StateResult], Instant], Outcome]
 
 
@@ -47,6 +52,28 @@ class Topics(PartitionCounts, Protocol):
 def coordinator_key(key: ShareKey) -> str:
     """The name of a share partition, by which FindCoordinator asks for its coordinator."""
     return f"{key.group_id}:{encode_topic_id(key.topic_id)}:{key.partition}"
+
+
+def decode_coordinator_key(name: str) -> ShareKey | None:
+    """The share partition of this name; None for another text. The group id may contain colons."""
+    tokens = name.split(":")
+    while tokens and not tokens[-1]:
+        # Java's split leaves empty parts at the end out.
+        tokens.pop()
+    if len(tokens) < 3:
+        return None
+    *group, topic_id, partition = tokens
+    group_id = ":".join(group)
+    if not group_id.strip() or not _PARTITION.fullmatch(partition):
+        return None
+    try:
+        decoded = urlsafe_b64decode(topic_id + "=" * (-len(topic_id) % 4))
+    except ValueError:
+        return None
+    index = int(partition)
+    if len(decoded) != _TOPIC_ID_BYTES or not -(1 << 31) <= index < 1 << 31:
+        return None
+    return ShareKey(group_id, decoded, index)
 
 
 def state_partition_for(name: str, partitions: int) -> int:

@@ -263,6 +263,8 @@ def test_g90_while_a_partition_loads_its_groups_get_coordinator_load_in_progress
         clock=node.clock,
         scheduler=node.scheduler,
         randomness=world.randomness,
+        share_states=node.share_state,
+        end_offset=node.replicas.end_offset,
     )
     groups.shards.begin_load()
     call = CommitCall("a", -1, "", None, 9, -1, [CommitPart("topic", 0, 6, -1, "")])

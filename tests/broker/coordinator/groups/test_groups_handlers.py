@@ -107,7 +107,7 @@ def test_g07_the_answer_waits_for_the_topic(world: GroupWorld) -> None:
     assert answer.result().error_code == E.NONE
 
 
-@pytest.mark.parametrize("key_type", [2, 3, -1])
+@pytest.mark.parametrize("key_type", [3, -1])
 def test_g07_an_unknown_type_of_coordinator_key_is_refused(
     world: GroupWorld, key_type: int
 ) -> None:

@@ -1,0 +1,123 @@
+"""The assignor of share groups, Kafka's `simple` (rule H-06).
+
+A pure function from the members' subscriptions, the share partitions that have a state and the
+present targets to the new targets. Unlike in consumer groups, several members may have the same
+partition: with more members than partitions, each partition goes to as many members as it takes to
+give every member something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from math import ceil
+
+from odradek_broker.coordinator.groups.partitions import (
+    Partitions,
+    each_partition,
+    partitions_of,
+)
+
+#: The name of the assignor in descriptions of groups.
+ASSIGNOR_NAME = "simple"
+
+Partition = tuple[bytes, int]
+"""Topic id and index."""
+
+
+def assign_simple(
+    subscriptions: Mapping[str, frozenset[bytes]],
+    current: Mapping[str, Partitions],
+    available: Partitions,
+) -> dict[str, Partitions]:
+    """The new targets by member id.
+
+    `subscriptions`: member id to topic ids. `current`: the present targets. `available`: the
+    partitions that may be assigned. If all members have the same subscription, the partitions of
+    all topics are divided together, otherwise those of each topic by itself, as in Kafka.
+    """
+    members = sorted(subscriptions)
+    topics = frozenset[bytes]().union(*subscriptions.values())
+    wanted = [
+        partition for partition in sorted(each_partition(available)) if partition[0] in topics
+    ]
+    assigned: dict[str, set[Partition]] = {member_id: set() for member_id in members}
+    if len(set(subscriptions.values())) == 1:
+        divided = [(members, wanted)]
+    else:
+        divided = [
+            (
+                [member_id for member_id in members if topic_id in subscriptions[member_id]],
+                [partition for partition in wanted if partition[0] == topic_id],
+            )
+            for topic_id in sorted(topics)
+        ]
+    for subscribers, partitions in divided:
+        for member_id, given in _divide(subscribers, partitions, current).items():
+            assigned[member_id] |= given
+    return {member_id: _by_topic(given) for member_id, given in assigned.items()}
+
+
+def _by_topic(given: Collection[Partition]) -> Partitions:
+    indexes: dict[bytes, list[int]] = {}
+    for topic_id, index in given:
+        indexes.setdefault(topic_id, []).append(index)
+    return partitions_of(indexes.items())
+
+
+def _divide(
+    members: Sequence[str], partitions: Sequence[Partition], current: Mapping[str, Partitions]
+) -> dict[str, set[Partition]]:
+    """The partitions of each of `members`: as many as everybody should have, of the present ones
+    where possible."""
+    if not partitions:
+        return {}
+    sharing, shares = _shares(len(members), len(partitions))
+    holders: dict[Partition, list[str]] = {partition: [] for partition in partitions}
+    kept: dict[str, set[Partition]] = {}
+    for member_id, share in zip(members, shares, strict=True):
+        present = set(each_partition(current.get(member_id, {})))
+        kept[member_id] = set([each for each in partitions if each in present][:share])
+        for partition in kept[member_id]:
+            holders[partition].append(member_id)
+    for partition, held_by in holders.items():
+        for member_id in held_by[sharing:]:
+            kept[member_id].discard(partition)
+        del held_by[sharing:]
+    missing = {partition: sharing - len(held_by) for partition, held_by in holders.items()}
+    _give(dict(zip(members, shares, strict=True)), missing, kept)
+    return kept
+
+
+def _shares(members: int, partitions: int) -> tuple[int, list[int]]:
+    """The number of members that each partition goes to, and the number of partitions of each
+    member: the places are spread over the members as evenly as possible."""
+    sharing = -(-members // partitions)
+    each = sharing * partitions / members
+    return sharing, [ceil(each * (place + 1)) - ceil(each * place) for place in range(members)]
+
+
+def _give(
+    shares: Mapping[str, int], missing: Mapping[Partition, int], kept: Mapping[str, set[Partition]]
+) -> None:
+    """Give each partition to as many members as it misses, in turn those with too few partitions.
+
+    A partition that all of these members have already stays with fewer members.
+    """
+    unfilled = [member_id for member_id, share in shares.items() if len(kept[member_id]) < share]
+    turn = 0
+    for partition, number in missing.items():
+        skipped = 0
+        while number > 0 and skipped < len(unfilled):
+            turn %= len(unfilled)
+            member_id = unfilled[turn]
+            if partition in kept[member_id]:
+                skipped += 1
+                turn += 1
+                continue
+            kept[member_id].add(partition)
+            number -= 1
+            skipped = 0
+            if len(kept[member_id]) >= shares[member_id]:
+                del unfilled[turn]
+            else:
+                turn += 1

@@ -1,0 +1,317 @@
+"""The share groups of a shard: replay, deadlines, the notes of share partitions with a state, and
+what administrators ask of groups (rules H-04, H-05, H-16, H-20 to H-31).
+
+The functions that administrators' requests come to change nothing: they return answers and records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import field
+
+from odradek_broker.coordinator.groups.deadlines import ShareDeadlines, TimerName
+from odradek_broker.coordinator.groups.events import (
+    Observer,
+    Removal,
+    RemovalReason,
+    ShareRecordReplayed,
+)
+from odradek_broker.coordinator.groups.partitions import Partitions, by_name
+from odradek_broker.coordinator.groups.settings import Refusal, ShareGroupSettings, Topics
+from odradek_broker.coordinator.groups.share import records as make
+from odradek_broker.coordinator.groups.share import states
+from odradek_broker.coordinator.groups.share.assignor import ASSIGNOR_NAME
+from odradek_broker.coordinator.groups.share.group import ShareGroup, ShareMember, StateTopic
+from odradek_broker.coordinator.groups.share.heartbeat import (
+    ShareHeartbeatCall,
+    ShareProtocol,
+    not_a_share_group,
+)
+from odradek_broker.coordinator.groups.share.states import Initialization
+from odradek_broker.coordinator.runtime import Instant, Outcome, Record
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.schemas.share_group_describe import (
+    DescribedShareAssignment,
+    DescribedShareGroup,
+    DescribedShareMember,
+    DescribedShareTopicPartitions,
+)
+from odradek_protocol.stored.share_group import ShareRecordType, decode_key, decode_value
+
+#: The type of share groups in ListGroups, and their protocol type.
+SHARE_TYPE = "share"
+
+
+@dataclass(frozen=True, slots=True)
+class StatesDecision:
+    """The decision about a request that changes states: `records` to write before the share
+    coordinator is asked about `partitions`, (topic id, index) to the start offset, which is 0 if
+    the states are to be deleted.
+
+    `topics`: the names of the topics whose states are to be deleted. `codes`: the errors of topics
+    that the request names in vain, by name.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    partitions: Mapping[tuple[bytes, int], int] = field(default_factory=dict)
+    state_epoch: int = 0
+    topics: Mapping[bytes, str] = field(default_factory=dict)
+    codes: Mapping[str, ErrorCode] = field(default_factory=dict)
+
+
+class ShareGroups:
+    """The share groups of a shard. `groups`, by id, and the deadlines are the shard's.
+
+    `is_other` is true for the id of a group of another type. `initializations`: the states that the
+    share coordinator is to make.
+    """
+
+    def __init__(
+        self,
+        config: ShareGroupSettings,
+        topics: Topics,
+        observer: Observer,
+        groups: dict[str, ShareGroup],
+        deadlines: ShareDeadlines,
+        is_other: Callable[[str], bool],
+    ) -> None:
+        self.groups = groups
+        self.initializations: list[Initialization] = []
+        self._topics = topics
+        self._observer = observer
+        self._deadlines = deadlines
+        self._is_other = is_other
+        self._active = False
+        self._monotonic_ms = 0
+        self._protocol = ShareProtocol(
+            config,
+            groups,
+            topics,
+            deadlines,
+            observer,
+            is_other,
+            self.initializations.append,
+        )
+
+    # --- Replay ---
+
+    def replay(self, kind: ShareRecordType, key: bytes, value: bytes | None) -> None:
+        """Apply one record. A group exists from its first record to the tombstone of its own
+        record."""
+        named = decode_key(kind, key)
+        group_id: str = named.group_id  # type: ignore[attr-defined]
+        group = self.groups.get(group_id)
+        if group is None:
+            if value is None:
+                return
+            group = self.groups[group_id] = ShareGroup(group_id)
+        member_id = str(getattr(named, "member_id", ""))
+        before = group.members.get(member_id)
+        make.replay(group, kind, named, None if value is None else decode_value(kind, value))
+        if kind is ShareRecordType.STATE_PARTITIONS:
+            group.states_changed_ms = self._monotonic_ms
+        if self._active and value is not None:
+            after = group.members.get(member_id)
+            self._observer(ShareRecordReplayed(kind, group, before, after))
+        if kind is ShareRecordType.GROUP and value is None:
+            del self.groups[group_id]
+            self._deadlines.forget_all(group)
+
+    def restored(self, now: Instant) -> None:
+        """Begin all deadlines after a load."""
+        self._active = True
+        self._monotonic_ms = now.monotonic_ms
+        for group in self.groups.values():
+            group.states_changed_ms = now.monotonic_ms
+            self._deadlines.restored(group, now)
+
+    # --- Members ---
+
+    def heartbeat(self, call: ShareHeartbeatCall, now: Instant) -> Outcome:
+        """Answer a heartbeat."""
+        self._monotonic_ms = now.monotonic_ms
+        return self._protocol.heartbeat(call, now)
+
+    def on_timer(self, name: TimerName, out: Outcome, now: Instant) -> None:
+        """Remove a member that was silent (H-16)."""
+        self._monotonic_ms = now.monotonic_ms
+        group = self.groups.get(name.group_id)
+        if group is not None and name.member_id in group.members:
+            removal = Removal(RemovalReason.SESSION_TIMEOUT)
+            self._protocol.remove(group, name.member_id, removal, out, now)
+
+    # --- States ---
+
+    def initialized(self, group_id: str, partitions: Partitions, now: Instant) -> list[Record]:
+        """The note that states exist (H-23); nothing if the group is gone."""
+        self._monotonic_ms = now.monotonic_ms
+        group = self.groups.get(group_id)
+        if group is None or not partitions:
+            return []
+        note = states.initialized(group.states, partitions, self._topics)
+        return [make.states_record(group_id, note)]
+
+    def not_initialized(self, group_id: str, partitions: Partitions, now: Instant) -> list[Record]:
+        """The note that states could not be made (H-23)."""
+        self._monotonic_ms = now.monotonic_ms
+        group = self.groups.get(group_id)
+        if group is None or group.states is None or not group.states.initializing:
+            return []
+        note = states.not_initialized(group.states, partitions)
+        return [make.states_record(group_id, note)]
+
+    def deleted(self, group_id: str, topic_ids: Collection[bytes], now: Instant) -> list[Record]:
+        """The note that the states of topics are gone (H-26)."""
+        self._monotonic_ms = now.monotonic_ms
+        group = self.groups.get(group_id)
+        if group is None or group.states is None or not topic_ids:
+            return []
+        return [make.states_record(group_id, states.deleted(group.states, topic_ids))]
+
+    def without_missing_topics(self) -> list[Record]:
+        """The notes without topics that do not exist any more (H-27)."""
+        records = []
+        for group in self.groups.values():
+            if group.states is None:
+                continue
+            gone = {
+                each for each in group.states.topic_ids if self._topics.topic_name(each) is None
+            }
+            if gone:
+                note = states.without_topics(group.states, gone)
+                records.append(make.states_record(group.group_id, note))
+        return records
+
+    # --- Administration ---
+
+    def describe(self, group_id: str) -> DescribedShareGroup:
+        """The group with its members; GROUP_ID_NOT_FOUND with a message if there is no share group
+        of this id (H-05)."""
+        try:
+            group = self._find(group_id)
+        except Refusal as refusal:
+            return share_not_described(group_id, refusal.error, refusal.message)
+        return DescribedShareGroup(
+            error_code=ErrorCode.NONE,
+            group_id=group_id,
+            group_state=group.state.value,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=ASSIGNOR_NAME,
+            members=[self._described(member) for member in group.members.values()],
+        )
+
+    def _described(self, member: ShareMember) -> DescribedShareMember:
+        return DescribedShareMember(
+            member_id=member.member_id,
+            rack_id=member.rack_id,
+            member_epoch=member.epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=sorted(member.topics),
+            assignment=DescribedShareAssignment(
+                topic_partitions=[
+                    DescribedShareTopicPartitions(
+                        topic_id=topic_id, topic_name=name, partitions=indexes
+                    )
+                    for name, topic_id, indexes in by_name(member.assigned, self._topics)
+                ]
+            ),
+        )
+
+    def initialized_partitions(self, group_id: str) -> Partitions:
+        """The share partitions that have a state; none if there is no such share group (H-24)."""
+        group = self.groups.get(group_id)
+        if group is None or group.states is None:
+            return {}
+        return states.partitions_in(group.states.initialized)
+
+    def alteration(self, group_id: str, offsets: Mapping[str, Mapping[int, int]]) -> StatesDecision:
+        """The note that states are made anew at these start offsets, by name and index (H-25). The
+        caller gives existing topics only. Refusal for a group with members, or of another type."""
+        group = self.groups.get(group_id)
+        if group is None:
+            if self._is_other(group_id):
+                raise not_a_share_group(group_id)
+            group = ShareGroup(group_id)
+        _check_empty(group)
+        noted: dict[bytes, StateTopic] = {}
+        partitions: dict[tuple[bytes, int], int] = {}
+        for name, starts in offsets.items():
+            topic_id, count = self._topics.topic_id(name), self._topics.partition_count(name)
+            valid = {index: start for index, start in starts.items() if index < count}
+            noted[topic_id] = StateTopic(name, frozenset(valid))
+            partitions.update({(topic_id, index): start for index, start in valid.items()})
+        if not noted:
+            return StatesDecision()
+        record = make.states_record(group_id, states.initializing(group.states, noted))
+        return StatesDecision([record], partitions, group.epoch)
+
+    def offset_deletion(self, group_id: str, names: Collection[str]) -> StatesDecision:
+        """The note that the states of topics are being deleted (H-26); empty if the group never
+        had a state. Refusal for a group with members, that does not exist, or of another type."""
+        group = self._find(group_id)
+        _check_empty(group)
+        if group.states is None:
+            return StatesDecision()
+        found: dict[bytes, frozenset[int]] = {}
+        codes: dict[str, ErrorCode] = {}
+        for name in names:
+            count = self._topics.partition_count(name)
+            topic_id = self._topics.topic_id(name) if count else b""
+            if topic_id in group.states.initialized:
+                found[topic_id] = group.states.initialized[topic_id].partitions
+            elif topic_id in group.states.deleting:
+                found[topic_id] = frozenset(range(count))
+            else:
+                codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        records = []
+        if found:
+            records = [make.states_record(group_id, states.deleting(group.states, found))]
+        partitions = {
+            (topic_id, index): 0 for topic_id, indexes in found.items() for index in sorted(indexes)
+        }
+        topics = {topic_id: self._topics.topic_name(topic_id) or "" for topic_id in found}
+        return StatesDecision(records, partitions, topics=topics, codes=codes)
+
+    def deletion_of_states(self, group_id: str) -> StatesDecision:
+        """The note that all states of a group without members are being deleted (H-28); empty if
+        there is no such share group, it has members, or no states."""
+        group = self.groups.get(group_id)
+        if group is None or group.members or group.states is None:
+            return StatesDecision()
+        note, doomed = states.deleting_all(group.states, self._topics)
+        partitions = {
+            (topic_id, index): 0
+            for topic_id, topic in doomed.items()
+            for index in sorted(topic.partitions)
+        }
+        return StatesDecision([make.states_record(group_id, note)], partitions)
+
+    def _find(self, group_id: str) -> ShareGroup:
+        """The group. Refusal if there is none, or one of another type (H-30)."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            return group
+        if self._is_other(group_id):
+            raise not_a_share_group(group_id)
+        raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+
+
+def _check_empty(group: ShareGroup) -> None:
+    if group.members:
+        raise Refusal(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+
+
+def share_not_described(
+    group_id: str, error: ErrorCode, message: str | None = None
+) -> DescribedShareGroup:
+    """The answer for a group that cannot be described."""
+    return DescribedShareGroup(
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        assignor_name="",
+    )

@@ -1,0 +1,344 @@
+"""Requests about share groups that need the share coordinator too, which has the states of share
+partitions (rules H-20 to H-28).
+
+Each change has several steps: a note in the group's records, the call of the share coordinator, and
+another note. A step begins when the one before it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from odradek_broker.coordinator.groups.partitions import Partitions, partitions_of
+from odradek_broker.coordinator.groups.settings import Refusal, Topics
+from odradek_broker.coordinator.groups.shard import GroupShard
+from odradek_broker.coordinator.groups.share.groups import StatesDecision, share_not_described
+from odradek_broker.coordinator.groups.share.heartbeat import (
+    ShareHeartbeatCall,
+    share_heartbeat_error,
+)
+from odradek_broker.coordinator.groups.share.states import Initialization
+from odradek_broker.coordinator.runtime import (
+    Instant,
+    Outcome,
+    Record,
+    Reply,
+    Runtime,
+    RuntimeState,
+)
+from odradek_broker.coordinator.shards import Shards
+from odradek_broker.deferred import Deferred, gather
+from odradek_broker.share_state import ShareKey, StateResult
+from odradek_protocol.constants import NO_DELIVERY_COUNT, NO_OFFSET
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.schemas.share_group_describe import DescribedShareGroup
+from odradek_protocol.schemas.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+
+log = structlog.get_logger("odradek.groups")
+
+_E = ErrorCode
+
+Partition = tuple[bytes, int]
+"""Topic id and index."""
+
+Results = Mapping[Partition, StateResult]
+
+
+class ShareStates(Protocol):
+    """The share coordinator."""
+
+    def initialize(
+        self, key: ShareKey, state_epoch: int, start_offset: int
+    ) -> Deferred[StateResult]: ...
+
+    def read_summary(self, key: ShareKey, leader_epoch: int) -> Deferred[StateResult]: ...
+
+    def delete(self, key: ShareKey) -> Deferred[StateResult]: ...
+
+
+class DescribedOffset(NamedTuple):
+    """The start offset of a share partition, and the number of records that are still to be
+    delivered; -1 for what is not known."""
+
+    start_offset: int = NO_OFFSET
+    leader_epoch: int = 0
+    lag: int = -1
+    error: ErrorCode = _E.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class AlteredOffsets:
+    """The answer to a change of start offsets: `error` for the whole request, or the results of
+    the partitions that exist."""
+
+    error: ErrorCode = _E.NONE
+    message: str | None = None
+    results: Results = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedStates:
+    """The answer to a deletion of start offsets: `error` for the whole request, or a code for each
+    topic name; none at all if the group never had a state."""
+
+    error: ErrorCode = _E.NONE
+    message: str | None = None
+    codes: Mapping[str, ErrorCode] = field(default_factory=dict)
+
+
+class ShareRequests:
+    """The requests about share groups.
+
+    `end_offset`: the end of a partition for readers, by topic name and index, or the error that
+    hides it.
+    """
+
+    def __init__(
+        self,
+        shards: Shards[GroupShard],
+        topics: Topics,
+        states: ShareStates,
+        end_offset: Callable[[str, int], int | ErrorCode],
+    ) -> None:
+        self._shards = shards
+        self._topics = topics
+        self._states = states
+        self._end_offset = end_offset
+
+    # --- Members ---
+
+    def heartbeat(
+        self, request: ShareGroupHeartbeatRequest, client_id: str, client_host: str
+    ) -> Deferred[ShareGroupHeartbeatResponse]:
+        return self._shards.ask(
+            request.group_id,
+            lambda shard, deferred, now: shard.share.heartbeat(
+                ShareHeartbeatCall(request, deferred, client_id, client_host), now
+            ),
+            share_heartbeat_error,
+        )
+
+    def carry_out(self, runtime: Runtime[GroupShard]) -> None:
+        """Have the share coordinator make the states that heartbeats have noted (H-21)."""
+        wanted = runtime.core.share.initializations
+        while wanted:
+            self._initialize(wanted.pop(0))
+
+    def _initialize(self, wanted: Initialization) -> None:
+        def initialized(results: Results) -> None:
+            partitions = _by_topic(results)
+            error = _first_error(results)
+            if error is _E.NONE:
+                self._note_initialized(wanted.group_id, partitions)
+                return
+            log.warning(
+                "states of share partitions cannot be made; the next heartbeat tries again",
+                group=wanted.group_id,
+                error=error.name,
+            )
+            self._note(
+                wanted.group_id,
+                lambda shard, now: shard.share.not_initialized(wanted.group_id, partitions, now),
+            )
+
+        self._make_states(wanted).then(initialized)
+
+    def _make_states(self, wanted: Initialization) -> Deferred[Results]:
+        return self._each(
+            wanted.group_id,
+            wanted.offsets,
+            lambda key: self._states.initialize(
+                key, wanted.state_epoch, wanted.offsets[key.topic_id, key.partition]
+            ),
+        )
+
+    def _note_initialized(self, group_id: str, partitions: Partitions) -> Deferred[ErrorCode]:
+        return self._note(
+            group_id, lambda shard, now: shard.share.initialized(group_id, partitions, now)
+        )
+
+    # --- Administration ---
+
+    def describe(self, group_id: str) -> Deferred[DescribedShareGroup]:
+        """The share group with its members (H-05)."""
+        return self._shards.read(
+            group_id,
+            lambda shard: shard.share.describe(group_id),
+            lambda error: share_not_described(group_id, error),
+        )
+
+    def initialized_partitions(self, group_id: str) -> Deferred[tuple[ErrorCode, Partitions]]:
+        """The share partitions of a group that have a state (H-24)."""
+        return self._shards.read(
+            group_id,
+            lambda shard: (_E.NONE, shard.share.initialized_partitions(group_id)),
+            lambda error: (error, {}),
+        )
+
+    def describe_offsets(
+        self, group_id: str, partitions: Iterable[Partition]
+    ) -> Deferred[dict[Partition, DescribedOffset]]:
+        """The start offsets of share partitions, whether the group exists or not (H-24)."""
+        read = self._each(group_id, partitions, lambda key: self._states.read_summary(key, 0))
+        return read.map(
+            lambda results: {
+                partition: self._described(partition, result)
+                for partition, result in results.items()
+            }
+        )
+
+    def _described(self, partition: Partition, result: StateResult) -> DescribedOffset:
+        state = result.state
+        if result.error is not _E.NONE or state is None:
+            return DescribedOffset()
+        known = state.start_offset != NO_OFFSET
+        if not known or state.delivery_complete_count == NO_DELIVERY_COUNT:
+            return DescribedOffset(state.start_offset, state.leader_epoch)
+        topic_id, index = partition
+        end = self._end_offset(self._topics.topic_name(topic_id) or "", index)
+        if isinstance(end, ErrorCode):
+            return DescribedOffset(0, error=end)
+        lag = end - state.start_offset - state.delivery_complete_count
+        return DescribedOffset(state.start_offset, state.leader_epoch, lag)
+
+    def alter_offsets(
+        self, group_id: str, offsets: Mapping[str, Mapping[int, int]]
+    ) -> Deferred[AlteredOffsets]:
+        """Make states anew at these start offsets, by name of an existing topic and index
+        (H-25)."""
+        runtime, error = self._shards.find(group_id)
+        if runtime is None or error is not _E.NONE:
+            return Deferred.of(AlteredOffsets(error))
+        try:
+            decision = runtime.core.share.alteration(group_id, offsets)
+        except Refusal as refusal:
+            return Deferred.of(AlteredOffsets(refusal.error, refusal.message))
+        wanted = Initialization(group_id, decision.state_epoch, decision.partitions)
+
+        def noted(results: Results) -> Deferred[AlteredOffsets]:
+            altered = AlteredOffsets(results=results)
+            if not results or any(result.error is not _E.NONE for result in results.values()):
+                return Deferred.of(altered)
+            note = self._note_initialized(group_id, _by_topic(results))
+            return note.map(lambda error: AlteredOffsets(error) if error else altered)
+
+        return self._write(runtime, decision.records).bind(
+            lambda error: (
+                Deferred.of(AlteredOffsets(error))
+                if error
+                else self._make_states(wanted).bind(noted)
+            )
+        )
+
+    def delete_offsets(self, group_id: str, names: Iterable[str]) -> Deferred[DeletedStates]:
+        """Delete the states of topics (H-26)."""
+        runtime, error = self._shards.find(group_id)
+        if runtime is None or error is not _E.NONE:
+            return Deferred.of(DeletedStates(error))
+        try:
+            decision = runtime.core.share.offset_deletion(group_id, list(names))
+        except Refusal as refusal:
+            return Deferred.of(DeletedStates(refusal.error, refusal.message))
+
+        def noted(results: Results) -> Deferred[DeletedStates]:
+            errors = dict.fromkeys(decision.topics.values(), _E.NONE)
+            for (topic_id, _), result in results.items():
+                if result.error is not _E.NONE:
+                    errors[decision.topics[topic_id]] = result.error
+            gone = [each for each, name in decision.topics.items() if not errors[name]]
+            answer = DeletedStates(codes={**errors, **decision.codes})
+            note = self._note(group_id, lambda shard, now: shard.share.deleted(group_id, gone, now))
+            return note.map(lambda error: DeletedStates(error) if error else answer)
+
+        return self._delete_states(runtime, group_id, decision).bind(
+            lambda done: (
+                noted(done) if not isinstance(done, ErrorCode) else Deferred.of(DeletedStates(done))
+            )
+        )
+
+    def delete_all_states(self, group_id: str) -> Deferred[ErrorCode]:
+        """Delete all states of a group without members, before the group itself is deleted
+        (H-28); nothing is done for another group."""
+        runtime, error = self._shards.find(group_id)
+        if runtime is None or error is not _E.NONE:
+            return Deferred.of(error)
+        decision = runtime.core.share.deletion_of_states(group_id)
+        return self._delete_states(runtime, group_id, decision).map(
+            lambda done: done if isinstance(done, ErrorCode) else _first_error(done)
+        )
+
+    def forget_missing_topics(self) -> None:
+        """Delete the notes about topics that do not exist any more (H-27), as far as the disk
+        allows."""
+        for runtime in self._shards:
+            if runtime.state is RuntimeState.ACTIVE:
+                records = runtime.core.share.without_missing_topics()
+                if records:
+                    self._write(runtime, records)
+
+    # --- Steps ---
+
+    def _delete_states(
+        self, runtime: Runtime[GroupShard], group_id: str, decision: StatesDecision
+    ) -> Deferred[Results | ErrorCode]:
+        """Write the records of the decision, then delete the states; the error of the append, or
+        the results."""
+
+        def written(error: ErrorCode) -> Deferred[Results | ErrorCode]:
+            if error:
+                return Deferred.of(error)
+            deleted = self._each(group_id, decision.partitions, self._states.delete)
+            return deleted.map(lambda results: results)
+
+        return self._write(runtime, decision.records).bind(written)
+
+    def _each(
+        self,
+        group_id: str,
+        partitions: Iterable[Partition],
+        call: Callable[[ShareKey], Deferred[StateResult]],
+    ) -> Deferred[Results]:
+        """The result of a call of the share coordinator for each share partition."""
+        wanted = list(partitions)
+        calls = [call(ShareKey(group_id, topic_id, index)) for topic_id, index in wanted]
+        return gather(calls).map(lambda results: dict(zip(wanted, results, strict=True)))
+
+    def _note(
+        self, group_id: str, make: Callable[[GroupShard, Instant], list[Record]]
+    ) -> Deferred[ErrorCode]:
+        """Write a note that the shard makes; resolves when it is durable."""
+
+        def decide(shard: GroupShard, deferred: Deferred[ErrorCode], now: Instant) -> Outcome:
+            reply = Reply(deferred, _E.NONE, _identity)
+            return Outcome(records=make(shard, now), replies=[reply])
+
+        return self._shards.ask(group_id, decide, _identity)
+
+    def _write(self, runtime: Runtime[GroupShard], records: list[Record]) -> Deferred[ErrorCode]:
+        deferred: Deferred[ErrorCode] = Deferred()
+        reply = Reply(deferred, _E.NONE, _identity)
+        runtime.run(lambda _: Outcome(records=records, replies=[reply]))
+        return deferred
+
+
+def _identity(error: ErrorCode) -> ErrorCode:
+    return error
+
+
+def _first_error(results: Results) -> ErrorCode:
+    return next((each.error for each in results.values() if each.error), _E.NONE)
+
+
+def _by_topic(partitions: Iterable[Partition]) -> Partitions:
+    indexes: dict[bytes, list[int]] = {}
+    for topic_id, index in partitions:
+        indexes.setdefault(topic_id, []).append(index)
+    return partitions_of(indexes.items())

@@ -1,0 +1,285 @@
+"""Share partitions get and lose their state (rules H-20 to H-31)."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek_broker.coordinator.groups.offsets import CommitCall, CommitPart
+from odradek_broker.coordinator.groups.share.group import StatePartitions, StateTopic
+from odradek_broker.coordinator.groups.share.requests import DescribedOffset
+from odradek_broker.share_state import ShareKey, ShareState
+from odradek_protocol.errors import ErrorCode as E
+from odradek_protocol.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from share_group_world import GROUP, O, ShareGroupWorld, T
+
+ALL = frozenset(range(10))
+
+
+@pytest.fixture
+def world() -> ShareGroupWorld:
+    return ShareGroupWorld()
+
+
+def states(world: ShareGroupWorld) -> StatePartitions:
+    found = world.share_group().states
+    assert found is not None
+    return found
+
+
+def stored(world: ShareGroupWorld) -> set[tuple[bytes, int]]:
+    return {(key.topic_id, key.partition) for key in world.share_states.states}
+
+
+def test_h20_h21_subscribed_partitions_get_a_state_from_the_start_that_their_leader_finds(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_states.hold = True
+    world.beat("m", 0, topics=["topic"])
+    assert states(world) == StatePartitions(initializing={T: StateTopic("topic", ALL)})
+    assert not world.share_states.states
+    world.share_states.flush()
+    assert states(world) == StatePartitions(initialized={T: StateTopic("topic", ALL)})
+    assert world.share_states.states == {
+        ShareKey(GROUP, T, index): ShareState(0, 2, 0, -1) for index in ALL
+    }
+
+
+def test_h21_the_answer_does_not_wait_for_the_states(world: ShareGroupWorld) -> None:
+    world.share_states.hold = True
+    assert world.beat("m", 0, topics=["topic"]).error_code == E.NONE
+
+
+def test_h21_no_state_is_requested_before_the_note_is_durable(world: ShareGroupWorld) -> None:
+    world.log.hold = True
+    waiting = world.ask("m", 0, topics=["topic"])
+    assert (waiting.done, stored(world)) == (False, set())
+    world.log.flush()
+    assert (waiting.done, len(stored(world))) == (True, 10)
+
+
+def test_h21_only_new_partitions_of_a_topic_get_a_state(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic"])
+    world.share_states.states.clear()
+    world.metadata.counts["topic"] = 12
+    world.metadata.topics_version += 1
+    world.beat("m", world.epoch("m"))
+    assert stored(world) == {(T, 10), (T, 11)}
+
+
+def test_h22_states_that_are_being_made_are_requested_again_after_a_while(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_states.hold = True
+    world.beat("m", 0, topics=["topic"])
+    world.wait(29_999)
+    world.beat("m", 2)
+    assert len(world.share_states.waiting) == 10
+    world.wait(1)
+    world.beat("m", 2)
+    assert len(world.share_states.waiting) == 20
+
+
+def test_h22_a_restart_begins_that_time_anew(world: ShareGroupWorld) -> None:
+    world.share_states.hold = True
+    world.beat("m", 0, topics=["topic"])
+    world.restart()
+    world.wait(29_999)
+    world.beat("m", 2)
+    assert len(world.share_states.waiting) == 10
+    world.wait(1)
+    world.beat("m", 2)
+    assert len(world.share_states.waiting) == 20
+
+
+def test_h23_after_an_error_the_next_heartbeat_requests_the_states_again(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_states.refuse = E.COORDINATOR_NOT_AVAILABLE
+    world.beat("m", 0, topics=["topic"])
+    assert states(world) == StatePartitions()
+    world.share_states.refuse = E.NONE
+    world.beat("m", 2)
+    assert states(world).initialized == {T: StateTopic("topic", ALL)}
+
+
+def test_h23_states_of_a_group_that_is_gone_are_noted_nowhere(world: ShareGroupWorld) -> None:
+    world.share_states.hold = True
+    world.beat("m", 0, topics=["topic"])
+    world.beat("m", -1)
+    world.share_states.hold = False
+    assert world.groups.delete_group(GROUP).result() is E.NONE
+    assert world.groups.share_group(GROUP) is None
+
+
+def test_h24_offsets_of_share_partitions_are_described(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic"])
+    world.share_states.states[ShareKey(GROUP, T, 1)] = ShareState(0, 2, 7, 40, 3)
+    world.share_states.states[ShareKey(GROUP, T, 2)] = ShareState(0, 2, 7, 40, -1)
+    world.end_offsets["topic", 1] = 50
+    wanted = [(T, 0), (T, 1), (T, 2), (O, 0)]
+    found = world.groups.share.describe_offsets(GROUP, wanted).result()
+    assert found == {
+        (T, 0): DescribedOffset(-1, 0, -1),
+        (T, 1): DescribedOffset(40, 7, 7),
+        (T, 2): DescribedOffset(40, 7, -1),
+        (O, 0): DescribedOffset(-1, 0, -1),
+    }
+    assert world.groups.share.initialized_partitions(GROUP).result() == (E.NONE, {T: ALL})
+    assert world.groups.share.initialized_partitions("none").result() == (E.NONE, {})
+
+
+def test_h24_without_the_end_of_the_partition_there_is_its_error(world: ShareGroupWorld) -> None:
+    world.share_states.states[ShareKey(GROUP, T, 0)] = ShareState(0, 2, 7, 40, 3)
+    world.end_offsets["topic", 0] = E.KAFKA_STORAGE_ERROR
+    found = world.groups.share.describe_offsets(GROUP, [(T, 0)]).result()
+    assert found[T, 0].error is E.KAFKA_STORAGE_ERROR
+
+
+def test_h25_start_offsets_of_a_group_without_members_are_altered(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic"])
+    wanted = {"topic": {0: 5, 3: 7, 10: 9}}
+    refused = world.groups.share.alter_offsets(GROUP, wanted).result()
+    assert (refused.error, refused.results) == (E.NON_EMPTY_GROUP, {})
+    world.beat("m", -1)
+    altered = world.groups.share.alter_offsets(GROUP, wanted).result()
+    assert altered.error is E.NONE
+    assert set(altered.results) == {(T, 0), (T, 3)}
+    start = {key: state.start_offset for key, state in world.share_states.states.items()}
+    assert start[ShareKey(GROUP, T, 0)] == 5
+    assert start[ShareKey(GROUP, T, 3)] == 7
+    assert start[ShareKey(GROUP, T, 1)] == -1
+    assert states(world) == StatePartitions(initialized={T: StateTopic("topic", ALL)})
+
+
+def test_h25_altered_offsets_make_a_group(world: ShareGroupWorld) -> None:
+    assert world.groups.share.alter_offsets(GROUP, {"topic": {0: 5}}).result().error is E.NONE
+    assert world.described().group_state == "Empty"
+    assert states(world).initialized == {T: StateTopic("topic", frozenset({0}))}
+
+
+def test_h25_partitions_that_cannot_be_altered_have_an_error(world: ShareGroupWorld) -> None:
+    world.share_states.refuse = E.COORDINATOR_NOT_AVAILABLE
+    altered = world.groups.share.alter_offsets(GROUP, {"topic": {0: 5}}).result()
+    assert altered.results[T, 0].error is E.COORDINATOR_NOT_AVAILABLE
+    assert states(world).initializing == {T: StateTopic("topic", frozenset({0}))}
+
+
+def test_h26_offsets_of_topics_are_deleted(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic", "other"])
+    assert world.groups.share.delete_offsets(GROUP, ["topic"]).result().error is E.NON_EMPTY_GROUP
+    world.beat("m", -1)
+    deleted = world.groups.share.delete_offsets(GROUP, ["topic", "nonesuch"]).result()
+    assert deleted.codes == {"topic": E.NONE, "nonesuch": E.UNKNOWN_TOPIC_OR_PARTITION}
+    assert states(world) == StatePartitions(initialized={O: StateTopic("other", ALL)})
+    assert {topic_id for topic_id, _ in stored(world)} == {O}
+    again = world.groups.share.delete_offsets(GROUP, ["topic"]).result()
+    assert again.codes == {"topic": E.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_h26_a_deletion_that_failed_can_be_requested_again(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic"])
+    world.beat("m", -1)
+    world.share_states.refuse = E.COORDINATOR_NOT_AVAILABLE
+    failed = world.groups.share.delete_offsets(GROUP, ["topic"]).result()
+    assert failed.codes == {"topic": E.COORDINATOR_NOT_AVAILABLE}
+    assert states(world) == StatePartitions(deleting={T: "topic"})
+    world.restart()
+    world.share_states.refuse = E.NONE
+    assert world.groups.share.delete_offsets(GROUP, ["topic"]).result().codes == {"topic": E.NONE}
+    assert (states(world), stored(world)) == (StatePartitions(), set())
+
+
+def test_h26_a_topic_that_is_used_again_is_not_deleted_any_more(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic"])
+    world.beat("m", -1)
+    world.share_states.refuse = E.COORDINATOR_NOT_AVAILABLE
+    world.groups.share.delete_offsets(GROUP, ["topic"])
+    world.share_states.refuse = E.NONE
+    world.share_join("m", ["topic"])
+    assert states(world) == StatePartitions(initialized={T: StateTopic("topic", ALL)})
+
+
+def test_h26_a_group_that_is_missing_has_no_offsets(world: ShareGroupWorld) -> None:
+    missing = world.groups.share.delete_offsets(GROUP, ["topic"]).result()
+    assert missing.error is E.GROUP_ID_NOT_FOUND
+
+
+def test_h27_a_deleted_topic_is_forgotten(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic", "other"])
+    del world.metadata.counts["topic"], world.metadata.ids["topic"]
+    world.groups.topic_deleted("topic")
+    assert states(world) == StatePartitions(initialized={O: StateTopic("other", ALL)})
+
+
+def test_h27_a_topic_that_was_deleted_before_a_crash_is_forgotten_at_the_start(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_join("m", ["topic", "other"])
+    del world.metadata.counts["topic"], world.metadata.ids["topic"]
+    world.restart()
+    assert states(world) == StatePartitions(initialized={O: StateTopic("other", ALL)})
+
+
+def test_h28_a_deleted_group_takes_its_states_with_it(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic"])
+    assert world.groups.delete_group(GROUP).result() is E.NON_EMPTY_GROUP
+    assert len(stored(world)) == 10
+    world.beat("m", -1)
+    assert world.groups.delete_group(GROUP).result() is E.NONE
+    assert stored(world) == set()
+    assert world.listed() == []
+    world.restart()
+    assert world.listed() == []
+
+
+def test_h28_a_group_stays_while_its_states_cannot_be_deleted(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic"])
+    world.beat("m", -1)
+    world.share_states.refuse = E.COORDINATOR_NOT_AVAILABLE
+    assert world.groups.delete_group(GROUP).result() is E.COORDINATOR_NOT_AVAILABLE
+    assert states(world) == StatePartitions(deleting={T: "topic"})
+    world.share_states.refuse = E.NONE
+    assert world.groups.delete_group(GROUP).result() is E.NONE
+    assert (world.listed(), stored(world)) == ([], set())
+
+
+def test_h29_an_empty_share_group_stays(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic"])
+    world.beat("m", -1)
+    world.wait(2 * 10_080 * 60_000)
+    assert [each.group_id for each in world.listed()] == [GROUP]
+
+
+def test_h30_other_groups_and_share_groups_do_not_share_an_id(world: ShareGroupWorld) -> None:
+    world.enter(group="classic")
+    assert world.beat("m", 0, group="classic", topics=["topic"]).error_code == E.GROUP_ID_NOT_FOUND
+    assert world.beat("m", -1, group="classic").error_code == E.GROUP_ID_NOT_FOUND
+    assert world.described("classic").error_message == "Group classic is not a share group."
+    altered = world.groups.share.alter_offsets("classic", {"topic": {0: 1}}).result()
+    assert altered.error is E.GROUP_ID_NOT_FOUND
+    deleted = world.groups.share.delete_offsets("classic", ["topic"]).result()
+    assert deleted.error is E.GROUP_ID_NOT_FOUND
+
+
+def test_h30_a_share_group_takes_no_other_members_or_offsets(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic"])
+    assert world.join("x").result().error_code == E.INCONSISTENT_GROUP_PROTOCOL
+    assert world.heartbeat("m", 3) is E.UNKNOWN_MEMBER_ID
+    assert world.sync("m", 3).result().error_code == E.UNKNOWN_MEMBER_ID
+    assert world.leave("m") == [E.UNKNOWN_MEMBER_ID]
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id="n",
+        rebalance_timeout_ms=1,
+        subscribed_topic_names=["topic"],
+        topic_partitions=[],
+    )
+    answer = world.groups.consumer_heartbeat(request, 1, "client", "host").result()
+    assert answer.error_code == E.GROUP_ID_NOT_FOUND
+    call = CommitCall(GROUP, -1, "", None, 9, -1, [CommitPart("topic", 0, 6, -1, "")])
+    assert world.groups.commit_offsets(call).result() == [E.GROUP_ID_NOT_FOUND]
+    assert world.groups.delete_offsets(GROUP, [("topic", 0)]).result().error is E.GROUP_ID_NOT_FOUND
+    assert world.groups.describe_group(GROUP).result().error_code == E.GROUP_ID_NOT_FOUND
+    described = world.groups.describe_consumer_group(GROUP).result()
+    assert described.error_message == f"Group {GROUP} is not a consumer group."
+    assert set(world.share_group().members) == {"m"}

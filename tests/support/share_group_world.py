@@ -1,0 +1,91 @@
+"""Share groups in a `GroupWorld`, and the requests of their members and administrators."""
+
+from __future__ import annotations
+
+from group_world import GROUP, GroupWorld
+from odradek_broker.coordinator.groups.administration import GroupSummary
+from odradek_broker.coordinator.groups.share.group import ShareGroup
+from odradek_broker.deferred import Deferred
+from odradek_broker.explain.sentences import sentence
+from odradek_protocol.schemas.share_group_describe import DescribedShareGroup
+from odradek_protocol.schemas.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+
+__all__ = ["GROUP", "O", "ShareGroupWorld", "T"]
+
+#: The ids of the topics `topic` and `other`.
+T, O = b"T" * 16, b"O" * 16
+
+
+class ShareGroupWorld(GroupWorld):
+    """The node of a group coordinator, with a share coordinator in memory."""
+
+    def beat(
+        self,
+        member_id: str,
+        epoch: int,
+        *,
+        group: str = GROUP,
+        topics: list[str] | None = None,
+        rack: str | None = None,
+        client: str = "client",
+    ) -> ShareGroupHeartbeatResponse:
+        """Send a heartbeat; the answer to it."""
+        asked = self.ask(member_id, epoch, group=group, topics=topics, rack=rack, client=client)
+        return asked.result()
+
+    def ask(
+        self,
+        member_id: str,
+        epoch: int,
+        *,
+        group: str = GROUP,
+        topics: list[str] | None = None,
+        rack: str | None = None,
+        client: str = "client",
+    ) -> Deferred[ShareGroupHeartbeatResponse]:
+        """Send a heartbeat."""
+        request = ShareGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member_id,
+            member_epoch=epoch,
+            rack_id=rack,
+            subscribed_topic_names=topics,
+        )
+        return self.groups.share.heartbeat(request, client, "/127.0.0.1")
+
+    def share_join(
+        self, member_id: str, topics: list[str], *, group: str = GROUP, rack: str | None = None
+    ) -> None:
+        """Join a member, which sends heartbeats until it has partitions."""
+        answer = self.beat(member_id, 0, topics=topics, group=group, rack=rack)
+        for _ in range(3):
+            if self.share_group(group).members[member_id].assigned:
+                return
+            self.wait(1_000)
+            answer = self.beat(member_id, answer.member_epoch, group=group)
+
+    def share_group(self, group: str = GROUP) -> ShareGroup:
+        found = self.groups.share_group(group)
+        assert found is not None
+        return found
+
+    def epoch(self, member_id: str, group: str = GROUP) -> int:
+        return self.share_group(group).members[member_id].epoch
+
+    @staticmethod
+    def assigned(answer: ShareGroupHeartbeatResponse) -> dict[bytes, list[int]]:
+        assert answer.assignment is not None
+        return {part.topic_id: part.partitions for part in answer.assignment.topic_partitions}
+
+    def described(self, group: str = GROUP) -> DescribedShareGroup:
+        return self.groups.share.describe(group).result()
+
+    def listed(self) -> list[GroupSummary]:
+        return self.groups.list_groups().result()[1]
+
+    def history(self, group: str = GROUP) -> list[str]:
+        events = self.group_history.about(group).events
+        return [sentence(event.kind, event.fields) for event in events]
