@@ -183,7 +183,7 @@ class ClassicMembership(Membership):
         return JoinGroupRequest(
             group_id=self.group_id,
             session_timeout_ms=self._session_timeout_ms,
-            rebalance_timeout_ms=self._max_poll_interval_ms,
+            rebalance_timeout_ms=self.max_poll_interval_ms,
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
             protocol_type=PROTOCOL_TYPE,

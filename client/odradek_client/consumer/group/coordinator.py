@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from odradek_client.config.consumer import ConsumerConfig
+from odradek_client.config.common import ClientConfig
 from odradek_client.consumer.group.offset_requests import CoordinatorRetry
 from odradek_client.errors import (
     CoordinatorUnavailable,
@@ -36,7 +36,7 @@ class GroupCoordinator:
     Its requests go over a connection of their own, so that no fetch delays a heartbeat.
     """
 
-    def __init__(self, config: ConsumerConfig, group_id: str, network: NetworkClient) -> None:
+    def __init__(self, config: ClientConfig, group_id: str, network: NetworkClient) -> None:
         self._config = config
         self._network = network
         self.group_id = group_id

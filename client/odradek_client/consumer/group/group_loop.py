@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection
 
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.consumer.fetcher import Fetcher
-from odradek_client.consumer.group.coordinator import GroupCoordinator
-from odradek_client.consumer.group.membership import Action, Membership
+from odradek_client.consumer.group.heartbeats import HeartbeatLoop
+from odradek_client.consumer.group.membership import Membership
 from odradek_client.consumer.group.offsets import AutoCommit, GroupOffsets, Identity
 from odradek_client.consumer.rebalance_listener import RebalanceListener, call
 from odradek_client.consumer.subscription_state import SubscriptionState
@@ -150,7 +150,7 @@ class Rebalance:
 LEAVE_TIMEOUT_MS = 5_000
 
 
-class GroupLoop(ABC):
+class GroupLoop(HeartbeatLoop):
     """A consumer's connection to its group. While partitions are assigned manually, only its
     offsets are used.
 
@@ -169,13 +169,10 @@ class GroupLoop(ABC):
         membership: Membership,
         signal: Callable[[], None],
     ) -> None:
+        super().__init__(config, network, membership)
         self._config = config
-        self._group_id = membership.group_id
-        self._network = network
         self._subscription = subscription
-        self.membership = membership
         self._signal = signal
-        self._coordinator = GroupCoordinator(config, self._group_id, network)
         self.offsets = GroupOffsets(config, network, self._coordinator, subscription, self)
         self._auto_commit = AutoCommit(config, network, subscription, self.offsets)
         self._rebalance = Rebalance(config, subscription, fetcher, self.offsets, signal)
@@ -186,11 +183,6 @@ class GroupLoop(ABC):
         self.membership_lost = asyncio.Event()
         self.membership_lost.set()
         self._session_timer: asyncio.TimerHandle | None = None
-        self._heartbeats: asyncio.Task[None] | None = None
-        self._heartbeat_wanted = asyncio.Event()
-
-    def _now_ms(self) -> int:
-        return int(self._network.now_ms())
 
     @property
     def listener(self) -> RebalanceListener | None:
@@ -326,65 +318,14 @@ class GroupLoop(ABC):
         """True if a commit refused to `identity` may be tried again under a newer epoch."""
         return False
 
-    def on_rebalance_in_progress(self) -> None:  # noqa: B027  only the classic protocol has to act
+    def on_rebalance_in_progress(self) -> None:
         """React to a commit that was answered REBALANCE_IN_PROGRESS."""
 
     async def _commit_at_the_end(self, timeout_ms: float) -> None:
         if self._config.enable_auto_commit:
             await self.offsets.commit_quietly(None, timeout_ms, "at the end")
 
-    # --- heartbeats -------------------------------------------------------------------------------
-
-    def _start_heartbeats(self) -> None:
-        if self._heartbeats is None:
-            self._heartbeats = self._network.loop.create_task(
-                self._run_heartbeats(), name="odradek-heartbeats"
-            )
-
-    async def _run_heartbeats(self) -> None:
-        """Send a heartbeat whenever one is due, until cancelled."""
-        while True:
-            self._heartbeat_wanted.clear()
-            wait_ms = self._heartbeat_due_ms()
-            if wait_ms == 0:
-                try:
-                    await self._heartbeat()
-                except Exception:
-                    log.exception("group %s: a heartbeat failed", self._group_id)
-                    await self._coordinator.back_off()
-                continue
-            try:
-                async with asyncio.timeout(None if wait_ms < 0 else wait_ms / 1000):
-                    await self._heartbeat_wanted.wait()
-            except TimeoutError:
-                pass
-
-    def _heartbeat_due_ms(self) -> int:
-        return self.membership.heartbeat_due_ms(self._now_ms())
-
-    @abstractmethod
-    async def _heartbeat(self) -> None:
-        """Send a heartbeat, and act on its answer."""
-
-    async def _act_on_heartbeat(self, action: Action) -> None:
-        if action is Action.REDISCOVER:
-            self._coordinator.forget()
-        if action in (Action.REDISCOVER, Action.BACK_OFF):
-            await self._coordinator.back_off()
-
-    def _warn_poll_overdue(self) -> None:
-        log.warning(
-            "group %s: no poll for max_poll_interval_ms=%d, leaving; poll more often, raise it, "
-            "or lower max_poll_records",
-            self._group_id,
-            self._config.max_poll_interval_ms,
-        )
-
     async def _stop(self) -> None:
         """Cancel the background tasks, except the heartbeats."""
         await self._rebalance.stop()
         await self._auto_commit.stop()
-
-    async def _stop_heartbeats(self) -> None:
-        await cancel(self._heartbeats)
-        self._heartbeats = None

@@ -57,7 +57,7 @@ class Membership(ABC):
         #: The error of a heartbeat, which the next poll raises.
         self.failure: OdradekError | None = None
         self._session_timeout_ms = settings.session_timeout_ms
-        self._max_poll_interval_ms = settings.max_poll_interval_ms
+        self.max_poll_interval_ms = settings.max_poll_interval_ms
         self._steps = steps
         self._heartbeating = heartbeating
         self._last_poll_ms = 0
@@ -99,7 +99,7 @@ class Membership(ABC):
     def poll_overdue(self, now_ms: int) -> bool:
         """True if the application has not polled for max.poll.interval.ms, so that the member must
         leave."""
-        return now_ms - self._last_poll_ms >= self._max_poll_interval_ms
+        return now_ms - self._last_poll_ms >= self.max_poll_interval_ms
 
     # --- heartbeats and the session ---
 

@@ -1,0 +1,84 @@
+"""The heartbeats of a member to its group's coordinator, in a task of their own: the common part of
+consumers and share consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+
+from odradek_client.config.common import ClientConfig
+from odradek_client.consumer.group.coordinator import GroupCoordinator
+from odradek_client.consumer.group.membership import Action, Membership
+from odradek_client.consumer.tasks import cancel
+from odradek_client.network.client import NetworkClient
+
+log = logging.getLogger("odradek.client.consumer")
+
+
+class HeartbeatLoop(ABC):
+    """Sends a heartbeat whenever the membership says that one is due."""
+
+    membership: Membership
+
+    def __init__(
+        self, config: ClientConfig, network: NetworkClient, membership: Membership
+    ) -> None:
+        self._group_id = membership.group_id
+        self._network = network
+        self.membership = membership
+        self._coordinator = GroupCoordinator(config, self._group_id, network)
+        self._heartbeats: asyncio.Task[None] | None = None
+        self._heartbeat_wanted = asyncio.Event()
+
+    def _now_ms(self) -> int:
+        return int(self._network.now_ms())
+
+    def _start_heartbeats(self) -> None:
+        if self._heartbeats is None:
+            self._heartbeats = self._network.loop.create_task(
+                self._run_heartbeats(), name="odradek-heartbeats"
+            )
+
+    async def _run_heartbeats(self) -> None:
+        """Send a heartbeat whenever one is due, until cancelled."""
+        while True:
+            self._heartbeat_wanted.clear()
+            wait_ms = self._heartbeat_due_ms()
+            if wait_ms == 0:
+                try:
+                    await self._heartbeat()
+                except Exception:
+                    log.exception("group %s: a heartbeat failed", self._group_id)
+                    await self._coordinator.back_off()
+                continue
+            try:
+                async with asyncio.timeout(None if wait_ms < 0 else wait_ms / 1000):
+                    await self._heartbeat_wanted.wait()
+            except TimeoutError:
+                pass
+
+    def _heartbeat_due_ms(self) -> int:
+        return self.membership.heartbeat_due_ms(self._now_ms())
+
+    @abstractmethod
+    async def _heartbeat(self) -> None:
+        """Send a heartbeat, and act on its answer."""
+
+    async def _act_on_heartbeat(self, action: Action) -> None:
+        if action is Action.REDISCOVER:
+            self._coordinator.forget()
+        if action in (Action.REDISCOVER, Action.BACK_OFF):
+            await self._coordinator.back_off()
+
+    def _warn_poll_overdue(self) -> None:
+        log.warning(
+            "group %s: no poll for max_poll_interval_ms=%d, leaving; poll more often, raise it, "
+            "or lower max_poll_records",
+            self._group_id,
+            self.membership.max_poll_interval_ms,
+        )
+
+    async def _stop_heartbeats(self) -> None:
+        await cancel(self._heartbeats)
+        self._heartbeats = None
