@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from odradek_client.config.keywords import AdminSettings as AdminSettings
     from odradek_client.config.keywords import ConsumerSettings as ConsumerSettings
     from odradek_client.config.keywords import ProducerSettings as ProducerSettings
+    from odradek_client.config.keywords import ShareConsumerSettings as ShareConsumerSettings
     from odradek_client.consumer.assignors import Assignor as Assignor
     from odradek_client.consumer.assignors import GroupMember as GroupMember
     from odradek_client.consumer.consumer import Consumer as Consumer
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
     from odradek_client.producer.batch import Delivery as Delivery
     from odradek_client.producer.batch import RecordMetadata as RecordMetadata
     from odradek_client.producer.producer import Producer as Producer
+    from odradek_client.share.acknowledgements import AcknowledgeType as AcknowledgeType
+    from odradek_client.share.consumer import ShareConsumer as ShareConsumer
+    from odradek_client.share.errors import Reject as Reject
+    from odradek_client.share.errors import Release as Release
+    from odradek_client.share.record import Acknowledgement as Acknowledgement
+    from odradek_client.share.record import ShareRecord as ShareRecord
     from odradek_client.structs import ConsumerGroupMetadata as ConsumerGroupMetadata
     from odradek_client.structs import ConsumerRecord as ConsumerRecord
     from odradek_client.structs import OffsetAndMetadata as OffsetAndMetadata
@@ -44,6 +51,8 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "AcknowledgeType": "odradek_client.share.acknowledgements",
+    "Acknowledgement": "odradek_client.share.record",
     "Admin": "odradek_client.admin",
     "AdminSettings": "odradek_client.config.keywords",
     "ArrowDelivery": "odradek_client.producer.arrow",
@@ -67,12 +76,19 @@ _HOMES = {
     "ProducerSettings": "odradek_client.config.keywords",
     "RebalanceListener": "odradek_client.consumer.rebalance_listener",
     "RecordMetadata": "odradek_client.producer.batch",
+    "Reject": "odradek_client.share.errors",
+    "Release": "odradek_client.share.errors",
     "RowsOutcome": "odradek_client.producer.arrow",
+    "ShareConsumer": "odradek_client.share.consumer",
+    "ShareConsumerSettings": "odradek_client.config.keywords",
+    "ShareRecord": "odradek_client.share.record",
     "TopicPartition": "odradek_client.structs",
 }
 _MODULES = {"errors": "odradek.errors", "sync": "odradek.sync", "testing": "odradek.testing"}
 
 __all__ = [
+    "AcknowledgeType",
+    "Acknowledgement",
     "Admin",
     "AdminSettings",
     "ArrowDelivery",
@@ -96,7 +112,12 @@ __all__ = [
     "ProducerSettings",
     "RebalanceListener",
     "RecordMetadata",
+    "Reject",
+    "Release",
     "RowsOutcome",
+    "ShareConsumer",
+    "ShareConsumerSettings",
+    "ShareRecord",
     "TopicPartition",
     "__version__",
     "errors",

@@ -1,5 +1,6 @@
-"""The client's exceptions; their hierarchy is in `odradek_client.errors` and
-`odradek_client.consumer.errors`."""
+"""The client's exceptions; their hierarchy is in `odradek_client.errors`,
+`odradek_client.consumer.errors` and `odradek_client.share.errors`."""
 
 from odradek_client.consumer.errors import *
 from odradek_client.errors import *
+from odradek_client.share.errors import *

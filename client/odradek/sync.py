@@ -36,13 +36,22 @@ from odradek_client.errors import Closed, IllegalState, NotStarted, OdradekError
 from odradek_client.producer import arrow as _arrow
 from odradek_client.producer import batch as _batch
 from odradek_client.producer import producer as _producer
+from odradek_client.share import consumer as _share
+from odradek_client.share.acknowledgements import AcknowledgeType
+from odradek_client.share.errors import Reject, Release
+from odradek_client.share.record import Holder, ShareRecord
 from odradek_client.structs import ConsumerRecord, TopicPartition
 from odradek_client.timestamps import Time
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from odradek_client.config.keywords import AdminSettings, ConsumerSettings, ProducerSettings
+    from odradek_client.config.keywords import (
+        AdminSettings,
+        ConsumerSettings,
+        ProducerSettings,
+        ShareConsumerSettings,
+    )
 
 R = TypeVar("R")
 
@@ -102,7 +111,7 @@ def loop_thread() -> LoopThread:
         return _shared
 
 
-__all__ = ["Admin", "ArrowDelivery", "Consumer", "Delivery", "Producer"]
+__all__ = ["Admin", "ArrowDelivery", "Consumer", "Delivery", "Producer", "ShareConsumer"]
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -513,6 +522,69 @@ class Consumer(_Blocking):
         return self
 
     def __next__(self) -> ConsumerRecord:
+        try:
+            return self.getone()
+        except Closed:
+            if self._inner._started and self._inner._closed:
+                raise StopIteration from None
+            raise
+
+
+# --- ShareConsumer --------------------------------------------------------------------------------
+
+
+class _OnTheLoop:
+    """The consumer behind the records of a blocking program: what records say is done on the loop's
+    thread."""
+
+    def __init__(self, holder: Holder) -> None:
+        self._holder = holder
+
+    def _soon(self, method: Callable[..., None], *args: Any) -> None:
+        loop_thread().loop.call_soon_threadsafe(method, *args)
+
+    def answer(self, record: ShareRecord, kind: AcknowledgeType) -> None:
+        self._soon(self._holder.answer, record, kind)
+
+    def begin_handling(self, record: ShareRecord) -> None:
+        self._soon(self._holder.begin_handling, record)
+
+    def end_handling(self, record: ShareRecord) -> None:
+        self._soon(self._holder.end_handling, record)
+
+    def note_decision(self, record: ShareRecord, decision: Reject | Release) -> None:
+        self._holder.note_decision(record, decision)
+
+    def new_waiter(self) -> Any:
+        return self._holder.new_waiter()
+
+
+class ShareConsumer(_Blocking):
+    """The blocking counterpart of `odradek.ShareConsumer`; iterating yields records without end,
+    and `with record:` handles one."""
+
+    def __init__(self, *topics: str, **settings: Unpack[ShareConsumerSettings]) -> None:
+        inner = _share.ShareConsumer(*topics, **settings)
+        inner.wrap_holder(_OnTheLoop)
+        super().__init__(inner)
+
+    subscribe = _calls(_share.ShareConsumer.subscribe)
+    unsubscribe = _waits(_share.ShareConsumer.unsubscribe)
+    subscription = _calls(_share.ShareConsumer.subscription)
+    assignment = _calls(_share.ShareConsumer.assignment)
+    metrics = _calls(_share.ShareConsumer.metrics)
+    poll = _waits(_share.ShareConsumer.poll)
+    getmany = _waits(_share.ShareConsumer.getmany)
+    getone = _waits(_share.ShareConsumer.getone)
+    commit = _waits(_share.ShareConsumer.commit)
+    commit_soon = _calls(_share.ShareConsumer.commit_soon)
+    wakeup = _calls(_share.ShareConsumer.wakeup)
+    set_acknowledgement_callback = _calls(_share.ShareConsumer.set_acknowledgement_callback)
+
+    def __iter__(self) -> Iterator[ShareRecord]:
+        return self
+
+    def __next__(self) -> ShareRecord:
         try:
             return self.getone()
         except Closed:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar, dataclass_transform
 
@@ -97,6 +98,11 @@ class Settings:
         return cls(**values)
 
     @classmethod
+    def _instead(cls) -> Mapping[str, str]:
+        """Other clients' settings that this one cannot have, and what there is instead."""
+        return {}
+
+    @classmethod
     def _resolve(cls, values: dict[str, Any], given: frozenset[str]) -> None:
         """Rules between settings: changes `values` or raises ConfigError. `given`: set by the
         user."""
@@ -132,8 +138,10 @@ _KERBEROS = ("sasl_kerberos_",)
 
 
 def _unknown(cls: type[Settings], name: str, rows: Mapping[str, Row]) -> str:
-    kind = cls.__name__.removesuffix("Config").lower()
+    kind = re.sub(r"(?<=.)(?=[A-Z])", " ", cls.__name__.removesuffix("Config")).lower()
     key = name.replace(".", "_").lower()
+    if key in cls._instead():
+        return f"the {kind} has no setting {name!r}: {cls._instead()[key]}"
     if key.startswith(_KERBEROS):
         return f"{name!r} cannot be obeyed: this client does not speak Kerberos (GSSAPI)"
     if key in _CALLED_HERE:

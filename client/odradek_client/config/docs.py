@@ -10,6 +10,7 @@ from odradek_client.config.common import ClientConfig
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.config.definition import Row, Settings
 from odradek_client.config.producer import ProducerConfig
+from odradek_client.config.share_consumer import ShareConsumerConfig
 from odradek_protocol.settings import table_row
 
 _TOP = """\
@@ -17,17 +18,18 @@ _TOP = """\
 
 <!-- Made by `python -m odradek_client.config.docs > docs/use/client-settings.md`; a test holds it equal. -->
 
-`Producer`, `Consumer` and `Admin` take Kafka's settings by Kafka's names, with underscores or (in a
+`Producer`, `Consumer`, `ShareConsumer` and `Admin` take Kafka's settings by Kafka's names, with underscores or (in a
 dictionary, `Consumer(**{"group.id": "billing"})`) with dots. An unknown name or a value
 that is not allowed raises `ConfigError`, which says what is allowed. Editors and type checkers know the settings with
-underscores, their types and what they are for; a dictionary of them is a `ProducerSettings`, `ConsumerSettings` or
-`AdminSettings` (`from odradek import ConsumerSettings`).
+underscores, their types and what they are for; a dictionary of them is a `ProducerSettings`, `ConsumerSettings`,
+`ShareConsumerSettings` or `AdminSettings` (`from odradek import ConsumerSettings`).
 """
 
 _SECTIONS: tuple[tuple[str, type[Settings]], ...] = (
     ("All clients", ClientConfig),
     ("Producer", ProducerConfig),
     ("Consumer", ConsumerConfig),
+    ("Share consumer", ShareConsumerConfig),
     ("Admin", AdminConfig),
 )
 

@@ -1,4 +1,4 @@
-"""The settings as keyword arguments of `Producer`, `Consumer` and `Admin`, for editors and type checkers.
+"""The settings as keyword arguments of the clients, for editors and type checkers.
 
 Made by `python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py`; a test holds it
 equal to the tables.
@@ -204,6 +204,47 @@ class ConsumerSettings(ClientSettings, total=False):
     """The assignors, best first: range, roundrobin, sticky, cooperative-sticky, or Assignor objects of your own. Default: range,cooperative-sticky."""
     exclude_internal_topics: bool
     """Let patterns skip the broker's own topics. Default: True."""
+    key_deserializer: Callable[[bytes], Any] | None
+    """Makes keys of bytes; not called for null. Default: none."""
+    value_deserializer: Callable[[bytes], Any] | None
+    """Makes values of bytes; not called for null. Default: none."""
+
+
+class ShareConsumerSettings(ClientSettings, total=False):
+    """The settings that `ShareConsumer` has besides."""
+
+    client_id: str
+    """A name that the broker shows in its logs. Default: odradek-share-consumer."""
+    max_in_flight_requests_per_connection: int
+    """Unanswered requests on one connection. Default: 100."""
+    allow_auto_create_topics: bool
+    """Let the broker create unknown topics that are used, if it does so at all. Default: True."""
+    group_id: str | None
+    """The share group, whose members share the records. Required. Default: none."""
+    client_rack: str
+    """The rack of this client, which the group's assignor may use. Default: none."""
+    share_acknowledgement_mode: str
+    """implicit: the next poll accepts what earlier polls returned, except for records that have an answer or are in `async with record`; explicit: only answers count. One of implicit, explicit. Default: implicit."""
+    share_acquire_mode: str
+    """batch_optimized: the broker lends whole batches, so perhaps more records than asked for, which wait here; record_limit: never more than asked for, from one broker at a time. One of batch_optimized, record_limit. Default: batch_optimized."""
+    max_poll_records: int
+    """The most records one poll returns. Default: 500."""
+    max_in_flight: int
+    """The most records that the application has without having answered them; polls wait while it has so many. Default: 2000."""
+    max_poll_interval_ms: int
+    """The longest pause between two polls, and the longest time for which the lock of a record is renewed. Default: 300000."""
+    renew_locks: bool
+    """Renew the lock of a record while it is in `async with record`, if the group's setting share.renew.acknowledge.enable allows it. Default: True."""
+    unreadable_records: str
+    """The answer to records that a deserializer or a damaged batch makes unreadable. release: they are delivered again, since another version of the program may read them, and the group's delivery limit ends the retries; reject: they are not delivered again. One of release, reject. Default: release."""
+    fetch_min_bytes: int
+    """The broker waits until it has so much to send. Default: 1."""
+    fetch_max_wait_ms: int
+    """But no longer than this. Default: 500."""
+    fetch_max_bytes: int
+    """Bytes of one fetch, over all partitions. Default: 52428800."""
+    check_crcs: bool
+    """Check that batches arrived undamaged. Default: True."""
     key_deserializer: Callable[[bytes], Any] | None
     """Makes keys of bytes; not called for null. Default: none."""
     value_deserializer: Callable[[bytes], Any] | None

@@ -11,9 +11,10 @@ from odradek_client.config.common import ClientConfig
 from odradek_client.config.consumer import ConsumerConfig
 from odradek_client.config.definition import Row, Settings
 from odradek_client.config.producer import ProducerConfig
+from odradek_client.config.share_consumer import ShareConsumerConfig
 
 _TOP = '''\
-"""The settings as keyword arguments of `Producer`, `Consumer` and `Admin`, for editors and type checkers.
+"""The settings as keyword arguments of the clients, for editors and type checkers.
 
 Made by `python -m odradek_client.config.keywords_maker > client/odradek_client/config/keywords.py`; a test holds it
 equal to the tables.
@@ -28,7 +29,12 @@ from typing import Any, TypedDict
 from odradek_client.consumer.assignors import Assignor
 '''
 
-_CLASSES: tuple[type[Settings], ...] = (ProducerConfig, ConsumerConfig, AdminConfig)
+_CLASSES: tuple[type[Settings], ...] = (
+    ProducerConfig,
+    ConsumerConfig,
+    ShareConsumerConfig,
+    AdminConfig,
+)
 #: Types that a setting is given as, by kind; those of other kinds are declared with the setting.
 _TAKEN = {
     "addresses": "str | Iterable[str]",

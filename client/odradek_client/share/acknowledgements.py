@@ -1,0 +1,143 @@
+"""Acknowledgements that wait for their request, by partition (KIP-932).
+
+A broker carries out the acknowledgements of a partition in one request together or not at all: one
+record whose lock has expired makes it refuse the others too. So refused acknowledgements are halved
+and sent again, until the record is found that the broker refuses; each record gets its own result.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple, TypeVar
+
+
+class AcknowledgeType(IntEnum):
+    """The application's answer to a record."""
+
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+#: The type for an offset that was acquired and has no record, because of compaction or a control
+#: record.
+GAP = 0
+
+Types = dict[int, int]
+"""Acknowledgement types by offset."""
+
+B = TypeVar("B")
+
+
+class SharePartition(NamedTuple):
+    """A partition of a topic with its id: a topic that was made again is another one."""
+
+    topic_id: bytes
+    topic: str
+    partition: int
+
+
+def to_batches(types: Mapping[int, int], make: Callable[[int, int, list[int]], B]) -> list[B]:
+    """The batches of a request: one for each range of offsets without a hole, with one type if all
+    offsets have the same. `make(first_offset, last_offset, types)` makes a batch."""
+    return [
+        make(first, first + len(some) - 1, some[:1] if len(set(some)) == 1 else some)
+        for first, some in _ranges(types)
+    ]
+
+
+def _ranges(types: Mapping[int, int]) -> Iterator[tuple[int, list[int]]]:
+    first, some = -1, list[int]()
+    for offset in sorted(types):
+        if some and offset == first + len(some):
+            some.append(types[offset])
+            continue
+        if some:
+            yield first, some
+        first, some = offset, [types[offset]]
+    if some:
+        yield first, some
+
+
+class PendingAcknowledgements:
+    """The acknowledgements of one partition that are to be sent to its leader.
+
+    Each request takes one group of them. Renewals are a group of their own, because a broker that
+    does not renew locks refuses everything in the same request.
+    """
+
+    __slots__ = ("_again", "_fresh", "_renewals")
+
+    def __init__(self) -> None:
+        self._fresh: Types = {}
+        self._renewals: Types = {}
+        #: Groups that were refused as a part of a larger one, or whose request failed.
+        self._again: deque[Types] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._fresh or self._renewals or self._again)
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._renewals) + sum(map(len, self._again))
+
+    def add(self, offset: int, kind: int) -> None:
+        """Add an acknowledgement; a renewal of the same record that was not sent is dropped."""
+        if kind == AcknowledgeType.RENEW:
+            self._renewals[offset] = kind
+            return
+        self._renewals.pop(offset, None)
+        self._fresh[offset] = kind
+
+    def add_again(self, types: Types) -> None:
+        """Put a group back whose request was not carried out."""
+        if types:
+            self._again.append(types)
+
+    def halve(self, types: Types) -> None:
+        """Put a refused group of several records back as two."""
+        offsets = sorted(types)
+        middle = len(offsets) // 2
+        for part in (offsets[:middle], offsets[middle:]):
+            self.add_again({offset: types[offset] for offset in part})
+
+    @property
+    def has_renewals(self) -> bool:
+        """True if the group that `take(renewals=True)` would return may have renewals."""
+        return bool(self._renewals) or any(_has_renewal(types) for types in self._again)
+
+    def take(self, *, renewals: bool) -> Types:
+        """Take the next group; without `renewals`, the next one that has none. Empty if there is
+        none."""
+        for index, types in enumerate(self._again):
+            if renewals or not _has_renewal(types):
+                del self._again[index]
+                return types
+        if self._fresh:
+            taken, self._fresh = self._fresh, {}
+            return taken
+        if not renewals:
+            return {}
+        taken, self._renewals = self._renewals, {}
+        return taken
+
+    def take_all(self) -> Types:
+        """Take everything but renewals, as the last request of a session does."""
+        taken: Types = {}
+        for types in (*self._again, self._fresh):
+            taken |= {at: kind for at, kind in types.items() if kind != AcknowledgeType.RENEW}
+        self._again.clear()
+        self._fresh, self._renewals = {}, {}
+        return taken
+
+    def drop(self, offset: int) -> None:
+        """Drop everything about an offset whose lock has ended."""
+        for types in (self._fresh, self._renewals, *self._again):
+            types.pop(offset, None)
+        self._again = deque(types for types in self._again if types)
+
+
+def _has_renewal(types: Types) -> bool:
+    return AcknowledgeType.RENEW in types.values()

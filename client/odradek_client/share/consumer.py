@@ -1,0 +1,474 @@
+"""ShareConsumer: the public class."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, Unpack
+
+from odradek_client.cancellation import short_cancellations
+from odradek_client.config.share_consumer import ShareConsumerConfig
+from odradek_client.errors import Closed, NotStarted, OdradekError, RequestTimedOut, error_for
+from odradek_client.network.client import NetworkClient
+from odradek_client.network.cluster import TOPIC_REFUSALS
+from odradek_client.share.acknowledgements import AcknowledgeType, SharePartition
+from odradek_client.share.acquired import ReadSettings
+from odradek_client.share.errors import Reject, Release
+from odradek_client.share.fetcher import ShareFetcher, ShareSettings
+from odradek_client.share.group_loop import ShareGroupLoop
+from odradek_client.share.record import Acknowledgement, Holder, ShareRecord
+from odradek_client.share.share_loop import ShareLoop
+from odradek_client.structs import TopicPartition
+
+if TYPE_CHECKING:
+    from odradek_client.config.keywords import ShareConsumerSettings
+
+#: The timeout of each poll of a loop over single records, which polls again and again.
+_ITERATION_POLL_MS = 1_000
+#: The time that brokers have to answer the end of the sessions at least.
+_CLOSE_MIN_MS = 1_000
+
+AcknowledgementCallback = Callable[[ShareRecord, OdradekError | None], None]
+
+log = logging.getLogger("odradek.client.share")
+
+
+@short_cancellations()
+class ShareConsumer:
+    """Takes records of topics as a member of a share group, which lends each record to one member
+    at a time, and delivers it again if it is not accepted (KIP-932).
+
+    ::
+
+        async with ShareConsumer("jobs", bootstrap_servers="host:9092", group_id="work") as jobs:
+            async for record in jobs:
+                async with record:
+                    ...
+
+    Settings are Kafka's, with underscores: see `ShareConsumerConfig`. ConfigError for an invalid
+    setting.
+
+    A record is answered with `async with record` or `record.acknowledge`; with
+    share_acknowledgement_mode="implicit" (the default) the next poll accepts the others that
+    earlier polls returned. What is not answered before the end of its lock, or before `close`, is
+    delivered again.
+
+    Only one task polls at a time; others wait for it. All other methods may be called meanwhile.
+    """
+
+    def __init__(self, *topics: str, **settings: Unpack[ShareConsumerSettings]) -> None:
+        self.config = ShareConsumerConfig.from_settings(settings)
+        group_id = self.config.group_id
+        assert group_id is not None
+        self._network = NetworkClient(self.config)
+        self._implicit = self.config.share_acknowledgement_mode == "implicit"
+        self._group = ShareGroupLoop(self.config, group_id, self._network, self._assign, self._wake)
+        self._fetcher = ShareFetcher(
+            group_id,
+            self._group.membership.member_id,
+            _share_settings(self.config),
+            _DirectHolder(self),
+        )
+        self._fetcher.held.on_result = self._on_result
+        self._fetcher.held.on_renewals_refused = self._on_renewals_refused
+        self._loop = ShareLoop(self.config, self._network, self._fetcher, self._signal)
+        self._changed = asyncio.Event()
+        self._polling = asyncio.Lock()
+        self._woken_up = False
+        self._warned_full = False
+        self._callback: AcknowledgementCallback | None = None
+        self._topics: frozenset[str] = frozenset()
+        self._started = False
+        self._closed = False
+        if topics:
+            self.subscribe(topics)
+
+    def wrap_holder(self, wrap: Callable[[Holder], Holder]) -> None:
+        """Have records tell what `wrap` returns for the holder of before: for programs whose
+        records are used in other threads. To be called before `start`."""
+        self._fetcher.holder = wrap(self._fetcher.holder)
+
+    # --- life -------------------------------------------------------------------------------------
+
+    async def start(self, timeout_ms: float | None = None) -> None:
+        """Connect to the cluster. `async with` does it.
+
+        MetadataTimeout if no broker answers within `timeout_ms` (default_api_timeout_ms if None).
+        """
+        if self._closed:
+            raise Closed("this consumer was closed; make a new one")
+        await self._network.start(timeout_ms)
+        if not self._started:
+            self._started = True
+            self._network.add_listener(lambda _: self._on_metadata())
+            self._loop.start()
+        self._want_topics()
+
+    async def close(self, timeout_ms: float = 30_000) -> None:
+        """Wait for records in `async with`, send the answers, return all other records to the
+        group, leave it, close the connections. May be called again.
+
+        Records that are not answered are released, also in implicit mode; `commit` before accepts
+        them. Handlers and brokers together get `timeout_ms`: records that are handled longer are
+        released too, and what brokers do not hear is delivered again when the locks expire.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._signal()
+        try:
+            if self._started:
+                await self._close_sessions(timeout_ms)
+                await self._group.leave()
+                await self._loop.stop()
+        finally:
+            self._fetcher.held.end_all(Closed("the consumer was closed before the record's answer"))
+            await self._network.close()
+            self._signal()
+
+    async def _close_sessions(self, timeout_ms: float) -> None:
+        fetcher, network = self._fetcher, self._network
+        fetcher.stop_fetching()
+        deadline_ms = network.now_ms() + timeout_ms
+        while fetcher.held.handling and (left_ms := deadline_ms - network.now_ms()) > 0:
+            await self._wait(left_ms)
+        fetcher.begin_close(network.now_ms())
+        self._loop.wake()
+        # Brokers get a moment also if the handlers have taken all of the time.
+        deadline_ms = max(deadline_ms, network.now_ms() + min(timeout_ms, _CLOSE_MIN_MS))
+        while not fetcher.is_closed and (left_ms := deadline_ms - network.now_ms()) > 0:
+            await self._wait(left_ms)
+        if not fetcher.is_closed:
+            log.warning(
+                "group %s: not every broker has answered the end of the share session within %.0f "
+                "ms; its records are delivered again when their locks expire",
+                self.config.group_id,
+                timeout_ms,
+            )
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed("this consumer was closed; make a new one")
+        if not self._started:
+            raise NotStarted('this consumer was not started; use "async with" or call start()')
+
+    # --- what to read -----------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Subscribe to exactly these topics, instead of the earlier ones."""
+        names = [topics] if isinstance(topics, str) else list(topics)
+        for topic in names:
+            if not isinstance(topic, str) or not topic:
+                raise TypeError(f"a topic is a name, of type str, not {topic!r}")
+        if not names:
+            raise ValueError("name at least one topic, or call unsubscribe")
+        self._topics = frozenset(names)
+        self._group.subscribe(self._topics)
+        if self._started:
+            self._want_topics()
+
+    async def unsubscribe(self) -> None:
+        """End the subscription and leave the group. Records that were returned can still be
+        answered."""
+        self._topics = frozenset()
+        self._group.subscribe(self._topics)
+        if self._started and not self._closed:
+            await self._group.leave()
+
+    def subscription(self) -> set[str]:
+        """The subscribed topics."""
+        return set(self._topics)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that the group has assigned; other members may have them too."""
+        return {TopicPartition(each.topic, each.partition) for each in self._fetcher.assigned}
+
+    def _want_topics(self) -> None:
+        cluster = self._network.cluster
+        if cluster.set_wanted(self._topics) or cluster.needs_update:
+            self._network.request_metadata_update()
+        self._wake()
+
+    def _assign(self, partitions: list[SharePartition]) -> None:
+        self._fetcher.assign(partitions, self._network.now_ms())
+        self._wake()
+
+    def _on_metadata(self) -> None:
+        self._group.take_over()
+        self._wake()
+
+    # --- records ----------------------------------------------------------------------------------
+
+    async def poll(
+        self, timeout_ms: float = 1_000, max_records: int | None = None
+    ) -> list[ShareRecord]:
+        """The next records: at most `max_records` (max_poll_records if None).
+
+        Waits up to `timeout_ms` for the first record; returns the available ones, perhaps none. In
+        implicit mode accepts what earlier polls returned. Raises UnreadableRecord for records that
+        cannot be returned, which have their answer already, and refusals of brokers.
+        """
+        self._require_open()
+        limit = self._limit(max_records)
+        async with self._polling:
+            return await self._poll(limit, timeout_ms)
+
+    async def getmany(
+        self, *, timeout_ms: float = 1_000, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ShareRecord]]:
+        """Poll like `poll`, and return the records by partition."""
+        found: dict[TopicPartition, list[ShareRecord]] = {}
+        for record in await self.poll(timeout_ms, max_records):
+            found.setdefault(record.topic_partition, []).append(record)
+        return found
+
+    def _limit(self, max_records: int | None) -> int:
+        if max_records is None:
+            return self.config.max_poll_records
+        if max_records < 1:
+            raise ValueError(f"max_records={max_records} must be at least 1")
+        return max_records
+
+    async def _poll(self, limit: int, timeout_ms: float) -> list[ShareRecord]:
+        fetcher, network = self._fetcher, self._network
+        deadline_ms = network.now_ms() + timeout_ms
+        # Answers that have arrived are handled even if many records are buffered.
+        await asyncio.sleep(0)
+        if self._implicit:
+            self._accept_unhandled()
+        try:
+            while True:
+                self._require_open()
+                self._changed.clear()
+                self._raise_for_topics()
+                self._group.poll()
+                room = min(limit, self.config.max_in_flight - fetcher.held.unanswered)
+                if room > 0:
+                    records = fetcher.collect(room, network.now_ms())
+                    if records:
+                        self._warned_full = False
+                        return records
+                left_ms = deadline_ms - network.now_ms()
+                if left_ms <= 0 or self._woken_up:
+                    self._warn_full(room)
+                    return []
+                fetcher.wanted_records = max(room, 0)
+                self._loop.wake()
+                await self._wait(left_ms)
+        finally:
+            fetcher.wanted_records = 0
+            self._woken_up = False
+
+    def _warn_full(self, room: int) -> None:
+        if room <= 0 and not self._warned_full:
+            self._warned_full = True
+            log.warning(
+                "group %s: no records are returned while max_in_flight=%d are not acknowledged; "
+                "acknowledge them, or raise it",
+                self.config.group_id,
+                self.config.max_in_flight,
+            )
+
+    def _raise_for_topics(self) -> None:
+        for topic, code in self._network.cluster.topic_errors.items():
+            if code in TOPIC_REFUSALS and topic in self._topics:
+                raise error_for(code, about=f"topic {topic!r}")
+
+    async def getone(self) -> ShareRecord:
+        """The next record, without a time limit. Errors as in `poll`; Closed after `close`."""
+        while True:
+            records = await self.poll(_ITERATION_POLL_MS, 1)
+            if records:
+                return records[0]
+
+    def __aiter__(self) -> AsyncIterator[ShareRecord]:
+        """Records without end, as from `getone`; ends when the consumer is closed."""
+        return self
+
+    async def __anext__(self) -> ShareRecord:
+        try:
+            return await self.getone()
+        except Closed:
+            if self._started and self._closed:
+                raise StopAsyncIteration from None
+            raise
+        except asyncio.CancelledError as error:
+            raise error.with_traceback(None) from None
+
+    def wakeup(self) -> None:
+        """End the waiting of the present poll, or of the next one, which returns what is there."""
+        self._woken_up = True
+        self._signal()
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    async def commit(
+        self, *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OdradekError | None]:
+        """Send all answers, and wait for the results: by partition the first error, or None.
+
+        In implicit mode accepts before what polls have returned. RequestTimedOut if the results are
+        not known within `timeout_ms` (default_api_timeout_ms if None).
+        """
+        self._require_open()
+        if self._implicit:
+            self._accept_unhandled()
+        return await self._results(
+            self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        )
+
+    def commit_soon(self) -> None:
+        """Send all answers as `commit` does, without waiting; the results are those of the
+        acknowledgements, and go to the callback of `set_acknowledgement_callback`."""
+        self._require_open()
+        if self._implicit:
+            self._accept_unhandled()
+        self._flush()
+
+    async def _results(self, timeout_ms: float) -> dict[TopicPartition, OdradekError | None]:
+        results: dict[TopicPartition, OdradekError | None] = {}
+        waiting = [Acknowledgement(record) for record in self._fetcher.held.answers_on_their_way()]
+        self._flush()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                for each in waiting:
+                    while not each.done():
+                        await each.record.wait()
+                    partition = each.record.topic_partition
+                    results[partition] = results.get(partition) or each.exception()
+        except TimeoutError:
+            raise RequestTimedOut(
+                f"group {self.config.group_id!r}: the results of {len(waiting)} acknowledgements "
+                f"were not known within {timeout_ms:.0f} ms"
+            ) from None
+        return results
+
+    def _flush(self) -> None:
+        self._fetcher.flush()
+        self._loop.wake()
+
+    def _accept_unhandled(self) -> None:
+        for record in self._fetcher.held.unhandled():
+            record.accept()
+
+    def set_acknowledgement_callback(self, callback: AcknowledgementCallback | None) -> None:
+        """Have `callback(record, error)` called with the result of every answered record, and for
+        every record whose lock expires; `error` is None for success. It must not block."""
+        self._callback = callback
+
+    def _on_result(self, record: ShareRecord) -> None:
+        if record.error is not None:
+            log.info("%s", record.error)
+        if self._callback is not None:
+            try:
+                self._callback(record, record.error)
+            except Exception:
+                log.exception("the acknowledgement callback failed")
+
+    def _on_renewals_refused(self, error: OdradekError) -> None:
+        log.warning(
+            "group %s: locks are not renewed (%s); set share.renew.acknowledge.enable=true for the "
+            "group, or handle each record within its lock",
+            self.config.group_id,
+            error,
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics with the names of Kafka's client: totals, and `fetch-throttle-time-avg` and
+        `fetch-throttle-time-max` in milliseconds over the last minute; NaN without an answer."""
+        counts = self._fetcher.counts
+        return {
+            "fetch-total": counts.fetches,
+            "records-consumed-total": counts.records,
+            "bytes-consumed-total": counts.bytes,
+            "acknowledgements-send-total": counts.acknowledgements,
+            "acknowledgements-error-total": counts.failed_acknowledgements,
+            **self._network.throttle_metrics("fetch"),
+        }
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def _signal(self) -> None:
+        self._changed.set()
+
+    def _wake(self) -> None:
+        self._loop.wake()
+        self._signal()
+
+    async def _wait(self, timeout_ms: float = 1_000) -> None:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+        self._changed.clear()
+
+
+class _DirectHolder:
+    """The consumer behind its records, for programs whose tasks run in the loop of the consumer."""
+
+    def __init__(self, consumer: ShareConsumer) -> None:
+        self._consumer = consumer
+
+    def answer(self, record: ShareRecord, kind: AcknowledgeType) -> None:
+        """See `Holder`."""
+        consumer = self._consumer
+        consumer._fetcher.acknowledge(record, kind, consumer._network.now_ms())
+        if kind is AcknowledgeType.RENEW:
+            consumer._fetcher.flush()
+        consumer._wake()
+
+    def begin_handling(self, record: ShareRecord) -> None:
+        """See `Holder`."""
+        consumer = self._consumer
+        consumer._fetcher.held.begin_handling(record, consumer._network.now_ms())
+        consumer._loop.wake()
+
+    def end_handling(self, record: ShareRecord) -> None:
+        """See `Holder`."""
+        self._consumer._fetcher.held.end_handling(record)
+        self._consumer._signal()
+
+    def note_decision(self, record: ShareRecord, decision: Reject | Release) -> None:
+        """See `Holder`."""
+        outcome = "rejected" if isinstance(decision, Reject) else "released"
+        log.debug("%r: %s by the application: %s", record, outcome, decision)
+
+    def new_waiter(self) -> asyncio.Future[None]:
+        """See `Holder`."""
+        return self._consumer._network.loop.create_future()
+
+
+def _share_settings(config: ShareConsumerConfig) -> ShareSettings:
+    return ShareSettings(
+        max_wait_ms=config.fetch_max_wait_ms,
+        min_bytes=config.fetch_min_bytes,
+        max_bytes=config.fetch_max_bytes,
+        record_limit=config.share_acquire_mode == "record_limit",
+        retry_backoff_ms=config.retry_backoff_ms,
+        renew_locks=config.renew_locks,
+        handling_max_ms=config.max_poll_interval_ms,
+        answer_grace_ms=config.request_timeout_ms,
+        read=ReadSettings(
+            check_crcs=config.check_crcs,
+            key=config.key_deserializer,
+            value=config.value_deserializer,
+            unreadable=AcknowledgeType.REJECT
+            if config.unreadable_records == "reject"
+            else AcknowledgeType.RELEASE,
+        ),
+    )

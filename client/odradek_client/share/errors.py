@@ -1,0 +1,64 @@
+"""The exceptions of a share consumer, besides those for the error codes of brokers, and the two
+that an application raises in `async with record`.
+
+::
+
+    LocalError
+    ├── LockExpired           the record's lock ran out before it was acknowledged
+    └── RecordError
+        └── UnreadableRecord  what was acquired cannot be handed out
+
+    Reject                    raised by the application: never deliver the record again
+    Release                   raised by the application: deliver the record again
+"""
+
+from __future__ import annotations
+
+from odradek_client.consumer.errors import RecordError, describe
+from odradek_client.errors import LocalError
+from odradek_client.structs import TopicPartition
+
+__all__ = ["LockExpired", "Reject", "Release", "UnreadableRecord"]
+
+
+class Reject(Exception):
+    """The record must never be delivered again. Raised in `async with record`, which ends quietly
+    and rejects the record."""
+
+
+class Release(Exception):
+    """The record is to be delivered again. Raised in `async with record`, which ends quietly and
+    releases the record."""
+
+
+class LockExpired(LocalError):
+    """The record's lock ran out before it was acknowledged: the group delivers the record again."""
+
+    def __init__(self, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            f"{describe(partition)}, offset {offset}: the lock expired before the record was "
+            f"acknowledged, so the group delivers it again; handle records faster, use "
+            f'"async with record", which renews locks, or raise share.record.lock.duration.ms of '
+            f"the group"
+        )
+        self.partition, self.offset = partition, offset
+
+
+class UnreadableRecord(RecordError):
+    """Acquired records that cannot be returned: a batch is damaged, or a deserializer raised (the
+    exception is the cause).
+
+    `offsets` are those of the records. They were released or rejected, as `outcome` says; the next
+    poll goes on behind them.
+    """
+
+    def __init__(
+        self, partition: TopicPartition, offsets: list[int], trouble: str, outcome: str
+    ) -> None:
+        super().__init__(
+            partition,
+            offsets[0] if offsets else -1,
+            f"{trouble}; {len(offsets)} record{'s' if len(offsets) != 1 else ''} {outcome}, poll "
+            f"again to go on behind",
+        )
+        self.offsets, self.outcome = offsets, outcome

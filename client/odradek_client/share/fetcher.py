@@ -1,0 +1,668 @@
+"""Share fetches and acknowledgements of one consumer: which request goes to which leader, and what
+its answer means.
+
+A leader gets one request at a time, because each request has the epoch of its share session.
+Acknowledgements go with the next ShareFetch to the leader that lent the records; if there is none
+to send, a ShareAcknowledge of their own follows after a short wait. Records are fetched only while
+a poll waits and none are buffered: their locks run from the broker's answer on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from odradek_client.consumer.errors import RETRY, RETRY_WITH_NEW_METADATA
+from odradek_client.errors import (
+    BadAnswer,
+    NotLeader,
+    OdradekError,
+    error_for,
+)
+from odradek_client.network.cluster import BrokerAddress, ClusterView
+from odradek_client.share.acknowledgements import (
+    AcknowledgeType,
+    PendingAcknowledgements,
+    SharePartition,
+    Types,
+)
+from odradek_client.share.acquired import AcquiredBatch, ReadSettings
+from odradek_client.share.held import HeldRecords
+from odradek_client.share.record import Holder, RecordState, ShareRecord
+from odradek_client.share.session import CLOSE_EPOCH, ShareSession, acknowledge_topics
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records.batch import BatchError
+from odradek_protocol.schemas.share_acknowledge import (
+    AcknowledgedPartition,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+)
+from odradek_protocol.schemas.share_fetch import (
+    ShareFetchedPartition,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+
+#: The time that acknowledgements wait for a fetch to go with.
+ACKNOWLEDGE_DELAY_MS = 100
+#: The duration of locks, if a broker does not tell it: the default of brokers.
+LOCK_MS = 30_000
+
+SESSION_LOST = frozenset(
+    {
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+    }
+)
+#: The errors after which the broker has released the locks, or has no records: trying again does
+#: not help.
+_LEADER_GONE = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSettings:
+    """The settings for share fetches."""
+
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 52_428_800
+    record_limit: bool = False
+    retry_backoff_ms: int = 100
+    renew_locks: bool = True
+    handling_max_ms: float = 300_000
+    answer_grace_ms: float = 30_000
+    read: ReadSettings = field(default_factory=ReadSettings)
+
+
+class PlanKind(Enum):
+    """The purpose of a request."""
+
+    FETCH = "records and acknowledgements"
+    ACKNOWLEDGE = "acknowledgements alone"
+    CLOSE = "the end of the session"
+
+
+@dataclass(slots=True)
+class SharePlan:
+    """A request to send to a node, and the acknowledgements in it."""
+
+    kind: PlanKind
+    node_id: int
+    request: ShareFetchRequest | ShareAcknowledgeRequest
+    acknowledged: dict[SharePartition, Types]
+    #: The partitions of the session, by topic id and number.
+    partitions: dict[tuple[bytes, int], SharePartition]
+
+
+@dataclass(slots=True)
+class _Node:
+    """A leader: its session and the acknowledgements for it."""
+
+    session: ShareSession = field(default_factory=ShareSession)
+    pending: dict[SharePartition, PendingAcknowledgements] = field(default_factory=dict)
+    in_flight: PlanKind | None = None
+    retry_at_ms: float = 0.0
+    #: The time at which pending acknowledgements are sent without a fetch.
+    due_ms: float = 0.0
+    closed: bool = False
+
+    @property
+    def has_pending(self) -> bool:
+        return any(self.pending.values())
+
+
+@dataclass(slots=True)
+class ShareCounts:
+    """The totals that `metrics` reports."""
+
+    fetches: int = 0
+    records: int = 0
+    bytes: int = 0
+    acknowledgements: int = 0
+    failed_acknowledgements: int = 0
+
+
+class ShareFetcher:
+    """The requests of a share consumer to the leaders of its partitions.
+
+    The caller sends the requests of `next_requests`, passes each answer to `on_response` or the
+    error to `on_failure`, and takes records with `collect`. `wanted_records` is the number that a
+    poll waits for, 0 if none does. It fetches metadata when `metadata_wanted` is set, and clears
+    it.
+    """
+
+    def __init__(
+        self, group_id: str, member_id: str, settings: ShareSettings, holder: Holder
+    ) -> None:
+        self._group_id, self._member_id = group_id, member_id
+        self._settings = settings
+        self.holder = holder
+        self._nodes: dict[int, _Node] = {}
+        self._assigned: dict[SharePartition, None] = {}
+        self._buffer: deque[AcquiredBatch] = deque()
+        self._errors: list[OdradekError] = []
+        self._stopped = self._closing = False
+        self.held = HeldRecords(
+            settings.renew_locks, settings.handling_max_ms, settings.answer_grace_ms
+        )
+        self.counts = ShareCounts()
+        self.wanted_records = 0
+        self.metadata_wanted = False
+
+    # --- partitions and records -------------------------------------------------------------------
+
+    @property
+    def assigned(self) -> Collection[SharePartition]:
+        """The partitions that are fetched."""
+        return self._assigned.keys()
+
+    def assign(self, partitions: Iterable[SharePartition], now_ms: float) -> None:
+        """Fetch exactly these partitions from here on; buffered records of others are released."""
+        self._assigned = dict.fromkeys(partitions)
+        kept: deque[AcquiredBatch] = deque()
+        for batch in self._buffer:
+            if batch.partition in self._assigned:
+                kept.append(batch)
+            else:
+                self._release(batch, now_ms)
+        self._buffer = kept
+
+    def _release(self, batch: AcquiredBatch, now_ms: float) -> None:
+        release = int(AcknowledgeType.RELEASE)
+        for offset in batch.offsets:
+            self._add(batch.node_id, batch.partition, offset, release, now_ms)
+
+    def collect(self, limit: int, now_ms: float) -> list[ShareRecord]:
+        """Take up to `limit` buffered records. Raises the error of a partition, or of records that
+        cannot be read, if there is no record to return before it."""
+        if self._errors:
+            raise self._errors.pop(0)
+        found: list[ShareRecord] = []
+        while self._buffer and len(found) < limit:
+            batch = self._buffer[0]
+            if batch.deadline_ms <= now_ms:
+                # The locks have expired: other members may have the records.
+                self._buffer.popleft()
+                continue
+            taken = batch.take(limit - len(found))
+            for offset, kind in taken.answers.items():
+                self._add(batch.node_id, batch.partition, offset, kind, now_ms)
+            for raw, count in taken.records:
+                record = ShareRecord(
+                    self.holder, batch.partition, batch.node_id, raw, count, batch.deadline_ms
+                )
+                self.held.add(record)
+                found.append(record)
+            if batch.exhausted:
+                self._buffer.popleft()
+            if taken.failure is not None:
+                self._errors.append(taken.failure)
+                break
+        self.counts.records += len(found)
+        if not found and self._errors:
+            raise self._errors.pop(0)
+        return found
+
+    @property
+    def buffered(self) -> bool:
+        """True if `collect` has something to return or to raise."""
+        return bool(self._buffer or self._errors)
+
+    # --- acknowledgements -------------------------------------------------------------------------
+
+    def acknowledge(self, record: ShareRecord, kind: AcknowledgeType, now_ms: float) -> None:
+        """Send the application's answer to a record, unless its lock has expired."""
+        if record.state is not RecordState.ACQUIRED:
+            return
+        if kind is not AcknowledgeType.RENEW:
+            self.held.answered(record)
+        self._add(record.node_id, record.place, record.offset, kind, now_ms)
+
+    def _add(
+        self, node_id: int, partition: SharePartition, offset: int, kind: int, now_ms: float
+    ) -> None:
+        node = self._nodes.setdefault(node_id, _Node())
+        if not node.has_pending:
+            node.due_ms = now_ms + ACKNOWLEDGE_DELAY_MS
+        node.pending.setdefault(partition, PendingAcknowledgements()).add(offset, kind)
+
+    def flush(self) -> None:
+        """Send the pending acknowledgements as soon as their leaders are free."""
+        for node in self._nodes.values():
+            node.due_ms = 0.0
+
+    @property
+    def has_unsent(self) -> bool:
+        """True if acknowledgements wait, or are on their way."""
+        return any(node.has_pending or node.in_flight is not None for node in self._nodes.values())
+
+    def pass_time(self, now_ms: float) -> None:
+        """Expire locks, and renew those of records that are being handled."""
+        for record in self.held.expire(now_ms):
+            node = self._nodes.get(record.node_id)
+            if node is not None and record.place in node.pending:
+                node.pending[record.place].drop(record.offset)
+        for record in self.held.to_renew(now_ms):
+            self._add(record.node_id, record.place, record.offset, AcknowledgeType.RENEW, now_ms)
+            self._nodes[record.node_id].due_ms = 0.0
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def next_requests(self, cluster: ClusterView, now_ms: float) -> list[SharePlan]:
+        """Plan a request for each node that has none in flight and needs one. The plans count as in
+        flight from here on."""
+        by_node: dict[int, list[SharePartition]] = {}
+        for partition in self._assigned:
+            leader = cluster.leader_of(partition.topic, partition.partition)
+            if leader is None:
+                self.metadata_wanted = True
+            else:
+                by_node.setdefault(leader, []).append(partition)
+                self._nodes.setdefault(leader, _Node())
+        plans: list[SharePlan] = []
+        # In the order of the partitions: with a strict limit only the first leader is asked.
+        for node_id in dict.fromkeys([*by_node, *self._nodes]):
+            node = self._nodes[node_id]
+            if node.in_flight is not None or node.closed or node.retry_at_ms > now_ms:
+                continue
+            self._fail_moved(node_id, node, cluster, now_ms)
+            plan = self._plan(node_id, node, by_node.get(node_id, []), now_ms)
+            if plan is not None:
+                node.in_flight = plan.kind
+                plans.append(plan)
+        return plans
+
+    def _plan(
+        self, node_id: int, node: _Node, wanted: list[SharePartition], now_ms: float
+    ) -> SharePlan | None:
+        session = node.session
+        if self._closing:
+            return self._plan_close(node_id, node, now_ms)
+        fetches = self._may_fetch(wanted)
+        due = node.has_pending and node.due_ms <= now_ms
+        if not session.is_open:
+            # Acknowledgements need a session, which only a fetch opens.
+            if not wanted:
+                self._fail_pending(
+                    node_id, node, "does not lead any partition of this consumer", now_ms
+                )
+                return None
+            return self._fetch(node_id, node, wanted, {}, fetches) if fetches or due else None
+        if fetches and wanted:
+            return self._fetch(node_id, node, wanted, _take(node, renewals=False), True)
+        if due:
+            return self._acknowledge(node_id, node, _take(node, renewals=True))
+        return None
+
+    def _may_fetch(self, wanted: list[SharePartition]) -> bool:
+        if not wanted or not self.wanted_records or self.buffered or self._stopped:
+            return False
+        # A strict limit would be exceeded by the records of several leaders.
+        return not self._settings.record_limit or all(
+            node.in_flight is not PlanKind.FETCH for node in self._nodes.values()
+        )
+
+    def _fetch(
+        self,
+        node_id: int,
+        node: _Node,
+        wanted: list[SharePartition],
+        acknowledged: dict[SharePartition, Types],
+        with_records: bool,
+    ) -> SharePlan:
+        settings = self._settings
+        if settings.record_limit and len(self._assigned) > 1:
+            # The next fetch begins with another partition.
+            first = wanted[0]
+            del self._assigned[first]
+            self._assigned[first] = None
+        of_session = node.session.fetch(wanted, acknowledged)
+        limit = self.wanted_records if with_records else 0
+        request = ShareFetchRequest(
+            group_id=self._group_id,
+            member_id=self._member_id,
+            share_session_epoch=of_session.epoch,
+            max_wait_ms=settings.max_wait_ms if with_records else 0,
+            min_bytes=settings.min_bytes if with_records else 0,
+            max_bytes=settings.max_bytes if with_records else 0,
+            max_records=limit,
+            batch_size=limit,
+            share_acquire_mode=int(settings.record_limit),
+            topics=of_session.topics,
+            forgotten_topics_data=of_session.forgotten,
+        )
+        self.counts.fetches += 1
+        return self._planned(PlanKind.FETCH, node_id, node, request, acknowledged)
+
+    def _acknowledge(
+        self, node_id: int, node: _Node, acknowledged: dict[SharePartition, Types]
+    ) -> SharePlan:
+        renews = any(AcknowledgeType.RENEW in types.values() for types in acknowledged.values())
+        request = ShareAcknowledgeRequest(
+            group_id=self._group_id,
+            member_id=self._member_id,
+            share_session_epoch=node.session.epoch,
+            is_renew_ack=renews,
+            topics=acknowledge_topics(acknowledged),
+        )
+        return self._planned(PlanKind.ACKNOWLEDGE, node_id, node, request, acknowledged)
+
+    def _plan_close(self, node_id: int, node: _Node, now_ms: float) -> SharePlan | None:
+        """The request that ends the session, with all acknowledgements; the broker then releases
+        what this member has acquired."""
+        if not node.session.is_open:
+            node.closed = True
+            self._fail_pending(node_id, node, "has lost the share session", now_ms)
+            return None
+        acknowledged = {
+            partition: types
+            for partition, pending in node.pending.items()
+            if (types := pending.take_all())
+        }
+        request = ShareAcknowledgeRequest(
+            group_id=self._group_id,
+            member_id=self._member_id,
+            share_session_epoch=CLOSE_EPOCH,
+            topics=acknowledge_topics(acknowledged),
+        )
+        return self._planned(PlanKind.CLOSE, node_id, node, request, acknowledged)
+
+    def _planned(
+        self,
+        kind: PlanKind,
+        node_id: int,
+        node: _Node,
+        request: ShareFetchRequest | ShareAcknowledgeRequest,
+        acknowledged: dict[SharePartition, Types],
+    ) -> SharePlan:
+        self.counts.acknowledgements += sum(map(len, acknowledged.values()))
+        named = {*node.session.partitions, *acknowledged}
+        partitions = {(each.topic_id, each.partition): each for each in named}
+        return SharePlan(kind, node_id, request, acknowledged, partitions)
+
+    def wake_at_ms(self, now_ms: float) -> float | None:
+        """The time of the next request, or of the next event of a lock, if nothing happens before;
+        None if there is none."""
+        times = [
+            max(node.retry_at_ms, node.due_ms)
+            for node in self._nodes.values()
+            if node.in_flight is None and node.has_pending and not node.closed
+        ]
+        if self.wanted_records or self._closing:
+            times += [
+                node.retry_at_ms
+                for node in self._nodes.values()
+                if node.in_flight is None and node.retry_at_ms > now_ms
+            ]
+        lock_ms = self.held.wake_at_ms()
+        if lock_ms is not None:
+            times.append(lock_ms)
+        return min(times, default=None)
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def on_failure(self, plan: SharePlan, error: OdradekError, now_ms: float) -> None:
+        """Note that a request has no answer: the session begins again, and it is unknown whether
+        its acknowledgements were carried out."""
+        node = self._nodes[plan.node_id]
+        node.in_flight = None
+        node.session.restart()
+        node.retry_at_ms = now_ms + self._settings.retry_backoff_ms
+        node.closed = node.closed or plan.kind is PlanKind.CLOSE
+        self.metadata_wanted = True
+        for partition, types in plan.acknowledged.items():
+            self._finish(partition, types, error, now_ms)
+
+    def on_response(
+        self,
+        plan: SharePlan,
+        response: ShareFetchResponse | ShareAcknowledgeResponse,
+        cluster: ClusterView,
+        now_ms: float,
+    ) -> None:
+        """Take an answer: buffer its records, note the results of acknowledgements and new
+        leaders."""
+        node = self._nodes[plan.node_id]
+        node.in_flight = None
+        node.closed = node.closed or plan.kind is PlanKind.CLOSE
+        code = ErrorCode.of(response.error_code)
+        if code is not ErrorCode.NONE:
+            self._on_refused(plan, node, code, response.error_message, now_ms)
+            return
+        node.session.answered()
+        lock_ms = response.acquisition_lock_timeout_ms
+        lock_until_ms = now_ms + (lock_ms if lock_ms > 0 else LOCK_MS)
+        self._learn_leaders(plan, response, cluster)
+        unanswered = dict(plan.acknowledged)
+        for topic in response.responses:
+            for data in topic.partitions:
+                partition = plan.partitions.get((topic.topic_id, data.partition_index))
+                if partition is None:
+                    continue
+                types = unanswered.pop(partition, None)
+                if types is not None:
+                    self._on_result(plan, node, partition, types, data, lock_until_ms, now_ms)
+                if isinstance(data, ShareFetchedPartition):
+                    self._on_records(plan, node, partition, data, lock_until_ms, now_ms)
+        for partition, types in unanswered.items():
+            missing = BadAnswer(f"{partition.topic}-{partition.partition} is not in the answer")
+            self._finish(partition, types, missing, now_ms)
+
+    def _on_refused(
+        self, plan: SharePlan, node: _Node, code: ErrorCode, message: str | None, now_ms: float
+    ) -> None:
+        node.retry_at_ms = now_ms + self._settings.retry_backoff_ms
+        error = error_for(code, message, about=f"share session with node {plan.node_id}")
+        lost = code in SESSION_LOST
+        if lost:
+            node.session.restart()
+        else:
+            node.session.answered()
+        if code in RETRY_WITH_NEW_METADATA:
+            self.metadata_wanted = True
+        for partition, types in plan.acknowledged.items():
+            if (lost or error.retriable) and not node.closed:
+                # The session is looked at before anything is carried out.
+                node.pending.setdefault(partition, PendingAcknowledgements()).add_again(types)
+            else:
+                self._finish(partition, types, error, now_ms)
+        if not error.retriable and plan.kind is PlanKind.FETCH:
+            self._errors.append(error)
+
+    def _learn_leaders(
+        self,
+        plan: SharePlan,
+        response: ShareFetchResponse | ShareAcknowledgeResponse,
+        cluster: ClusterView,
+    ) -> None:
+        """Take over the new leaders that the answer names."""
+        nodes = {
+            each.node_id: BrokerAddress(each.node_id, each.host, each.port, each.rack)
+            for each in response.node_endpoints
+        }
+        for topic in response.responses:
+            for data in topic.partitions:
+                leader = data.current_leader
+                partition = plan.partitions.get((topic.topic_id, data.partition_index))
+                if partition is None or leader.leader_id < 0 or leader.leader_epoch < 0:
+                    continue
+                if ErrorCode.of(data.error_code) in _LEADER_GONE:
+                    cluster.update_leader(
+                        partition.topic,
+                        partition.partition,
+                        leader.leader_id,
+                        leader.leader_epoch,
+                        nodes.get(leader.leader_id),
+                    )
+
+    def _on_result(
+        self,
+        plan: SharePlan,
+        node: _Node,
+        partition: SharePartition,
+        types: Types,
+        data: ShareFetchedPartition | AcknowledgedPartition,
+        lock_until_ms: float,
+        now_ms: float,
+    ) -> None:
+        """Take the result of a partition's acknowledgements."""
+        if isinstance(data, ShareFetchedPartition):
+            code, message = (
+                ErrorCode.of(data.acknowledge_error_code),
+                data.acknowledge_error_message,
+            )
+        else:
+            code, message = ErrorCode.of(data.error_code), data.error_message
+        if code is ErrorCode.NONE:
+            for offset, kind in types.items():
+                if kind == AcknowledgeType.RENEW:
+                    self.held.renewed(partition, offset, now_ms, lock_until_ms)
+                else:
+                    self.held.finish(partition, offset, None)
+            return
+        error = error_for(code, message, about=f"{partition.topic}-{partition.partition}")
+        pending = node.pending.setdefault(partition, PendingAcknowledgements())
+        if code is ErrorCode.INVALID_RECORD_STATE and len(types) > 1 and not node.closed:
+            pending.halve(types)
+        elif error.retriable and code not in _LEADER_GONE and not node.closed:
+            node.retry_at_ms = now_ms + self._settings.retry_backoff_ms
+            pending.add_again(self.held.still_locked(partition, types, now_ms))
+        else:
+            self.metadata_wanted = self.metadata_wanted or code in _LEADER_GONE
+            self._finish(partition, types, error, now_ms)
+
+    def _finish(
+        self,
+        partition: SharePartition,
+        types: Mapping[int, int],
+        error: OdradekError,
+        now_ms: float,
+    ) -> None:
+        for offset, kind in types.items():
+            self.counts.failed_acknowledgements += 1
+            if kind == AcknowledgeType.RENEW:
+                self.held.not_renewed(partition, offset, error, now_ms)
+            else:
+                self.held.finish(partition, offset, error)
+
+    def _on_records(
+        self,
+        plan: SharePlan,
+        node: _Node,
+        partition: SharePartition,
+        data: ShareFetchedPartition,
+        lock_until_ms: float,
+        now_ms: float,
+    ) -> None:
+        code = ErrorCode.of(data.error_code)
+        if code in RETRY_WITH_NEW_METADATA or code in RETRY:
+            self.metadata_wanted = self.metadata_wanted or code in RETRY_WITH_NEW_METADATA
+            node.retry_at_ms = now_ms + self._settings.retry_backoff_ms
+            return
+        about = f"{partition.topic}-{partition.partition}"
+        if code is not ErrorCode.NONE:
+            node.retry_at_ms = now_ms + self._settings.retry_backoff_ms
+            self._errors.append(error_for(code, data.error_message, about=about))
+            return
+        if not data.acquired_records:
+            return
+        try:
+            batch = AcquiredBatch(
+                partition,
+                plan.node_id,
+                data.records,
+                data.acquired_records,
+                lock_until_ms,
+                self._settings.read,
+            )
+        except BatchError as error:
+            self._errors.append(BadAnswer(f"{about}: {error}"))
+            return
+        self.counts.bytes += len(data.records or b"")
+        pending = node.pending.get(partition)
+        for offset in batch.offsets:
+            # An answer to an earlier loan would be taken for one to this loan.
+            self.held.lent_again(partition, offset)
+            if pending is not None:
+                pending.drop(offset)
+        if partition in self._assigned and not self._closing:
+            self._buffer.append(batch)
+        else:
+            self._release(batch, now_ms)
+
+    # --- leaders that are gone --------------------------------------------------------------------
+
+    def _fail_moved(self, node_id: int, node: _Node, cluster: ClusterView, now_ms: float) -> None:
+        """Fail the acknowledgements for partitions that another node leads: it has none of the
+        locks."""
+        for partition in list(node.pending):
+            leader = cluster.leader_of(partition.topic, partition.partition)
+            if leader is not None and leader != node_id:
+                self._fail_of(
+                    node_id, node, partition, "does not lead the partition any more", now_ms
+                )
+
+    def _fail_pending(self, node_id: int, node: _Node, why: str, now_ms: float) -> None:
+        for partition in list(node.pending):
+            self._fail_of(node_id, node, partition, why, now_ms)
+
+    def _fail_of(
+        self, node_id: int, node: _Node, partition: SharePartition, why: str, now_ms: float
+    ) -> None:
+        pending = node.pending.pop(partition)
+        while types := pending.take(renewals=True):
+            error = NotLeader(
+                f"{partition.topic}-{partition.partition}: node {node_id}, which lent the records, "
+                f"{why}; the group delivers them again",
+                code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            )
+            self._finish(partition, types, error, now_ms)
+
+    # --- closing ----------------------------------------------------------------------------------
+
+    def stop_fetching(self) -> None:
+        """Fetch nothing more; the answers to records that are being handled can still be sent."""
+        self._stopped = True
+        self.wanted_records = 0
+
+    def begin_close(self, now_ms: float) -> None:
+        """Release what was not acknowledged; the next requests end the sessions."""
+        self.stop_fetching()
+        for batch in self._buffer:
+            self._release(batch, now_ms)
+        self._buffer.clear()
+        self._errors.clear()
+        self._closing = True
+
+    @property
+    def is_closed(self) -> bool:
+        """True if every session is closed."""
+        return all(node.closed for node in self._nodes.values())
+
+
+def _take(node: _Node, *, renewals: bool) -> dict[SharePartition, Types]:
+    """The next acknowledgements of each partition. Renewals go alone, without others."""
+    found = {
+        partition: types
+        for partition, pending in node.pending.items()
+        if (types := pending.take(renewals=False))
+    }
+    if not found and renewals:
+        found = {
+            partition: types
+            for partition, pending in node.pending.items()
+            if (types := pending.take(renewals=True))
+        }
+    for partition in [each for each, pending in node.pending.items() if not pending]:
+        del node.pending[partition]
+    return found

@@ -1,0 +1,151 @@
+"""The requests of a share consumer to its group: heartbeats, whose answers assign partitions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from odradek_client.config.share_consumer import ShareConsumerConfig
+from odradek_client.consumer.group.heartbeats import HeartbeatLoop
+from odradek_client.consumer.group.membership import Action, GroupSettings
+from odradek_client.errors import OdradekError, Retriable, UnsupportedByBroker
+from odradek_client.network.client import NetworkClient
+from odradek_client.share.acknowledgements import SharePartition
+from odradek_client.share.membership import Assignment, ShareMembership, ShareState
+from odradek_protocol.primitives import WireError
+
+log = logging.getLogger("odradek.client.share")
+
+#: The longest time that leaving the group may delay a close.
+LEAVE_TIMEOUT_MS = 5_000
+
+
+class ShareGroupLoop(HeartbeatLoop):
+    """Sends the heartbeats of a member of a share group, and takes over what the group assigns.
+
+    `on_assigned(partitions)` is called with every new assignment; `signal` wakes a waiting poll.
+    """
+
+    membership: ShareMembership
+
+    def __init__(
+        self,
+        config: ShareConsumerConfig,
+        group_id: str,
+        network: NetworkClient,
+        on_assigned: Callable[[list[SharePartition]], None],
+        signal: Callable[[], None],
+    ) -> None:
+        settings = GroupSettings(
+            group_id=group_id,
+            session_timeout_ms=config.max_poll_interval_ms,
+            max_poll_interval_ms=config.max_poll_interval_ms,
+        )
+        membership = ShareMembership(settings, network.new_uuid(), config.client_rack or None)
+        super().__init__(config, network, membership)
+        self._config = config
+        self._on_assigned = on_assigned
+        self._signal = signal
+        self._topics: frozenset[str] = frozenset()
+        self._taken_over: tuple[Assignment, frozenset[bytes]] = ({}, frozenset())
+
+    # --- polls ------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: frozenset[str]) -> None:
+        """Subscribe to exactly these topics with the next heartbeat."""
+        if topics != self._topics:
+            self._topics = topics
+            self.membership.hasten_heartbeat()
+            self._heartbeat_wanted.set()
+
+    def poll(self) -> None:
+        """The group's part of a poll: join if needed. Raises the error of a heartbeat."""
+        membership = self.membership
+        membership.polled(self._now_ms())
+        if membership.failure is not None:
+            raise membership.failure
+        if membership.state in (ShareState.UNSUBSCRIBED, ShareState.STALE):
+            membership.join()
+            self._heartbeat_wanted.set()
+        self._start_heartbeats()
+
+    def take_over(self) -> None:
+        """Pass the assignment on, as far as the names of its topics are known."""
+        names = self._network.cluster.topic_names
+        assignment = self.membership.assignment
+        known = frozenset(topic_id for topic_id in assignment if topic_id in names)
+        if len(known) < len(assignment):
+            self._network.request_metadata_update()
+        if (assignment, known) == self._taken_over:
+            return
+        self._taken_over = (assignment, known)
+        partitions = [
+            SharePartition(topic_id, names[topic_id], number)
+            for topic_id in sorted(known)
+            for number in sorted(assignment[topic_id])
+        ]
+        log.info(
+            "group %s: assigned %s",
+            self._group_id,
+            ", ".join(f"{each.topic}-{each.partition}" for each in partitions) or "nothing",
+        )
+        self._on_assigned(partitions)
+
+    # --- heartbeats -------------------------------------------------------------------------------
+
+    def _heartbeat_due_ms(self) -> int:
+        membership = self.membership
+        if membership.poll_overdue(self._now_ms()):
+            self._warn_poll_overdue()
+            membership.leave(stale=True)
+            self.take_over()
+        return super()._heartbeat_due_ms()
+
+    async def _heartbeat(self) -> None:
+        membership, coordinator = self.membership, self._coordinator
+        request = None
+        try:
+            node_id = await coordinator.find()
+            request = membership.heartbeat_request(self._topics, self._now_ms())
+            response = await coordinator.send(
+                node_id, request, timeout_ms=self._config.request_timeout_ms
+            )
+            action = membership.on_heartbeat(request, response, self._now_ms())
+        except UnsupportedByBroker as error:
+            membership.fail(
+                UnsupportedByBroker(
+                    f"group {self._group_id!r}: the broker does not serve share groups; Kafka does "
+                    f"so from 4.2 on ({error})"
+                )
+            )
+            action = Action.GO_ON
+        except (Retriable, WireError) as error:
+            log.info("group %s: no answer to a heartbeat: %s", self._group_id, error)
+            if request is not None:
+                membership.on_no_answer(request, self._now_ms())
+            action = Action.REDISCOVER
+        except OdradekError as error:
+            membership.fail(error)
+            action = Action.GO_ON
+        self.take_over()
+        self._signal()
+        await self._act_on_heartbeat(action)
+
+    # --- leaving ----------------------------------------------------------------------------------
+
+    async def leave(self) -> None:
+        """Leave the group; the coordinator removes a member that cannot say so at the end of its
+        session."""
+        await self._stop_heartbeats()
+        membership = self.membership
+        if membership.leave():
+            try:
+                async with asyncio.timeout(LEAVE_TIMEOUT_MS / 1000):
+                    await self._heartbeat()
+            except TimeoutError:
+                log.info("group %s: leaving: no coordinator in time", self._group_id)
+            finally:
+                membership.left()
+        membership.failure = None
+        self.take_over()

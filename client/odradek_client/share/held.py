@@ -1,0 +1,185 @@
+"""The records that the application has and those whose answers are on their way, with their locks.
+
+Locks of records in `async with record` are renewed when half of their time has passed, until the
+record was handled for max.poll.interval.ms, so that a handler that hangs does not keep a record for
+ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from odradek_client.errors import OdradekError
+from odradek_client.share.acknowledgements import AcknowledgeType, SharePartition, Types
+from odradek_client.share.errors import LockExpired
+from odradek_client.share.record import RecordState, ShareRecord
+from odradek_protocol.errors import ErrorCode
+
+Place = tuple[SharePartition, int]
+
+
+class HeldRecords:
+    """The records without a final result.
+
+    `on_result(record)` is called for each record with a result; `on_renewals_refused(error)` once,
+    when the group does not renew locks.
+    """
+
+    def __init__(self, renew_locks: bool, handling_max_ms: float, answer_grace_ms: float) -> None:
+        self._records: dict[Place, ShareRecord] = {}
+        self._renew_locks = renew_locks
+        self._handling_max_ms = handling_max_ms
+        self._answer_grace_ms = answer_grace_ms
+        self._handled: dict[Place, ShareRecord] = {}
+        self._ever_renewed = False
+        #: The number of records that the application has not answered, and whose locks run.
+        self.unanswered = 0
+        self.on_result: Callable[[ShareRecord], None] = lambda record: None
+        self.on_renewals_refused: Callable[[OdradekError], None] = lambda error: None
+
+    def add(self, record: ShareRecord) -> None:
+        """Add a record that is handed out."""
+        self.lent_again(record.place, record.offset)
+        self._records[(record.place, record.offset)] = record
+        self.unanswered += 1
+
+    def lent_again(self, partition: SharePartition, offset: int) -> None:
+        """Note that the broker has lent a record again, so that an earlier lock has expired."""
+        before = self._records.get((partition, offset))
+        if before is not None:
+            self._end(before, LockExpired(before.topic_partition, offset))
+
+    def unhandled(self) -> Iterator[ShareRecord]:
+        """The records that the application has not answered, except those that it is handling in
+        `async with`."""
+        for record in list(self._records.values()):
+            if record.state is RecordState.ACQUIRED and not record.is_handled:
+                yield record
+
+    @property
+    def handling(self) -> bool:
+        """True while the application handles a record in `async with`."""
+        return bool(self._handled)
+
+    def end_all(self, error: OdradekError) -> None:
+        """End all records, because the consumer is closed."""
+        for record in list(self._records.values()):
+            self._end(record, error)
+
+    def answers_on_their_way(self) -> list[ShareRecord]:
+        """The answered records whose result is not known."""
+        return [each for each in self._records.values() if each.state is RecordState.ANSWERED]
+
+    # --- results ----------------------------------------------------------------------------------
+
+    def answered(self, record: ShareRecord) -> None:
+        """Note that the application has answered a record."""
+        if record.state is RecordState.ACQUIRED:
+            self.unanswered -= 1
+            self._handled.pop((record.place, record.offset), None)
+            record.step(RecordState.ANSWERED)
+
+    def finish(self, partition: SharePartition, offset: int, error: OdradekError | None) -> None:
+        """Note the result of an acknowledgement. Offsets without a record are gaps, or were never
+        handed out."""
+        record = self._records.get((partition, offset))
+        if record is not None and record.state is RecordState.ANSWERED:
+            self._end(record, error)
+
+    def _end(self, record: ShareRecord, error: OdradekError | None) -> None:
+        if record.state is RecordState.ACQUIRED:
+            self.unanswered -= 1
+        self._records.pop((record.place, record.offset), None)
+        self._handled.pop((record.place, record.offset), None)
+        record.step(RecordState.DONE if error is None else RecordState.FAILED, error)
+        self.on_result(record)
+
+    def expire(self, now_ms: float) -> list[ShareRecord]:
+        """End the records whose locks have expired, and return them: at once without an answer of
+        the application, else when the broker's answer has not come for the time of a request."""
+        expired = [each for each in self._records.values() if self._expires_at_ms(each) <= now_ms]
+        for record in expired:
+            self._end(record, LockExpired(record.topic_partition, record.offset))
+        return expired
+
+    def _expires_at_ms(self, record: ShareRecord) -> float:
+        grace_ms = 0.0 if record.state is RecordState.ACQUIRED else self._answer_grace_ms
+        return record.deadline_ms + grace_ms
+
+    def still_locked(self, partition: SharePartition, types: Types, now_ms: float) -> Types:
+        """The acknowledgements that may be sent again, since their locks are running; the others
+        end."""
+        kept: Types = {}
+        for offset, kind in types.items():
+            record = self._records.get((partition, offset))
+            if record is None:
+                continue
+            if record.deadline_ms > now_ms:
+                kept[offset] = kind
+            elif kind != AcknowledgeType.RENEW:
+                self.finish(partition, offset, LockExpired(record.topic_partition, offset))
+        return kept
+
+    # --- renewal ----------------------------------------------------------------------------------
+
+    def begin_handling(self, record: ShareRecord, now_ms: float) -> None:
+        """Renew the lock of a record from here on."""
+        if record.state is RecordState.ACQUIRED:
+            record.handled_since_ms = now_ms
+            record.renew_at_ms = now_ms + (record.deadline_ms - now_ms) / 2
+            self._handled[(record.place, record.offset)] = record
+
+    def end_handling(self, record: ShareRecord) -> None:
+        """Undo `begin_handling`."""
+        self._handled.pop((record.place, record.offset), None)
+
+    def to_renew(self, now_ms: float) -> list[ShareRecord]:
+        """The records whose locks are to be renewed; each is returned once until its renewal has a
+        result."""
+        if not self._renew_locks:
+            return []
+        found = [
+            record
+            for record in self._handled.values()
+            if record.renew_at_ms <= now_ms
+            and now_ms - (record.handled_since_ms or 0) < self._handling_max_ms
+        ]
+        for record in found:
+            # Until the result is there.
+            record.renew_at_ms = float("inf")
+        return found
+
+    def renewed(
+        self, partition: SharePartition, offset: int, now_ms: float, deadline_ms: float
+    ) -> None:
+        """Note that a lock was renewed."""
+        self._ever_renewed = True
+        record = self._records.get((partition, offset))
+        if record is not None and record.state is RecordState.ACQUIRED:
+            record.deadline_ms = deadline_ms
+            record.renew_at_ms = now_ms + (deadline_ms - now_ms) / 2
+
+    def not_renewed(
+        self, partition: SharePartition, offset: int, error: OdradekError, now_ms: float
+    ) -> None:
+        """Note that a renewal has failed: it is tried again while the lock runs, unless the broker
+        has refused it. If it is the group that does not renew locks, no other renewal is tried."""
+        record = self._records.get((partition, offset))
+        if record is None or record.state is not RecordState.ACQUIRED:
+            return
+        if error.code is not ErrorCode.INVALID_RECORD_STATE:
+            record.renew_at_ms = now_ms + (record.deadline_ms - now_ms) / 2
+        elif not self._ever_renewed and self._renew_locks:
+            self._renew_locks = False
+            self.on_renewals_refused(error)
+
+    def wake_at_ms(self) -> float | None:
+        """The time of the next renewal or expiry."""
+        times = [self._expires_at_ms(record) for record in self._records.values()]
+        if self._renew_locks:
+            times += [
+                record.renew_at_ms
+                for record in self._handled.values()
+                if record.renew_at_ms < (record.handled_since_ms or 0) + self._handling_max_ms
+            ]
+        return min(times, default=None)

@@ -1,0 +1,222 @@
+"""Membership in a share group (KIP-932): one request, whose answers have the assignment.
+
+Several members may have the same partition, so a member gives nothing up before it takes an
+assignment over. A member is in one of these states; `SHARE_STEPS` has the legal steps::
+
+    UNSUBSCRIBED  not in the group, and not to be
+    JOINING       its next heartbeat asks to be let in, with epoch 0
+    STABLE        in the group
+    LEAVING       its next heartbeat, due at once, leaves the group
+    STALE         left because the application did not poll; joins again when it does
+    FATAL         the group does not take it; asking again does not help
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from odradek_client.consumer.group.membership import Action, GroupSettings, Membership
+from odradek_client.errors import OdradekError, error_for
+from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.share_group_heartbeat import (
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+
+
+class ShareState(Enum):
+    """The state of a member of a share group."""
+
+    UNSUBSCRIBED = "unsubscribed"
+    JOINING = "joining"
+    STABLE = "stable"
+    LEAVING = "leaving"
+    STALE = "stale"
+    FATAL = "fatal"
+
+
+_S = ShareState
+#: The states that may follow each state. JOINING follows itself when the group refuses the member.
+SHARE_STEPS: dict[ShareState, frozenset[ShareState]] = {
+    _S.UNSUBSCRIBED: frozenset({_S.JOINING}),
+    _S.JOINING: frozenset({_S.JOINING, _S.STABLE, _S.LEAVING, _S.FATAL}),
+    _S.STABLE: frozenset({_S.STABLE, _S.JOINING, _S.LEAVING, _S.FATAL}),
+    _S.LEAVING: frozenset({_S.UNSUBSCRIBED, _S.STALE}),
+    _S.STALE: frozenset({_S.JOINING, _S.UNSUBSCRIBED}),
+    _S.FATAL: frozenset({_S.UNSUBSCRIBED}),
+}
+
+HEARTBEATING = frozenset({_S.JOINING, _S.STABLE, _S.LEAVING})
+_IN_GROUP = frozenset({_S.JOINING, _S.STABLE})
+
+_FENCING = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        # The group itself was removed; the member creates it again.
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+)
+_REDISCOVER = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+#: The text for a broker that knows the request and has share groups switched off.
+SWITCHED_OFF = (
+    "the cluster has share groups switched off: set its feature share.version to 1 "
+    "(kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature share.version=1)"
+)
+
+Assignment = Mapping[bytes, frozenset[int]]
+"""Assigned partitions by topic id."""
+
+
+class ShareMembership(Membership):
+    """The membership of a consumer in its share group.
+
+    The group loop sends each request when it is due, and passes on the answer or its absence.
+    `assignment` is what the group has assigned; it may be taken over at any time.
+    """
+
+    state: ShareState
+
+    def __init__(self, settings: GroupSettings, member_id: str, rack_id: str | None = None) -> None:
+        super().__init__(settings, member_id, SHARE_STEPS, HEARTBEATING)
+        self.state = ShareState.UNSUBSCRIBED
+        self.epoch = JOIN_EPOCH
+        self.assignment: Assignment = {}
+        self._rack_id = rack_id
+        self._sent_topics: frozenset[str] | None = None
+        self._interval_ms = 0
+        self._stale = False
+
+    @property
+    def generation_or_epoch(self) -> int:
+        """The member epoch."""
+        return self.epoch
+
+    @property
+    def in_group(self) -> bool:
+        """True if the group has let this member in."""
+        return self.epoch > JOIN_EPOCH and self.state is _S.STABLE
+
+    @property
+    def may_commit(self) -> bool:
+        """False: a share group has no offsets that members commit."""
+        return False
+
+    # --- joining and leaving ---
+
+    def join(self) -> None:
+        """Enter the group with the next heartbeat, which is due at once. IllegalState if in it."""
+        self._step(_S.JOINING)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.epoch = JOIN_EPOCH
+        self.assignment = {}
+        self._sent_topics = None
+        self._next_heartbeat_ms = 0
+
+    def leave(self, *, stale: bool = False) -> bool:
+        """Leave the group with the next heartbeat, due at once; False if there is nothing to leave.
+        `stale`: because the application did not poll, so that the member joins again when it
+        does."""
+        if self.state not in _IN_GROUP:
+            if self.state not in (_S.UNSUBSCRIBED, _S.LEAVING):
+                self._step(_S.UNSUBSCRIBED)
+            self.assignment = {}
+            return False
+        self._step(_S.LEAVING)
+        self._begin()
+        self.epoch = LEAVE_EPOCH
+        self._stale = stale
+        return True
+
+    def left(self) -> None:
+        """Note that the time for leaving is over. If no request could be sent, the coordinator's
+        session timeout removes the member."""
+        if self.state is _S.LEAVING:
+            self._step(_S.STALE if self._stale else _S.UNSUBSCRIBED)
+
+    def poll_overdue(self, now_ms: int) -> bool:
+        """True if the application has not polled for max.poll.interval.ms, so that the member must
+        leave."""
+        return self.state in _IN_GROUP and super().poll_overdue(now_ms)
+
+    # --- heartbeats ---
+
+    def hasten_heartbeat(self) -> None:
+        """Make the next heartbeat due at once, because something has changed."""
+        self._next_heartbeat_ms = 0
+
+    def heartbeat_request(self, topics: frozenset[str], now_ms: int) -> ShareGroupHeartbeatRequest:
+        """The next heartbeat. It has the topics only when they have changed since the last answered
+        one; so every answer has to be passed on, and its absence."""
+        self._next_heartbeat_ms = now_ms + max(self._interval_ms, 1)
+        request = ShareGroupHeartbeatRequest(
+            group_id=self.group_id, member_id=self.member_id, member_epoch=self.epoch
+        )
+        if self.state is _S.LEAVING:
+            self.left()
+            return request
+        if self.state is _S.JOINING:
+            request.rack_id = self._rack_id
+        if topics != self._sent_topics:
+            request.subscribed_topic_names = sorted(topics)
+            self._sent_topics = topics
+        return request
+
+    def on_heartbeat(
+        self,
+        request: ShareGroupHeartbeatRequest,
+        response: ShareGroupHeartbeatResponse,
+        now_ms: int,
+    ) -> Action:
+        """Take the answer to a heartbeat. A fatal error is stored in `failure` for the next
+        poll."""
+        if request.member_epoch != self.epoch or self.state not in _IN_GROUP:
+            return Action.IGNORE
+        code = ErrorCode.of(response.error_code)
+        if code is not ErrorCode.NONE:
+            return self._on_error(code, response.error_message, now_ms)
+        self._interval_ms = response.heartbeat_interval_ms
+        self._last_heard_ms = now_ms
+        self._next_heartbeat_ms = now_ms + max(self._interval_ms, 1)
+        if response.member_epoch > JOIN_EPOCH:
+            self.epoch = response.member_epoch
+            self._step(_S.STABLE)
+        if response.assignment is not None:
+            self.assignment = {
+                topic.topic_id: frozenset(topic.partitions)
+                for topic in response.assignment.topic_partitions
+                if topic.partitions
+            }
+        return Action.GO_ON
+
+    def _on_error(self, code: ErrorCode, message: str | None, now_ms: int) -> Action:
+        self._sent_topics = None
+        if code in _FENCING:
+            refused = self.state is _S.JOINING
+            self.join()
+            return Action.BACK_OFF if refused else Action.JOIN
+        if code in _REDISCOVER or code.retriable:
+            self._next_heartbeat_ms = now_ms  # the same request again, after a pause
+            return Action.REDISCOVER if code in _REDISCOVER else Action.BACK_OFF
+        if code is ErrorCode.UNSUPPORTED_VERSION:
+            message = f"{SWITCHED_OFF} ({message})" if message else SWITCHED_OFF
+        self.fail(error_for(code, message, about=self.about))
+        return Action.GO_ON
+
+    def on_no_answer(self, request: ShareGroupHeartbeatRequest, now_ms: int) -> None:
+        """Send the topics again, because the request or its answer was lost."""
+        if request.member_epoch >= JOIN_EPOCH:
+            self._sent_topics = None
+            self._next_heartbeat_ms = now_ms
+
+    def fail(self, failure: OdradekError) -> None:
+        """Note that the group does not take this member; the next poll raises `failure`. Without
+        effect outside of the group."""
+        if self.state in _IN_GROUP:
+            self.failure = failure
+            self.assignment = {}
+            self._step(_S.FATAL)

@@ -1,0 +1,153 @@
+"""Share session: the partitions that a leader fetches for one member, and the epoch of the next
+request (KIP-932).
+
+Epoch 0 opens a session with all partitions, later requests name only changes, and epoch -1 closes
+the session. A broker adds every partition that a ShareFetch names, also one that is named for its
+acknowledgements alone, and would go on to acquire its records; so this side counts these too, and
+takes them out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from odradek_client.share.acknowledgements import SharePartition, Types, to_batches
+from odradek_protocol.schemas.share_acknowledge import AcknowledgementBatch as SentBatch
+from odradek_protocol.schemas.share_acknowledge import (
+    AcknowledgePartition,
+    AcknowledgeTopic,
+)
+from odradek_protocol.schemas.share_fetch import (
+    AcknowledgementBatch,
+    ForgottenShareTopic,
+    ShareFetchPartition,
+    ShareFetchTopic,
+)
+from odradek_protocol.settings import INT32_MAX
+
+OPEN_EPOCH = 0
+CLOSE_EPOCH = -1
+
+
+@dataclass(slots=True)
+class SessionRequest:
+    """The fields of a ShareFetch that depend on the session."""
+
+    epoch: int
+    topics: list[ShareFetchTopic] = field(default_factory=list)
+    forgotten: list[ForgottenShareTopic] = field(default_factory=list)
+
+
+class ShareSession:
+    """The session of one member with one leader."""
+
+    __slots__ = ("_epoch", "_partitions")
+
+    def __init__(self) -> None:
+        self._epoch = OPEN_EPOCH
+        #: The partitions of the session at the broker, in the order in which they were named.
+        self._partitions: dict[SharePartition, None] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """True if the broker has the session, as far as is known: only then it takes
+        acknowledgements."""
+        return self._epoch != OPEN_EPOCH
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next request."""
+        return self._epoch
+
+    @property
+    def partitions(self) -> Collection[SharePartition]:
+        """The partitions that the broker fetches for this member."""
+        return self._partitions.keys()
+
+    def fetch(
+        self,
+        wanted: Collection[SharePartition],
+        acknowledged: Mapping[SharePartition, Types],
+    ) -> SessionRequest:
+        """The next ShareFetch: after it the session has the partitions `wanted`."""
+        if not self.is_open:
+            assert not acknowledged, "a request that opens a session has no acknowledgements"
+            self._partitions = dict.fromkeys(wanted)
+            return SessionRequest(self._epoch, _fetch_topics(wanted, {}))
+        new = [each for each in wanted if each not in self._partitions]
+        named = dict.fromkeys([*new, *acknowledged])
+        forgotten = [each for each in {**self._partitions, **named} if each not in wanted]
+        self._partitions = dict.fromkeys(
+            each for each in {**self._partitions, **named} if each in wanted
+        )
+        return SessionRequest(
+            self._epoch, _fetch_topics(named, acknowledged), _forgotten_topics(forgotten)
+        )
+
+    def answered(self) -> None:
+        """Note that the broker has taken the last request."""
+        self._epoch = 1 if self._epoch == INT32_MAX else self._epoch + 1
+
+    def restart(self) -> None:
+        """Open a new session with the next request: the broker has lost this one, or it is unknown
+        whether it has taken the last request."""
+        self._epoch = OPEN_EPOCH
+        self._partitions = {}
+
+
+def _by_topic(partitions: Iterable[SharePartition]) -> dict[bytes, list[SharePartition]]:
+    topics: dict[bytes, list[SharePartition]] = {}
+    for each in partitions:
+        topics.setdefault(each.topic_id, []).append(each)
+    return topics
+
+
+def _fetch_topics(
+    named: Iterable[SharePartition], acknowledged: Mapping[SharePartition, Types]
+) -> list[ShareFetchTopic]:
+    return [
+        ShareFetchTopic(
+            topic_id=topic_id,
+            partitions=[
+                ShareFetchPartition(
+                    partition_index=each.partition,
+                    acknowledgement_batches=to_batches(acknowledged.get(each, {}), _fetch_batch),
+                )
+                for each in some
+            ],
+        )
+        for topic_id, some in _by_topic(named).items()
+    ]
+
+
+def _fetch_batch(first: int, last: int, types: list[int]) -> AcknowledgementBatch:
+    return AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
+
+
+def _forgotten_topics(partitions: Iterable[SharePartition]) -> list[ForgottenShareTopic]:
+    return [
+        ForgottenShareTopic(topic_id=topic_id, partitions=[each.partition for each in some])
+        for topic_id, some in _by_topic(partitions).items()
+    ]
+
+
+def acknowledge_topics(acknowledged: Mapping[SharePartition, Types]) -> list[AcknowledgeTopic]:
+    """The topics of a ShareAcknowledge."""
+    return [
+        AcknowledgeTopic(
+            topic_id=topic_id,
+            partitions=[
+                AcknowledgePartition(
+                    partition_index=each.partition,
+                    acknowledgement_batches=to_batches(acknowledged[each], _sent_batch),
+                )
+                for each in some
+            ],
+        )
+        for topic_id, some in _by_topic(acknowledged).items()
+    ]
+
+
+def _sent_batch(first: int, last: int, types: list[int]) -> SentBatch:
+    return SentBatch(first_offset=first, last_offset=last, acknowledge_types=types)

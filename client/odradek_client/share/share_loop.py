@@ -1,0 +1,108 @@
+"""The background work of a share consumer: requests to the leaders, and the renewal of locks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from odradek_client.config.share_consumer import ShareConsumerConfig
+from odradek_client.consumer.tasks import cancel
+from odradek_client.errors import OdradekError
+from odradek_client.network.client import NetworkClient
+from odradek_client.share.fetcher import PlanKind, ShareFetcher, SharePlan
+from odradek_protocol.primitives import WireError
+
+log = logging.getLogger("odradek.client.share")
+
+#: The longest time without a look for something to send.
+_IDLE_S = 1.0
+
+
+class ShareLoop:
+    """Sends what a `ShareFetcher` plans, in a task of its own.
+
+    `on_change` is called after everything that a waiting call may wait for.
+    """
+
+    def __init__(
+        self,
+        config: ShareConsumerConfig,
+        network: NetworkClient,
+        fetcher: ShareFetcher,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._network = network
+        self._fetcher = fetcher
+        self._on_change = on_change
+        self._wakeup = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._requests: dict[asyncio.Task[None], None] = {}
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._task = self._network.loop.create_task(self._run(), name="odradek-share")
+
+    def wake(self) -> None:
+        """Look at once for something to send."""
+        self._wakeup.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._wakeup.clear()
+            try:
+                self._send()
+            except Exception:
+                log.exception("the requests of a share consumer cannot be made")
+            try:
+                async with asyncio.timeout(self._wait_s()):
+                    await self._wakeup.wait()
+            except TimeoutError:
+                pass
+
+    def _wait_s(self) -> float:
+        at_ms = self._fetcher.wake_at_ms(self._network.now_ms())
+        if at_ms is None:
+            return _IDLE_S
+        return min(max((at_ms - self._network.now_ms()) / 1000, 0.001), _IDLE_S)
+
+    def _send(self) -> None:
+        network, fetcher = self._network, self._fetcher
+        fetcher.pass_time(network.now_ms())
+        for plan in fetcher.next_requests(network.cluster, network.now_ms()):
+            task = network.loop.create_task(self._ask(plan))
+            self._requests[task] = None
+            task.add_done_callback(self._requests.pop)
+        if fetcher.metadata_wanted:
+            fetcher.metadata_wanted = False
+            network.request_metadata_update()
+        self._on_change()
+
+    async def _ask(self, plan: SharePlan) -> None:
+        timeout_ms: float = self._config.request_timeout_ms
+        if plan.kind is PlanKind.FETCH:
+            timeout_ms += self._config.fetch_max_wait_ms
+        try:
+            response = await self._network.send(
+                plan.node_id, plan.request, timeout_ms=timeout_ms, channel="fetch"
+            )
+            self._fetcher.on_response(plan, response, self._network.cluster, self._network.now_ms())
+        except (OdradekError, WireError) as error:
+            log.info("share group: node %d did not answer: %s", plan.node_id, error)
+            self._fetcher.on_failure(plan, _as_odradek(error), self._network.now_ms())
+        self._wakeup.set()
+        self._on_change()
+
+    async def stop(self) -> None:
+        """Cancel the task, and the requests without an answer."""
+        await cancel(self._task, *self._requests)
+        self._task = None
+
+
+def _as_odradek(error: OdradekError | WireError) -> OdradekError:
+    if isinstance(error, OdradekError):
+        return error
+    wrapped = OdradekError(f"the broker cannot be asked: {error}")
+    wrapped.__cause__ = error
+    return wrapped

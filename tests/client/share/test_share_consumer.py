@@ -1,0 +1,341 @@
+"""The share consumer as programs use it, against a scripted broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import odradek.sync
+from odradek import Reject, ShareConsumer, TopicPartition
+from odradek_client.errors import Closed, ConfigError, IllegalState, UnsupportedByBroker
+from odradek_client.share.errors import LockExpired, UnreadableRecord
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.keys import ApiKey
+from odradek_protocol.schemas.share_group_heartbeat import (
+    ShareAssignment,
+    ShareGroupHeartbeatResponse,
+    ShareTopicPartitions,
+)
+from scripted_broker import ScriptedBroker, topic_id
+from share_leader import ACKNOWLEDGED, ARCHIVED, AVAILABLE, Partition, ShareLeader
+
+DEADLINE_S = 30.0
+
+
+class Scripted(ScriptedBroker):
+    """A broker with one topic of share groups, "t" with two partitions."""
+
+    def __init__(self) -> None:
+        super().__init__(topics={"t": 2})
+        self.leader = ShareLeader()
+        self.renewed_often = asyncio.Event()
+        for number in range(2):
+            self.leader.partitions[(topic_id("t"), number)] = Partition()
+        self.always(ApiKey.SHARE_GROUP_HEARTBEAT, self.heartbeat)
+        self.always(ApiKey.SHARE_FETCH, self.fetch)
+        self.always(ApiKey.SHARE_ACKNOWLEDGE, self.acknowledge)
+
+    def heartbeat(self, request: Any, version: int) -> Any:
+        return ShareGroupHeartbeatResponse(
+            member_id=request.member_id,
+            member_epoch=max(request.member_epoch, 0) + 1 if request.member_epoch >= 0 else -1,
+            heartbeat_interval_ms=5_000,
+            assignment=ShareAssignment(
+                topic_partitions=[ShareTopicPartitions(topic_id=topic_id("t"), partitions=[0, 1])]
+            ),
+        )
+
+    def now(self) -> None:
+        self.leader.now_ms = asyncio.get_running_loop().time() * 1000
+
+    async def fetch(self, request: Any, version: int) -> Any:
+        self.now()
+        answer = self.leader.answer(request)
+        if not any(p.acquired_records for t in answer.responses for p in t.partitions):
+            await asyncio.sleep(min(request.max_wait_ms, 50) / 1000)
+        return answer
+
+    def acknowledge(self, request: Any, version: int) -> Any:
+        self.now()
+        if len(self.received(ApiKey.SHARE_ACKNOWLEDGE)) >= 5:
+            self.renewed_often.set()
+        return self.leader.answer(request)
+
+    def append(self, *values: bytes | None, partition: int = 0) -> None:
+        self.leader.partitions[(topic_id("t"), partition)].append(list(values))
+
+    def states(self, partition: int = 0) -> list[str]:
+        return [r.state for r in self.leader.partitions[(topic_id("t"), partition)].records]
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Scripted]:
+    async with Scripted() as broker, asyncio.timeout(DEADLINE_S):
+        yield broker
+
+
+def consumer(broker: Scripted, **settings: Any) -> ShareConsumer:
+    given: dict[str, Any] = {"group_id": "g", "fetch_max_wait_ms": 50, **settings}
+    return ShareConsumer("t", bootstrap_servers=broker.address, **given)
+
+
+def explicit(broker: Scripted, **settings: Any) -> ShareConsumer:
+    return consumer(broker, share_acknowledgement_mode="explicit", **settings)
+
+
+async def test_a_loop_over_records_accepts_rejects_and_releases(broker: Scripted) -> None:
+    broker.append(b"good", b"poison", b"late")
+    seen = []
+    async with explicit(broker) as members:
+        async for record in members:
+            seen.append((record.value, record.delivery_count))
+            async with record:
+                if record.value == b"poison":
+                    raise Reject("it cannot be worked on")
+            if len(seen) == 3:
+                break
+        results = await members.commit()
+    assert seen == [(b"good", 1), (b"poison", 1), (b"late", 1)]
+    assert results == {("t", 0): None}
+    assert broker.states() == [ACKNOWLEDGED, ARCHIVED, ACKNOWLEDGED]
+
+
+async def test_an_exception_returns_the_record_to_the_group(broker: Scripted) -> None:
+    broker.append(b"x")
+    async with explicit(broker) as members:
+        record = await members.getone()
+        with pytest.raises(RuntimeError):
+            async with record:
+                raise RuntimeError
+        again = await members.getone()
+        assert (again.offset, again.delivery_count) == (0, 2)
+        await again.accept()
+    assert broker.states() == [ACKNOWLEDGED]
+
+
+async def test_implicitly_the_next_poll_accepts(broker: Scripted) -> None:
+    broker.append(b"a", b"b", b"c")
+    async with consumer(broker) as members:
+        first = await members.poll(5_000)
+        assert len(first) == 3
+        first[1].reject()
+        await members.poll(0)
+        await members.commit()
+        assert broker.states() == [ACKNOWLEDGED, ARCHIVED, ACKNOWLEDGED]
+
+
+async def test_implicitly_a_record_that_is_being_handled_is_left_alone(broker: Scripted) -> None:
+    broker.append(b"a", b"b")
+    async with consumer(broker) as members:
+        first, second = await members.poll(5_000)
+        async with first:
+            await members.poll(0)
+            assert first.answer is None and second.answer is not None
+    assert broker.states() == [ACKNOWLEDGED] * 2
+
+
+async def test_closing_returns_what_was_not_handled(broker: Scripted) -> None:
+    broker.append(b"a", b"b", b"c")
+    async with consumer(broker) as members:
+        records = await members.poll(5_000)
+    assert broker.states() == [AVAILABLE] * 3
+    assert isinstance(records[0].accept().exception(), Closed)
+    assert broker.leader.sessions == {}
+    assert broker.received(ApiKey.SHARE_GROUP_HEARTBEAT)[-1].member_epoch == -1
+
+
+async def test_closing_waits_for_handlers(broker: Scripted) -> None:
+    broker.append(b"a")
+    members = explicit(broker)
+    await members.start()
+    record = await members.getone()
+    handling, finish = asyncio.Event(), asyncio.Event()
+
+    async def handle() -> None:
+        async with record:
+            handling.set()
+            await finish.wait()
+
+    task = asyncio.create_task(handle())
+    await handling.wait()
+    closing = asyncio.create_task(members.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    finish.set()
+    await closing
+    await task
+    assert broker.states() == [ACKNOWLEDGED]
+
+
+async def test_closing_ends_a_poll_and_a_loop(broker: Scripted) -> None:
+    members = explicit(broker)
+    await members.start()
+
+    async def read() -> int:
+        return len([record async for record in members])
+
+    reading = asyncio.create_task(read())
+    polling = asyncio.create_task(members.poll(60_000))
+    await asyncio.sleep(0)
+    await members.close()
+    assert await reading == 0
+    with pytest.raises(Closed):
+        await polling
+    with pytest.raises(Closed):
+        await members.poll()
+
+
+async def test_a_wake_up_ends_the_waiting(broker: Scripted) -> None:
+    async with explicit(broker) as members:
+        polling = asyncio.create_task(members.poll(60_000))
+        await asyncio.sleep(0.01)
+        members.wakeup()
+        assert await polling == []
+        broker.append(b"a")
+        assert len(await members.poll(5_000)) == 1
+
+
+async def test_no_more_records_are_out_than_are_allowed(broker: Scripted) -> None:
+    broker.append(*[b"x"] * 6)
+    async with explicit(broker, max_in_flight=4) as members:
+        records = await members.poll(5_000, max_records=3)
+        records += await members.poll(5_000)
+        assert len(records) == 4
+        assert await members.poll(0) == []
+        records[0].accept()
+        assert len(await members.poll(5_000)) == 1
+
+
+async def test_a_result_says_that_the_lock_was_lost(broker: Scripted) -> None:
+    broker.append(b"a", b"b")
+    told: list[Any] = []
+    async with explicit(broker) as members:
+        members.set_acknowledgement_callback(lambda record, error: told.append((record, error)))
+        first, second = await members.poll(5_000)
+        broker.leader._free(broker.leader.partitions[(topic_id("t"), 0)].records[0])
+        lost, kept = first.accept(), second.accept()
+        results = await members.commit()
+        await kept
+        with pytest.raises(Exception, match="INVALID_RECORD_STATE"):
+            await lost
+    assert results[TopicPartition("t", 0)] is first.error is not None
+    assert {(record.offset, error is None) for record, error in told} == {(0, False), (1, True)}
+
+
+async def test_an_expired_lock_is_told_without_asking(broker: Scripted) -> None:
+    broker.leader.lock_ms = 200
+    broker.append(b"a")
+    expired = asyncio.Event()
+    async with explicit(broker, renew_locks=False) as members:
+        members.set_acknowledgement_callback(lambda record, error: expired.set())
+        record = await members.getone()
+        await expired.wait()
+        assert isinstance(record.accept().exception(), LockExpired)
+
+
+async def test_locks_are_renewed_while_a_handler_runs(broker: Scripted) -> None:
+    broker.leader.lock_ms = 300
+    broker.append(b"a")
+    async with explicit(broker) as members:
+        record = await members.getone()
+        async with record:
+            await broker.renewed_often.wait()
+        await members.commit()
+        assert record.error is None
+    assert broker.states() == [ACKNOWLEDGED]
+    assert all(r.is_renew_ack for r in broker.received(ApiKey.SHARE_ACKNOWLEDGE)[:5])
+
+
+async def test_an_unreadable_record_is_an_error_once_and_the_next_poll_goes_on(
+    broker: Scripted,
+) -> None:
+    broker.append(b"1", b"no", b"3")
+    async with explicit(broker, value_deserializer=int, unreadable_records="reject") as members:
+        (first,) = await members.poll(5_000)
+        with pytest.raises(UnreadableRecord, match="offset 1") as refused:
+            await members.poll(5_000)
+        (third,) = await members.poll(5_000)
+        first.accept(), third.accept()
+        await members.commit()
+    assert (first.value, third.value) == (1, 3)
+    assert refused.value.offsets == [1]
+    assert broker.states() == [ACKNOWLEDGED, ARCHIVED, ACKNOWLEDGED]
+
+
+async def test_a_broken_connection_is_made_again(broker: Scripted) -> None:
+    broker.append(b"a")
+    async with explicit(broker) as members:
+        await (await members.getone()).accept()
+        broker.hang_up()
+        broker.append(b"b")
+        record = await members.getone()
+        assert record.value == b"b"
+        await record.accept()
+    assert broker.states() == [ACKNOWLEDGED] * 2
+
+
+async def test_a_cluster_without_share_groups_is_a_clear_error(broker: Scripted) -> None:
+    broker.always(
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        lambda request, version: ShareGroupHeartbeatResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION
+        ),
+    )
+    async with consumer(broker) as members:
+        with pytest.raises(UnsupportedByBroker, match=r"share\.version"):
+            while True:
+                await members.poll(1_000)
+
+
+@pytest.mark.parametrize("name", ["auto.offset.reset", "isolation_level", "session.timeout.ms"])
+def test_settings_of_consumers_are_refused_with_what_there_is_instead(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"the share consumer has no setting '{name}': "):
+        ShareConsumer("t", **{"group_id": "g", name: "latest"})  # type: ignore[arg-type]
+
+
+def test_a_group_is_needed() -> None:
+    with pytest.raises(ConfigError, match="set group_id"):
+        ShareConsumer("t")
+
+
+async def test_metrics_count(broker: Scripted) -> None:
+    broker.append(b"a", b"b")
+    async with explicit(broker) as members:
+        for record in await members.poll(5_000):
+            record.accept()
+        await members.commit()
+        found = members.metrics()
+    assert found["records-consumed-total"] == found["acknowledgements-send-total"] == 2
+    assert found["acknowledgements-error-total"] == 0
+    assert found["fetch-total"] >= 1
+
+
+async def test_blocking_programs_have_the_same(broker: Scripted) -> None:
+    broker.append(b"a", b"b", b"c")
+
+    def work() -> list[bytes]:
+        seen = []
+        with odradek.sync.ShareConsumer(
+            "t",
+            bootstrap_servers=broker.address,
+            group_id="g",
+            share_acknowledgement_mode="explicit",
+        ) as members:
+            for record in members:
+                seen.append(record.value)
+                with record:
+                    if record.value == b"b":
+                        raise Reject("no")
+                if len(seen) == 3:
+                    break
+            assert members.commit() == {("t", 0): None}
+            assert members.poll(0) == []
+            with pytest.raises(IllegalState):
+                record.accept()
+        return seen
+
+    assert await asyncio.to_thread(work) == [b"a", b"b", b"c"]
+    assert broker.states() == [ACKNOWLEDGED, ARCHIVED, ACKNOWLEDGED]

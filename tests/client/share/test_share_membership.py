@@ -1,0 +1,163 @@
+"""A member of a share group, without a loop: joining, assignments, errors, leaving."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from odradek_client.consumer.group.membership import Action, GroupSettings
+from odradek_client.errors import GroupAuthorizationFailed, IllegalState, UnsupportedByBroker
+from odradek_client.share.membership import SHARE_STEPS, ShareMembership, ShareState
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.share_group_heartbeat import (
+    ShareAssignment,
+    ShareGroupHeartbeatResponse,
+    ShareTopicPartitions,
+)
+
+TOPIC = bytes(range(16))
+TOPICS = frozenset({"t"})
+
+
+def answer(epoch: int = 1, partitions: list[int] | None = None, **more: Any) -> Any:
+    assignment = None
+    if partitions is not None:
+        assignment = ShareAssignment(
+            topic_partitions=[ShareTopicPartitions(topic_id=TOPIC, partitions=partitions)]
+        )
+    return ShareGroupHeartbeatResponse(
+        member_epoch=epoch, heartbeat_interval_ms=5_000, assignment=assignment, **more
+    )
+
+
+@pytest.fixture
+def member() -> ShareMembership:
+    return ShareMembership(GroupSettings("g", max_poll_interval_ms=1_000), "m", "rack")
+
+
+def beat(member: ShareMembership, response: Any, now_ms: int = 0) -> tuple[Any, Action]:
+    request = member.heartbeat_request(TOPICS, now_ms)
+    return request, member.on_heartbeat(request, response, now_ms)
+
+
+@pytest.fixture
+def joined(member: ShareMembership) -> ShareMembership:
+    member.join()
+    beat(member, answer(3, [0, 1]))
+    return member
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(ShareState, ShareState)))
+def test_only_the_steps_of_the_table_are_taken(
+    member: ShareMembership, before: ShareState, after: ShareState
+) -> None:
+    member.state = before
+    if after in SHARE_STEPS[before]:
+        member._step(after)
+        assert member.state is after
+    else:
+        with pytest.raises(IllegalState):
+            member._step(after)
+
+
+def test_joining_sends_everything_and_later_only_changes(member: ShareMembership) -> None:
+    member.join()
+    request, action = beat(member, answer(3, [0, 1]))
+    assert (request.member_epoch, request.rack_id) == (0, "rack")
+    assert request.subscribed_topic_names == ["t"]
+    assert action is Action.GO_ON and member.in_group
+    assert member.assignment == {TOPIC: {0, 1}}
+    assert member.heartbeat_due_ms(0) == 5_000
+    request, _ = beat(member, answer(4))
+    assert request.subscribed_topic_names is None and request.rack_id is None
+    assert request.member_epoch == 3
+    assert member.epoch == 4 and member.assignment == {TOPIC: {0, 1}}
+
+
+def test_an_empty_assignment_takes_everything_away(joined: ShareMembership) -> None:
+    beat(joined, answer(4, []))
+    assert joined.assignment == {}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND],
+)
+def test_a_member_that_was_put_out_joins_again(joined: ShareMembership, code: ErrorCode) -> None:
+    _, action = beat(joined, answer(error_code=code))
+    assert action is Action.JOIN and joined.state is ShareState.JOINING
+    assert joined.assignment == {} and joined.heartbeat_due_ms(0) == 0
+    request, action = beat(joined, answer(error_code=code))
+    assert request.member_epoch == 0 and request.subscribed_topic_names == ["t"]
+    assert action is Action.BACK_OFF
+
+
+@pytest.mark.parametrize(
+    ("code", "action"),
+    [
+        (ErrorCode.NOT_COORDINATOR, Action.REDISCOVER),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Action.REDISCOVER),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Action.BACK_OFF),
+    ],
+)
+def test_a_coordinator_that_cannot_answer_is_asked_again(
+    joined: ShareMembership, code: ErrorCode, action: Action
+) -> None:
+    assert beat(joined, answer(error_code=code))[1] is action
+    assert joined.state is ShareState.STABLE and joined.assignment
+    assert joined.heartbeat_request(TOPICS, 0).subscribed_topic_names == ["t"]
+
+
+def test_a_refusal_is_final_until_the_member_leaves(joined: ShareMembership) -> None:
+    beat(joined, answer(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    assert isinstance(joined.failure, GroupAuthorizationFailed)
+    states = [joined.state]
+    assert joined.heartbeat_due_ms(0) == -1
+    assert not joined.leave()
+    states.append(joined.state)
+    assert states == [ShareState.FATAL, ShareState.UNSUBSCRIBED]
+
+
+def test_a_cluster_without_share_groups_says_which_feature_is_off(member: ShareMembership) -> None:
+    member.join()
+    beat(member, answer(error_code=ErrorCode.UNSUPPORTED_VERSION))
+    assert isinstance(member.failure, UnsupportedByBroker)
+    assert "share.version" in str(member.failure)
+
+
+def test_a_lost_answer_has_the_topics_sent_again(joined: ShareMembership) -> None:
+    request = joined.heartbeat_request(frozenset({"t", "u"}), 0)
+    assert request.subscribed_topic_names == ["t", "u"]
+    joined.on_no_answer(request, 0)
+    assert joined.heartbeat_request(frozenset({"t", "u"}), 0).subscribed_topic_names == ["t", "u"]
+
+
+def test_leaving_is_one_heartbeat(joined: ShareMembership) -> None:
+    assert joined.leave()
+    request = joined.heartbeat_request(TOPICS, 0)
+    assert request.member_epoch == -1
+    assert joined.state is ShareState.UNSUBSCRIBED and joined.assignment == {}
+    assert joined.on_heartbeat(request, answer(-1), 0) is Action.IGNORE
+
+
+def test_an_application_that_does_not_poll_leaves_and_joins_when_it_does(
+    joined: ShareMembership,
+) -> None:
+    joined.polled(0)
+    assert not joined.poll_overdue(999) and joined.poll_overdue(1_000)
+    joined.leave(stale=True)
+    joined.heartbeat_request(TOPICS, 0)
+    assert joined.state is ShareState.STALE
+    joined.join()
+    assert joined.epoch == 0
+
+
+def test_an_answer_from_before_a_new_membership_is_ignored(joined: ShareMembership) -> None:
+    request = joined.heartbeat_request(TOPICS, 0)
+    joined.leave()
+    joined.left()
+    joined.join()
+    assert joined.on_heartbeat(request, answer(4, [5]), 0) is Action.IGNORE
+    assert joined.assignment == {}
