@@ -20,11 +20,7 @@ _KRAFT_ONLY = (
     "socket.receive.buffer.bytes",
 )
 OUR_SETTINGS = [
-    *(
-        f"{key}={value}"
-        for key, value in SHIPPED_SETTINGS.items()
-        if key not in _KRAFT_ONLY and not key.startswith("share.")
-    ),
+    *(f"{key}={value}" for key, value in SHIPPED_SETTINGS.items() if key not in _KRAFT_ONLY),
     "node.id=1",
     "log.durability=page-cache",
 ]

@@ -51,6 +51,10 @@ class ShareStateWorld(CoordinatorWorld):
         )
         return self.share.shards
 
+    @property
+    def share_state(self) -> ShareCoordinator:
+        return self.share
+
     def prune(self, offsets: dict[int, int]) -> None:
         self.pruned.append(offsets)
         for index, offset in offsets.items():

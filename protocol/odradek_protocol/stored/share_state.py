@@ -1,7 +1,6 @@
 """The records of a share partition in `__share_group_state` (KIP-932; Kafka's ShareSnapshot* and
 ShareUpdate*).
 
-A key is an int16 record type and the share partition; a value an int16 version, 0, and its fields.
 A snapshot has the whole state, and null deletes it; an update has what a write has changed, with
 the epoch of the snapshot before it. An update has no state epoch, and its start offset and
 `delivery_complete_count` may be -1: then the start offset is the one before.
@@ -12,12 +11,10 @@ from __future__ import annotations
 from enum import IntEnum
 from struct import Struct as Packer
 
-from odradek_protocol import codec
 from odradek_protocol.codec import Buffer
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UUID, DecodeError
-
-WRITTEN_VERSION = 0
+from odradek_protocol.stored import typed_records
 
 _INT16 = Packer(">h")
 
@@ -96,27 +93,14 @@ _VALUES: dict[int, type[ShareStateValue]] = {
 }
 
 
-def encode_key(key: ShareStateKey) -> bytes:
-    """The record key of a share partition."""
-    return _INT16.pack(key.api_key) + codec.encode_bytes(key, 0)
-
-
-def encode_value(value: ShareStateValue) -> bytes:
-    """The record value of a snapshot or an update."""
-    return _INT16.pack(WRITTEN_VERSION) + codec.encode_bytes(value, WRITTEN_VERSION)
-
-
 def decode_key(key: Buffer) -> ShareStateKey | None:
     """The key; None for an unknown type, which is skipped. DecodeError for invalid bytes."""
     if len(key) < _INT16.size:
         raise DecodeError(f"{len(key)} bytes are too few for the key of a share partition")
     cls = _KEYS.get(_INT16.unpack_from(key)[0])
-    return None if cls is None else codec.decode(cls, 0, key, _INT16.size)
+    return None if cls is None else typed_records.decode_key(cls, key)
 
 
 def decode_value(key: ShareStateKey, value: Buffer) -> ShareStateValue:
     """The value of a record. DecodeError for invalid bytes, or an unknown version."""
-    if len(value) < _INT16.size:
-        raise DecodeError(f"{len(value)} bytes are too few for the state of a share partition")
-    version = _INT16.unpack_from(value)[0]
-    return codec.decode(_VALUES[key.api_key], version, value, _INT16.size)
+    return typed_records.decode_value(_VALUES[key.api_key], value)

@@ -13,6 +13,7 @@ from odradek_protocol.stored.share_state import (
     ShareUpdateValue,
     StoredBatch,
 )
+from odradek_protocol.stored.typed_records import encode_key, encode_value
 
 TOPIC = bytes(range(16))
 SNAPSHOT = ShareSnapshotKey(group_id="g", topic_id=TOPIC, partition=7)
@@ -22,10 +23,10 @@ BATCH = StoredBatch(first_offset=5, last_offset=9, delivery_state=2, delivery_co
 
 def test_h100_a_key_is_its_type_and_the_share_partition() -> None:
     share_partition = "000167" + TOPIC.hex() + "00000007"
-    assert share_state.encode_key(SNAPSHOT).hex() == "0000" + share_partition
-    assert share_state.encode_key(UPDATE).hex() == "0001" + share_partition
+    assert encode_key(SNAPSHOT).hex() == "0000" + share_partition
+    assert encode_key(UPDATE).hex() == "0001" + share_partition
     for key in (SNAPSHOT, UPDATE):
-        assert share_state.decode_key(share_state.encode_key(key)) == key
+        assert share_state.decode_key(encode_key(key)) == key
 
 
 def test_h100_a_snapshot_is_kafkas_layout() -> None:
@@ -39,7 +40,7 @@ def test_h100_a_snapshot_is_kafkas_layout() -> None:
         write_timestamp=8,
         state_batches=[BATCH],
     )
-    encoded = share_state.encode_value(value)
+    encoded = encode_value(value)
     assert encoded.hex() == (
         "0000" "00000001" "00000002" "00000003" "0000000000000004"
         "0000000000000007" "0000000000000008"
@@ -51,7 +52,7 @@ def test_h100_a_snapshot_is_kafkas_layout() -> None:
 
 def test_h100_an_update_has_no_state_epoch_and_no_timestamps() -> None:
     value = ShareUpdateValue(snapshot_epoch=1, leader_epoch=3, start_offset=-1, state_batches=[])
-    encoded = share_state.encode_value(value)
+    encoded = encode_value(value)
     assert encoded.hex() == "00000000000100000003ffffffffffffffff0100"
     assert share_state.decode_value(UPDATE, encoded) == value
 

@@ -39,6 +39,7 @@ log = structlog.get_logger("odradek.share_state")
 
 _PARTITION = re.compile(r"[+-]?[0-9]+")
 _TOPIC_ID_BYTES = 16
+_NEGATIVE = "The partition id cannot be a negative number."
 
 Decide = Callable[[ShareShard, Deferred[StateResult], Instant], Outcome]
 
@@ -186,6 +187,8 @@ class ShareCoordinator:
         return self._ask(key, lambda shard, deferred, _: shard.delete(key, deferred))
 
     def _ask(self, key: ShareKey, decide: Decide) -> Deferred[StateResult]:
+        if key.partition < 0:
+            return Deferred.of(StateResult(ErrorCode.INVALID_REQUEST, _NEGATIVE))
         if self._metadata.partition_count(SHARE_STATE_TOPIC):
             return self.shards.ask(coordinator_key(key), decide, StateResult)
         result: Deferred[StateResult] = Deferred()

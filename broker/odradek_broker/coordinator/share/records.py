@@ -6,14 +6,16 @@ from collections.abc import Iterable
 
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.share_state import ShareKey, ShareState, StateBatch
-from odradek_protocol.stored import share_state as stored
 from odradek_protocol.stored.share_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,
     ShareUpdateKey,
     ShareUpdateValue,
     StoredBatch,
+    decode_key,
+    decode_value,
 )
+from odradek_protocol.stored.typed_records import encode_key, encode_value
 
 
 def snapshot_record(key: ShareKey, state: ShareState) -> Record:
@@ -28,7 +30,7 @@ def snapshot_record(key: ShareKey, state: ShareState) -> Record:
         write_timestamp=state.written_ms,
         state_batches=_stored(state.batches),
     )
-    return _snapshot_key(key), stored.encode_value(value)
+    return _snapshot_key(key), encode_value(value)
 
 
 def update_record(key: ShareKey, change: ShareState) -> Record:
@@ -43,7 +45,7 @@ def update_record(key: ShareKey, change: ShareState) -> Record:
     update_key = ShareUpdateKey(
         group_id=key.group_id, topic_id=key.topic_id, partition=key.partition
     )
-    return stored.encode_key(update_key), stored.encode_value(value)
+    return encode_key(update_key), encode_value(value)
 
 
 def tombstone_record(key: ShareKey) -> Record:
@@ -57,14 +59,14 @@ def decode_change(
     """The share partition of a record, its state, None if it is deleted, and true for a snapshot.
     None for a record of an unknown type, and for an update without a value, which nobody writes.
     DecodeError for invalid bytes."""
-    decoded = stored.decode_key(key)
+    decoded = decode_key(key)
     if decoded is None:
         return None
     share_partition = ShareKey(decoded.group_id, decoded.topic_id, decoded.partition)
     is_snapshot = isinstance(decoded, ShareSnapshotKey)
     if value is None:
         return (share_partition, None, True) if is_snapshot else None
-    read = stored.decode_value(decoded, value)
+    read = decode_value(decoded, value)
     snapshot = read if isinstance(read, ShareSnapshotValue) else None
     state = ShareState(
         snapshot_epoch=read.snapshot_epoch,
@@ -85,7 +87,7 @@ def decode_change(
 
 
 def _snapshot_key(key: ShareKey) -> bytes:
-    return stored.encode_key(
+    return encode_key(
         ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
     )
 

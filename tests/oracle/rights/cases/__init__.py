@@ -9,6 +9,7 @@ from tests.oracle.rights.cases import (
     groups,
     producing,
     reading,
+    share_state,
     transactions,
 )
 from tests.oracle.rights.cells import Case
@@ -18,6 +19,7 @@ CASES: list[Case] = [
     *transactions.CASES,
     *reading.CASES,
     *groups.CASES,
+    *share_state.CASES,
     *administration.CASES,
     *acls.CASES,
     *changed.CASES,

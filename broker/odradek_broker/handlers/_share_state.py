@@ -1,0 +1,108 @@
+"""Requests about the stored state of share partitions, which other brokers send (keys 83 to 87).
+
+All five name share partitions of one group by topic and partition, and are answered with an error
+for each (H-110). A share partition that is named again is asked again, and its last answer counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from odradek_broker.coordinator.share.coordinator import ShareCoordinator
+from odradek_broker.deferred import Deferred, gather
+from odradek_broker.handlers._parts import MetadataParts
+from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
+from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation
+from odradek_broker.share_state import ShareKey, StateResult
+from odradek_protocol.errors import ErrorCode
+
+#: Kafka's texts for the errors of a coordinator.
+_COORDINATOR_ERRORS = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: (
+        "The coordinator is loading and hence can't process requests."
+    ),
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    ErrorCode.NOT_COORDINATOR: "This is not the correct coordinator.",
+}
+
+
+class ShareStateParts(MetadataParts, Protocol):
+    """The authorizer, the cluster metadata, and the stored state of share partitions."""
+
+    @property
+    def share_state(self) -> ShareCoordinator: ...
+
+
+class _Partition(Protocol):
+    @property
+    def partition(self) -> int: ...
+
+
+P = TypeVar("P", bound=_Partition)
+
+#: Topic id to the results of its partitions.
+TopicResults = list[tuple[bytes, dict[int, StateResult]]]
+
+
+def ask_each(
+    node: ShareStateParts,
+    context: RequestContext,
+    group_id: str,
+    topics: Sequence[tuple[bytes, Sequence[P]]],
+    ask: Callable[[ShareKey, P], Deferred[StateResult]],
+    doing: str,
+    *,
+    needs_partitions: bool = True,
+) -> Deferred[TopicResults]:
+    """The results of all share partitions that a request names, when all have arrived.
+
+    Nothing is asked without a group id or topics and, with `needs_partitions`, if a topic has no
+    partitions: the answer is empty, as in Kafka. `doing` is told with errors of the coordinator.
+    """
+    if not node.authorizer.allows(context, Operation.CLUSTER_ACTION, CLUSTER):
+        refused = StateResult(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
+        )
+        return Deferred.of(_refused(topics, refused))
+    if not group_id or (needs_partitions and not all(partitions for _, partitions in topics)):
+        return Deferred.of([])
+    if not node.metadata.partition_count(SHARE_STATE_TOPIC):
+        # The sender creates the topic by FindCoordinator.
+        refused = _explained(StateResult(ErrorCode.NOT_COORDINATOR), doing)
+        return Deferred.of(_refused(topics, refused))
+    keys = []
+    asked = []
+    for topic_id, partitions in topics:
+        for each in partitions:
+            key = ShareKey(group_id, topic_id, each.partition)
+            keys.append(key)
+            asked.append(ask(key, each))
+    return gather(asked).map(
+        lambda results: _by_topic(
+            (key, _explained(result, doing)) for key, result in zip(keys, results, strict=True)
+        )
+    )
+
+
+def _refused(topics: Iterable[tuple[bytes, Sequence[P]]], result: StateResult) -> TopicResults:
+    return [
+        (topic_id, dict.fromkeys((each.partition for each in partitions), result))
+        for topic_id, partitions in topics
+    ]
+
+
+def _by_topic(results: Iterable[tuple[ShareKey, StateResult]]) -> TopicResults:
+    found: dict[bytes, dict[int, StateResult]] = {}
+    for key, result in results:
+        found.setdefault(key.topic_id, {})[key.partition] = result
+    return [(topic_id, dict(sorted(partitions.items()))) for topic_id, partitions in found.items()]
+
+
+def _explained(result: StateResult, doing: str) -> StateResult:
+    """The result, with a text for an error that came of the coordinator itself."""
+    if result.error is ErrorCode.NONE or result.message is not None:
+        return result
+    text = _COORDINATOR_ERRORS.get(result.error, result.error.name)
+    return result._replace(message=f"Unable to {doing}: {text}")

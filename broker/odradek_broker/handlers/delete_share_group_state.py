@@ -1,0 +1,46 @@
+"""DeleteShareGroupState (key 86): deletes the stored state of share partitions (H-103)."""
+
+from __future__ import annotations
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._share_state import ShareStateParts, TopicResults, ask_each
+from odradek_broker.request import RequestContext
+from odradek_broker.share_state import ShareKey, StateResult
+from odradek_protocol.schemas.delete_share_group_state import (
+    DeletedPartition,
+    DeletedPartitionResult,
+    DeletedTopicResult,
+    DeleteShareGroupStateRequest,
+    DeleteShareGroupStateResponse,
+)
+
+
+def handle(
+    node: ShareStateParts, context: RequestContext, request: DeleteShareGroupStateRequest
+) -> Deferred[DeleteShareGroupStateResponse]:
+    """Delete states; the answer comes when the deletions are durable."""
+
+    def ask(key: ShareKey, part: DeletedPartition) -> Deferred[StateResult]:
+        return node.share_state.delete(key)
+
+    topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
+    return ask_each(node, context, request.group_id, topics, ask, "delete share group state").map(
+        _response
+    )
+
+
+def _response(results: TopicResults) -> DeleteShareGroupStateResponse:
+    return DeleteShareGroupStateResponse(
+        results=[
+            DeletedTopicResult(
+                topic_id=topic_id,
+                partitions=[
+                    DeletedPartitionResult(
+                        partition=index, error_code=result.error, error_message=result.message
+                    )
+                    for index, result in partitions.items()
+                ],
+            )
+            for topic_id, partitions in results
+        ]
+    )

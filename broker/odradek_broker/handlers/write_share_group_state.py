@@ -1,0 +1,59 @@
+"""WriteShareGroupState (key 85): changes the stored state of share partitions (H-105)."""
+
+from __future__ import annotations
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._share_state import ShareStateParts, TopicResults, ask_each
+from odradek_broker.request import RequestContext
+from odradek_broker.share_state import ShareKey, StateBatch, StateResult
+from odradek_protocol.schemas.write_share_group_state import (
+    WriteShareGroupStateRequest,
+    WriteShareGroupStateResponse,
+    WrittenPartition,
+    WrittenPartitionResult,
+    WrittenTopicResult,
+)
+
+
+def handle(
+    node: ShareStateParts, context: RequestContext, request: WriteShareGroupStateRequest
+) -> Deferred[WriteShareGroupStateResponse]:
+    """Change states; the answer comes when the changes are durable."""
+
+    def ask(key: ShareKey, part: WrittenPartition) -> Deferred[StateResult]:
+        batches = [
+            StateBatch(
+                each.first_offset, each.last_offset, each.delivery_state, each.delivery_count
+            )
+            for each in part.state_batches
+        ]
+        return node.share_state.write(
+            key,
+            part.state_epoch,
+            part.leader_epoch,
+            part.start_offset,
+            part.delivery_complete_count,
+            batches,
+        )
+
+    topics = [(topic.topic_id, topic.partitions) for topic in request.topics]
+    return ask_each(node, context, request.group_id, topics, ask, "write share group state").map(
+        _response
+    )
+
+
+def _response(results: TopicResults) -> WriteShareGroupStateResponse:
+    return WriteShareGroupStateResponse(
+        results=[
+            WrittenTopicResult(
+                topic_id=topic_id,
+                partitions=[
+                    WrittenPartitionResult(
+                        partition=index, error_code=result.error, error_message=result.message
+                    )
+                    for index, result in partitions.items()
+                ],
+            )
+            for topic_id, partitions in results
+        ]
+    )

@@ -1,0 +1,53 @@
+"""ReadShareGroupStateSummary (key 87): reads epochs and start offsets of share partitions (KIP-932).
+
+Versions: 1 answers the number of completely delivered records (KIP-1226).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, INT64, STRING, UUID
+
+
+@struct
+class SummaryPartition(Struct):
+    partition: int = field(INT32)
+    leader_epoch: int = field(INT32)
+
+
+@struct
+class SummaryTopic(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[SummaryPartition] = field(array(SummaryPartition))
+
+
+@message(key=87, versions="0-1", flexible="0+")
+class ReadShareGroupStateSummaryRequest(Message):
+    """The request."""
+
+    group_id: str = field(STRING)
+    topics: list[SummaryTopic] = field(array(SummaryTopic))
+
+
+@struct
+class SummaryPartitionResult(Struct):
+    partition: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    state_epoch: int = field(INT32)
+    leader_epoch: int = field(INT32)
+    start_offset: int = field(INT64)
+    delivery_complete_count: int = field(INT32, "1+", default=-1, ignorable=True)
+
+
+@struct
+class SummaryTopicResult(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[SummaryPartitionResult] = field(array(SummaryPartitionResult))
+
+
+@message(key=87, versions="0-1", flexible="0+")
+class ReadShareGroupStateSummaryResponse(Message):
+    """The response."""
+
+    results: list[SummaryTopicResult] = field(array(SummaryTopicResult))

@@ -1,0 +1,61 @@
+"""WriteShareGroupState (key 85): changes the stored state of share partitions (KIP-932).
+
+Versions: 1 carries the number of completely delivered records (KIP-1226).
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UUID
+
+
+@struct
+class WrittenBatch(Struct):
+    first_offset: int = field(INT64)
+    last_offset: int = field(INT64)
+    delivery_state: int = field(INT8)
+    delivery_count: int = field(INT16)
+
+
+@struct
+class WrittenPartition(Struct):
+    partition: int = field(INT32)
+    state_epoch: int = field(INT32)
+    leader_epoch: int = field(INT32)
+    start_offset: int = field(INT64)
+    delivery_complete_count: int = field(INT32, "1+", default=-1, ignorable=True)
+    state_batches: list[WrittenBatch] = field(array(WrittenBatch))
+
+
+@struct
+class WrittenTopic(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[WrittenPartition] = field(array(WrittenPartition))
+
+
+@message(key=85, versions="0-1", flexible="0+")
+class WriteShareGroupStateRequest(Message):
+    """The request."""
+
+    group_id: str = field(STRING)
+    topics: list[WrittenTopic] = field(array(WrittenTopic))
+
+
+@struct
+class WrittenPartitionResult(Struct):
+    partition: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+
+
+@struct
+class WrittenTopicResult(Struct):
+    topic_id: bytes = field(UUID)
+    partitions: list[WrittenPartitionResult] = field(array(WrittenPartitionResult))
+
+
+@message(key=85, versions="0-1", flexible="0+")
+class WriteShareGroupStateResponse(Message):
+    """The response."""
+
+    results: list[WrittenTopicResult] = field(array(WrittenTopicResult))

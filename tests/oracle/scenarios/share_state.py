@@ -1,0 +1,466 @@
+"""The stored state of share partitions (KIP-932): InitializeShareGroupState, ReadShareGroupState,
+WriteShareGroupState, DeleteShareGroupState and ReadShareGroupStateSummary.
+
+Nothing of the features of the cluster is checked by these requests, which brokers send each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.oracle.malformed import spoiled
+from tests.oracle.script import APIS_BY_NAME, NO_SUCH_ID, Ask, Padded, Scenario, Step, topic
+
+_Batch = tuple[int, int, int, int]
+
+_AVAILABLE, _ACKNOWLEDGED, _ARCHIVED = 0, 2, 4
+
+#: Kafka creates the internal topic when somebody asks for its metadata.
+_TOPIC = Ask(
+    "Metadata",
+    {"topics": [{"name": "__share_group_state"}], "allow_auto_topic_creation": True},
+    version=8,
+    quiet=True,
+)
+
+
+def _body(
+    *partitions: Mapping[str, Any], group_id: Any = "@g", topic_id: Any = "$t"
+) -> dict[str, Any]:
+    return {
+        "group_id": group_id,
+        "topics": [{"topic_id": topic_id, "partitions": list(partitions)}],
+    }
+
+
+def _initialize(
+    partition: int = 0,
+    state_epoch: int = 1,
+    start_offset: int = 0,
+    quiet: bool = False,
+    **more: Any,
+) -> Ask:
+    part = {"partition": partition, "state_epoch": state_epoch, "start_offset": start_offset}
+    return Ask("InitializeShareGroupState", _body(part, **more), quiet=quiet)
+
+
+def _read(partition: int = 0, leader_epoch: int = 0, **more: Any) -> Ask:
+    part = {"partition": partition, "leader_epoch": leader_epoch}
+    return Ask("ReadShareGroupState", _body(part, **more))
+
+
+def _summary(partition: int = 0, leader_epoch: int = 0, **more: Any) -> Ask:
+    part = {"partition": partition, "leader_epoch": leader_epoch}
+    return Ask("ReadShareGroupStateSummary", _body(part, **more))
+
+
+def _written(
+    *batches: _Batch,
+    partition: int = 0,
+    state_epoch: int = 1,
+    leader_epoch: int = 0,
+    start_offset: int = -1,
+    complete: int = 0,
+) -> dict[str, Any]:
+    names = ("first_offset", "last_offset", "delivery_state", "delivery_count")
+    return {
+        "partition": partition,
+        "state_epoch": state_epoch,
+        "leader_epoch": leader_epoch,
+        "start_offset": start_offset,
+        "delivery_complete_count": complete,
+        "state_batches": [dict(zip(names, batch, strict=True)) for batch in batches],
+    }
+
+
+def _write(*batches: _Batch, body: Mapping[str, Any] | None = None, **more: Any) -> Ask:
+    return Ask("WriteShareGroupState", _body(_written(*batches, **more), **(body or {})))
+
+
+def _delete(partition: int = 0, **more: Any) -> Ask:
+    return Ask("DeleteShareGroupState", _body({"partition": partition}, **more))
+
+
+_TOPICS: list[Step] = [*topic(partitions=3), _TOPIC]
+#: Repeated until the coordinator is there.
+_START: list[Step] = [*_TOPICS, _initialize(quiet=True)]
+
+_INITIALIZE = [
+    Scenario(
+        "share-state-initialize",
+        "InitializeShareGroupState",
+        [
+            *_START,
+            _read(),
+            _summary(),
+            _initialize(partition=1, state_epoch=5, start_offset=17),
+            _read(partition=1),
+            _summary(partition=1),
+            _initialize(partition=2, state_epoch=0, start_offset=-1),
+            _read(partition=2),
+            _summary(partition=2),
+        ],
+    ),
+    Scenario(
+        "share-state-initialize-again",
+        "InitializeShareGroupState",
+        [
+            *_START,
+            _write((0, 9, _ACKNOWLEDGED, 1), complete=10),
+            _initialize(start_offset=5),
+            _read(),
+            _summary(),
+            _initialize(state_epoch=7, start_offset=3),
+            _summary(),
+            _initialize(state_epoch=6),
+            _initialize(state_epoch=-1, start_offset=2),
+            _summary(),
+            _initialize(state_epoch=6),
+            _initialize(state_epoch=7),
+            _initialize(state_epoch=-2),
+        ],
+    ),
+    Scenario(
+        "share-state-initialize-forgets-no-leader",
+        "InitializeShareGroupState",
+        [
+            *_START,
+            _read(leader_epoch=5),
+            _summary(),
+            _initialize(state_epoch=2),
+            _summary(),
+            _read(leader_epoch=4),
+            _read(leader_epoch=5),
+            _summary(),
+        ],
+    ),
+    Scenario(
+        "share-state-initialize-unknown",
+        "InitializeShareGroupState",
+        [
+            *_START,
+            _initialize(topic_id=NO_SUCH_ID),
+            _initialize(topic_id=bytes(16)),
+            _initialize(partition=3),
+            _initialize(partition=-1),
+            _initialize(group_id=""),
+            _initialize(start_offset=-5, partition=1),
+            _read(partition=1),
+        ],
+    ),
+]
+
+_READ = [
+    Scenario(
+        "share-state-read-uninitialized",
+        "ReadShareGroupState",
+        [
+            *_START,
+            _read(partition=1),
+            _read(topic_id=NO_SUCH_ID),
+            _read(topic_id=bytes(16)),
+            _read(partition=3),
+            _read(partition=-1),
+            _read(group_id="@other"),
+            _read(group_id=""),
+            _write((0, 0, _ACKNOWLEDGED, 1), partition=1),
+        ],
+    ),
+    Scenario(
+        "share-state-read-with-leader-epochs",
+        "ReadShareGroupState",
+        [
+            *_START,
+            _write((0, 4, _ACKNOWLEDGED, 1), (5, 9, _AVAILABLE, 1), start_offset=2, complete=3),
+            _read(leader_epoch=-1),
+            _read(leader_epoch=3),
+            _summary(),
+            _read(leader_epoch=2),
+            _read(leader_epoch=-1),
+            _read(leader_epoch=3),
+            _write(leader_epoch=2),
+            _write(leader_epoch=-1),
+            _write(leader_epoch=9),
+            _summary(),
+            _read(leader_epoch=4),
+            _read(leader_epoch=3),
+        ],
+    ),
+]
+
+_WRITE = [
+    Scenario(
+        "share-state-write",
+        "WriteShareGroupState",
+        [
+            *_START,
+            _write((0, 9, _AVAILABLE, 1)),
+            _read(),
+            _write((4, 5, _ACKNOWLEDGED, 1), complete=2),
+            _read(),
+            _summary(),
+            _write((2, 7, _ARCHIVED, 1), complete=6),
+            _read(),
+            _write(start_offset=5, complete=3),
+            _read(),
+            _summary(),
+            _write(start_offset=-1, complete=-1),
+            _summary(),
+            _write(start_offset=100, complete=0),
+            _read(),
+            _write(start_offset=3),
+            _read(),
+            _write((0, 9, _AVAILABLE, 2)),
+            _read(),
+        ],
+    ),
+    Scenario(
+        "share-state-write-with-state-epochs",
+        "WriteShareGroupState",
+        [
+            *_TOPICS,
+            _initialize(state_epoch=5, quiet=True),
+            _write((0, 0, _ACKNOWLEDGED, 1), state_epoch=4),
+            _write((1, 1, _ACKNOWLEDGED, 1), state_epoch=5),
+            _write((2, 2, _ACKNOWLEDGED, 1), state_epoch=6),
+            _write((3, 3, _ACKNOWLEDGED, 1), state_epoch=-1),
+            _write((4, 4, _ACKNOWLEDGED, 1), state_epoch=4, leader_epoch=-2),
+            _write((5, 5, _ACKNOWLEDGED, 1), state_epoch=-2),
+            _read(),
+            _summary(),
+        ],
+    ),
+    Scenario(
+        "share-state-write-unknown",
+        "WriteShareGroupState",
+        [
+            *_START,
+            _write(partition=1),
+            _write(partition=3),
+            _write(partition=-1),
+            _write(body={"topic_id": NO_SUCH_ID}),
+            _write(body={"group_id": "@other"}),
+            _write(body={"group_id": ""}),
+        ],
+    ),
+    Scenario(
+        "share-state-write-odd-values",
+        "WriteShareGroupState",
+        [
+            *_START,
+            _write((0, 9, 1, 1), (10, 19, 3, 1)),
+            _read(),
+            _write((20, 29, -1, 0), (30, 39, 100, -5), complete=-7),
+            _read(),
+            _summary(),
+            _write((-10, -5, _AVAILABLE, 1)),
+            _read(),
+            _write(start_offset=-3),
+            _read(),
+            _write((1 << 62, (1 << 63) - 1, _AVAILABLE, 1), ((1 << 63) - 1, (1 << 63) - 1, 2, 1)),
+            _read(),
+        ],
+    ),
+    Scenario(
+        "share-state-write-a-batch-that-ends-before-it-begins",
+        "WriteShareGroupState",
+        [*_START, _write((9, 5, _AVAILABLE, 1)), _read()],
+    ),
+]
+
+
+def _merges(name: str, *writes: Sequence[_Batch], start_offset: int = -1) -> Scenario:
+    """Batches that meet in one write or in several; the state after each of them."""
+    steps: list[Step] = []
+    for batches in writes:
+        steps += [_write(*batches), _read()]
+    if start_offset != -1:
+        steps += [_write(start_offset=start_offset), _read()]
+    return Scenario(name, "WriteShareGroupState", [*_START, *steps], versions="1")
+
+
+#: A batch in every position to the one from 10 to 19.
+_POSITIONS = (
+    *((10, 19), (10, 14), (15, 19), (12, 16), (5, 14), (15, 24), (5, 24)),
+    *((5, 9), (20, 24), (5, 8), (21, 24), (10, 24), (5, 19)),
+)
+
+
+def _with(offsets: tuple[int, int], state_and_count: tuple[int, int]) -> _Batch:
+    return (*offsets, *state_and_count)
+
+
+def _pairs(name: str, first: tuple[int, int], second: tuple[int, int]) -> Scenario:
+    """A batch, and then another one in every position to it; (state, count) of both."""
+    steps: list[Step] = []
+    for batch in _POSITIONS:
+        steps += [
+            _initialize(quiet=True),
+            _write(_with((10, 19), first)),
+            _write(_with(batch, second)),
+            _read(),
+        ]
+    return Scenario(
+        f"share-state-merge-{name}", "WriteShareGroupState", [*_START, *steps], versions="1"
+    )
+
+
+_MERGES = [
+    _pairs("equal", (0, 1), (0, 1)),
+    _pairs("higher-state", (0, 1), (2, 1)),
+    _pairs("lower-state", (2, 1), (0, 1)),
+    _pairs("higher-count", (2, 1), (0, 2)),
+    _merges(
+        "share-state-merge-many",
+        [(0, 4, 2, 1), (5, 9, 0, 1), (5, 9, 2, 1)],
+        [(0, 99, 0, 1)],
+        [(10, 12, 2, 1), (11, 20, 0, 2), (15, 40, 4, 1), (30, 35, 2, 3), (32, 33, 2, 3)],
+        [(0, 50, 0, 2), (49, 60, 2, 2), (50, 55, 4, 2)],
+        [(7, 7, 4, 5), (7, 7, 2, 6), (6, 8, 2, 5)],
+        start_offset=7,
+    ),
+    _merges(
+        "share-state-merge-neighbours",
+        [(0, 0, 2, 1), (2, 2, 2, 1), (4, 4, 2, 1)],
+        [(1, 1, 2, 1), (3, 3, 2, 1)],
+        [(5, 5, 0, 1), (6, 6, 0, 1), (7, 7, 0, 2)],
+        [(5, 6, 2, 1)],
+        [(7, 7, 2, 1)],
+        [(4, 8, 4, 1)],
+    ),
+]
+
+_DELETE = [
+    Scenario(
+        "share-state-delete",
+        "DeleteShareGroupState",
+        [
+            *_START,
+            _read(leader_epoch=5),
+            _delete(),
+            _read(leader_epoch=5),
+            _summary(),
+            _write(),
+            _delete(),
+            _initialize(state_epoch=0),
+            _read(leader_epoch=1),
+            _summary(),
+        ],
+    ),
+    Scenario(
+        "share-state-delete-unknown",
+        "DeleteShareGroupState",
+        [
+            *_START,
+            _delete(partition=1),
+            _delete(partition=3),
+            _delete(partition=-1),
+            _delete(topic_id=NO_SUCH_ID),
+            _delete(topic_id=bytes(16)),
+            _delete(group_id="@other"),
+            _delete(group_id=""),
+        ],
+    ),
+]
+
+_SUMMARY = [
+    Scenario(
+        "share-state-summary",
+        "ReadShareGroupStateSummary",
+        [
+            *_START,
+            _summary(partition=1),
+            _summary(partition=3),
+            _summary(partition=-1),
+            _summary(topic_id=NO_SUCH_ID),
+            _summary(topic_id=bytes(16)),
+            _summary(group_id="@other"),
+            _summary(group_id=""),
+            _write((3, 5, _ACKNOWLEDGED, 1), start_offset=3, complete=3),
+            _summary(),
+            _summary(leader_epoch=7),
+            _read(leader_epoch=5),
+            _summary(leader_epoch=1),
+            _summary(leader_epoch=-1),
+        ],
+    ),
+]
+
+
+def _topics(api: str, *topics: tuple[Any, Sequence[Mapping[str, Any]]], group: Any = "@g") -> Ask:
+    named = [{"topic_id": topic_id, "partitions": list(parts)} for topic_id, parts in topics]
+    return Ask(api, {"group_id": group, "topics": named})
+
+
+_PARTS: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    "InitializeShareGroupState": [
+        {"partition": index, "state_epoch": index, "start_offset": index} for index in range(4)
+    ],
+    "ReadShareGroupState": [{"partition": index, "leader_epoch": index} for index in range(4)],
+    "WriteShareGroupState": [
+        _written((index, index, _ACKNOWLEDGED, 1), partition=index) for index in range(4)
+    ],
+    "DeleteShareGroupState": [{"partition": index} for index in range(4)],
+    "ReadShareGroupStateSummary": [
+        {"partition": index, "leader_epoch": index} for index in range(4)
+    ],
+}
+#: Versions without the field of the newest one show nothing else here.
+_FORMS = [
+    Scenario(
+        f"share-state-forms-{api}".lower(),
+        api,
+        [
+            *_START,
+            _initialize(partition=1, quiet=True),
+            _topics(api),
+            _topics(api, ("$t", [])),
+            _topics(api, ("$t", parts[:1]), (NO_SUCH_ID, [])),
+            _topics(api, (NO_SUCH_ID, []), ("$t", parts[:1])),
+            _topics(api, ("$t", [parts[1], parts[0]])),
+            _topics(api, ("$t", [parts[0], parts[0]])),
+            _topics(api, ("$t", parts[:1]), ("$t", parts[1:2])),
+            _topics(api, ("$t", parts[:1]), ("$t", [parts[2], parts[0]])),
+            _topics(api, ("$t", parts)),
+            _topics(api, ("$t", parts[:1]), group=Padded("@g", 200)),
+            _read(),
+            _read(partition=1, leader_epoch=1),
+        ],
+    )
+    for api, parts in _PARTS.items()
+]
+
+
+def _of_no_topic(part: Mapping[str, Any]) -> dict[str, Any]:
+    """A request that changes nothing at any broker."""
+    return _body(part, group_id="no-such-group", topic_id=NO_SUCH_ID)
+
+
+#: Repeated until the coordinator of these requests is there.
+_REFUSED = Ask(
+    "ReadShareGroupStateSummary",
+    _of_no_topic(_PARTS["ReadShareGroupStateSummary"][0]),
+    until={"results.0.partitions.0.error_code": "UNKNOWN_TOPIC_OR_PARTITION"},
+)
+_MALFORMED = [
+    Scenario(
+        f"share-state-malformed-{api}-{version}".lower(),
+        api,
+        [_TOPIC, _REFUSED, *spoiled(api, version, _of_no_topic(parts[0]))],
+        versions=str(version),
+    )
+    for api, parts in _PARTS.items()
+    for version in APIS_BY_NAME[api].versions
+]
+
+SCENARIOS = (
+    *_INITIALIZE,
+    *_READ,
+    *_WRITE,
+    *_MERGES,
+    *_DELETE,
+    *_SUMMARY,
+    *_FORMS,
+    *_MALFORMED,
+)
