@@ -18,7 +18,7 @@ from odradek_broker.platform.machine import ReadOnlyFiles
 from odradek_broker.tools.file_names import parse_file
 from odradek_broker.tools.record_decoders import decode_record
 from odradek_protocol.records import simple_batch
-from written_directory import FRUIT, GROUPS, MONEY, WrittenData, data_directory_broker
+from written_directory import FRUIT, GROUPS, MONEY, SHARE_GROUP, WrittenData, data_directory_broker
 
 ODRADEK = Commands("127.0.0.1:1")
 FIRST = "00000000000000000000"
@@ -77,6 +77,18 @@ def test_records_of_the_brokers_own_topics_are_decoded(data: Path) -> None:
     assert {row["value"]["type"] for row in metadata} >= {"RemoveTopicRecord", "ProducerIdsRecord"}
     states = {row["value"]["data"]["transaction_state"] for row in of("__transaction_state")}
     assert states >= {"Empty", "Ongoing", "PrepareAbort", "CompleteCommit"}
+    shared = of("__share_group_state")
+    assert {row["key"]["type"] for row in shared} == {"ShareSnapshotKey", "ShareUpdateKey"}
+    assert {row["key"]["data"]["group_id"] for row in shared} == {SHARE_GROUP}
+    (second,) = [
+        row["value"]["data"]
+        for row in shared
+        if row["value"] is not None and row["value"]["data"]["snapshot_epoch"] == 1
+        if row["value"]["type"] == "ShareSnapshotValue"
+    ]
+    assert second["state_batches"] == [
+        {"first_offset": 2, "last_offset": 3, "delivery_state": 2, "delivery_count": 1}
+    ]
     groups = [row for row in of("__consumer_offsets") if "data" in row["key"]]
     ids = {row["key"]["data"].get("group", row["key"]["data"].get("group_id")) for row in groups}
     assert ids == {*GROUPS, "spending"}
@@ -224,6 +236,7 @@ def test_unknown_types_and_versions_stay_bytes() -> None:
     assert decode_record("__consumer_offsets", b"\x00\x63?", b"v") == (b"\x00\x63?", b"v")
     decoded, value = decode_record("__consumer_offsets", key, b"\x00\x63?")
     assert (decoded["data"]["group"], value) == ("g", b"\x00\x63?")
+    assert decode_record("__share_group_state", b"\x00\x07x", b"") == (b"\x00\x07x", b"")
     assert decode_record("__transaction_state", b"\x00\x07x", b"") == (b"\x00\x07x", b"")
     _, value = decode_record("__cluster_metadata", None, b"\x01\x1b\x02rest")
     assert value == {"type": 27, "version": 2, "data": b"rest"}

@@ -168,6 +168,7 @@ def test_kafkas_tool_reads_transaction_indexes_and_snapshots(data: Path) -> None
     [
         ("__consumer_offsets-*/*.log", "--offsets-decoder"),
         ("__transaction_state-*/*.log", "--transaction-log-decoder"),
+        ("__share_group_state-*/*.log", "--share-group-state-decoder"),
         ("__cluster_metadata-0/*.log", "--cluster-metadata-decoder"),
     ],
 )

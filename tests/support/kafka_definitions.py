@@ -192,6 +192,8 @@ def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Any:
         return _coordinator_record(_GROUPS, key or b"", value)
     if topic == "__transaction_state":
         return _coordinator_record(("TransactionLog",), key or b"", value)
+    if topic == "__share_group_state":
+        return _coordinator_record(("ShareSnapshot", "ShareUpdate"), key or b"", value)
     assert topic == "__cluster_metadata" and key is None and value is not None
     data = Bytes(value)
     assert data.unsigned_varint() == 1

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from odradek import sync
 from odradek.broker import SubprocessBroker
 from odradek_client.admin import ConfigResource, NewTopic
+from odradek_protocol.message import Message
+from odradek_protocol.schemas.delete_share_group_state import (
+    DeletedPartition,
+    DeletedTopic,
+    DeleteShareGroupStateRequest,
+)
+from odradek_protocol.schemas.initialize_share_group_state import (
+    InitializedPartition,
+    InitializedTopic,
+    InitializeShareGroupStateRequest,
+)
+from odradek_protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
+from odradek_protocol.schemas.write_share_group_state import (
+    WriteShareGroupStateRequest,
+    WrittenBatch,
+    WrittenPartition,
+    WrittenTopic,
+)
+from raw_client import RawClient
 
 START_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -17,6 +37,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SETTINGS = {
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 2,
+    "share.coordinator.state.topic.num.partitions": 2,
+    "share.coordinator.snapshot.update.records.per.snapshot": 2,
     "log.index.interval.bytes": 100,
     "log.retention.ms": -1,
     "group.initial.rebalance.delay.ms": 0,
@@ -30,6 +52,7 @@ TRIMMED = "trimmed"
 #: A topic whose broker sets the timestamps.
 STAMPED = "stamped"
 GROUPS = ("classic", "modern")
+SHARE_GROUP = "sharing"
 
 
 class WrittenData(NamedTuple):
@@ -63,6 +86,7 @@ def write_everything(broker: SubprocessBroker, records: int = 40) -> None:
     _produce(broker, records)
     _transactions(broker, records, "first")
     _consume(broker)
+    asyncio.run(_store_share_states(broker))
     broker.restart()
     _transactions(broker, records, "second")
     _delete(broker, records)
@@ -150,6 +174,45 @@ def _consume(broker: SubprocessBroker) -> None:
         ) as consumer:
             consumer.getone()
             consumer.commit()
+
+
+async def _store_share_states(broker: SubprocessBroker) -> None:
+    """Store, change and delete the states of share partitions, as a coordinator of share groups
+    and a leader do."""
+    host, _, port = broker.bootstrap.rpartition(":")
+    client = RawClient(*await asyncio.open_connection(host, int(port)))
+    names = [MetadataRequestTopic(name=name) for name in (FRUIT, "__share_group_state")]
+    metadata = await client.call(
+        MetadataRequest(topics=names, allow_auto_topic_creation=True), version=12
+    )
+    topic_id = metadata.topics[0].topic_id
+    for request in _share_state_requests(topic_id):
+        answer = await client.call(request)
+        codes = [part.error_code for topic in answer.results for part in topic.partitions]
+        assert set(codes) == {0}, answer
+    client.close()
+
+
+def _share_state_requests(topic_id: bytes) -> Iterator[Message]:
+    parts = [InitializedPartition(partition=index, state_epoch=1) for index in range(2)]
+    topic = InitializedTopic(topic_id=topic_id, partitions=parts)
+    yield InitializeShareGroupStateRequest(group_id=SHARE_GROUP, topics=[topic])
+    for offset in range(4):
+        batch = WrittenBatch(
+            first_offset=offset, last_offset=offset + 1, delivery_state=2, delivery_count=1
+        )
+        part = WrittenPartition(
+            partition=0,
+            state_epoch=1,
+            start_offset=offset,
+            delivery_complete_count=1,
+            state_batches=[batch],
+        )
+        yield WriteShareGroupStateRequest(
+            group_id=SHARE_GROUP, topics=[WrittenTopic(topic_id=topic_id, partitions=[part])]
+        )
+    deleted = DeletedTopic(topic_id=topic_id, partitions=[DeletedPartition(partition=1)])
+    yield DeleteShareGroupStateRequest(group_id=SHARE_GROUP, topics=[deleted])
 
 
 def _delete(broker: SubprocessBroker, records: int) -> None:

@@ -9,7 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek_broker.coordinator.transactions.transaction import TransactionState
-from odradek_broker.metadata.cluster import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from odradek_broker.metadata.cluster import (
+    METADATA_TOPIC,
+    OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from odradek_broker.storage.checkpoints import encode_topic_id
 from odradek_protocol import codec
 from odradek_protocol.message import HIDDEN, ArrayOf, FieldType, Message, Struct
@@ -20,6 +25,7 @@ from odradek_protocol.stored import (
     group_metadata,
     offset_commit,
     share_group,
+    share_state,
     streams_group,
     transaction_log,
 )
@@ -162,6 +168,24 @@ def _state_name(status: int) -> Decoded:
         return {}
 
 
+# --- __share_group_state ---
+
+
+def _share_state_key(key: bytes) -> Decoded:
+    return _typed(_share_partition(key))
+
+
+def _share_state_value(key: bytes, value: bytes) -> Decoded:
+    return _typed(share_state.decode_value(_share_partition(key), value), _kind(value))
+
+
+def _share_partition(key: bytes) -> share_state.ShareStateKey:
+    decoded = share_state.decode_key(key)
+    if decoded is None:
+        raise DecodeError(f"a record of type {_kind(key)}")
+    return decoded
+
+
 # --- __cluster_metadata ---
 
 
@@ -185,6 +209,7 @@ def _nothing(key: bytes) -> Decoded:
 _DECODERS: dict[str, tuple[Callable[[bytes], Decoded], Callable[[bytes, bytes], Decoded]]] = {
     OFFSETS_TOPIC: (_offsets_key, _offsets_value),
     TRANSACTIONS_TOPIC: (_transaction_key, _transaction_value),
+    SHARE_STATE_TOPIC: (_share_state_key, _share_state_value),
     METADATA_TOPIC: (_nothing, _metadata_value),
 }
 

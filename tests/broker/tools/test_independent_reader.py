@@ -35,7 +35,12 @@ from written_directory import (
     data_directory_broker,
 )
 
-INTERNAL = ("__consumer_offsets", "__transaction_state", "__cluster_metadata")
+INTERNAL = (
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+    "__cluster_metadata",
+)
 INDEX_INTERVAL_BYTES = int(str(SETTINGS["log.index.interval.bytes"]))
 KEPT_BATCHES = 5
 #: A producer that wrote nothing newer is idle for longer than producer.id.expiration.ms.
