@@ -1,4 +1,4 @@
-"""InitializeShareGroupState (key 83): begins the stored state of share partitions anew (KIP-932)."""
+"""InitializeShareGroupState (key 83): begins states of share partitions anew (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Records of `__consumer_offsets` and `__transaction_state` that nobody wrote, replayed by their
-coordinators.
+"""Records of `__consumer_offsets`, `__transaction_state` and `__share_group_state` that nobody
+wrote, replayed by their coordinators.
 
-The first byte chooses the coordinator; then records, each a byte of flags (bit 0: the value is
+The first byte chooses the coordinator, 2 that of share states; then records, each a byte of flags (bit 0: the value is
 null, bit 1: part of a transaction) and key and value behind a length of one byte. A coordinator
 loads them or says that it cannot (O-18); one that has loaded stands what happens in the hours that
 follow.
@@ -16,7 +16,13 @@ from tests.adversity.fuzz.target import Broken, Target
 
 from logs import NOW_MS
 from node_world import NodeWorld
-from odradek_broker.coordinator.runtime import Instant, Runtime, RuntimeState, TransactionalRuntime
+from odradek_broker.coordinator.runtime import (
+    Instant,
+    OffsetRuntime,
+    Runtime,
+    RuntimeState,
+    TransactionalRuntime,
+)
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek_broker.partition import StoredRecord
@@ -29,6 +35,7 @@ from odradek_protocol.stored import (
     group_metadata,
     offset_commit,
     share_group,
+    share_state,
     streams_group,
     transaction_log,
 )
@@ -36,6 +43,7 @@ from odradek_protocol.stored.subscription import ConsumerSubscription, encode_su
 from odradek_protocol.stored.typed_records import encode_key, encode_value
 from wire_values import fixed, full
 
+_SHARE_STATES = 2
 _HOURS = (0, 1, 24, 24 * 30)
 _HOUR_MS = 3_600_000
 _STEPS_MAX = 200
@@ -60,6 +68,10 @@ class _Partition:
     def __init__(self, records: list[StoredRecord]) -> None:
         self._records = records
         self.appended = 0
+
+    @property
+    def next_offset(self) -> int:
+        return len(self._records) + self.appended
 
     def read_stored(self) -> Iterator[StoredRecord]:
         return iter(self._records)
@@ -115,7 +127,10 @@ def _check(data: bytes) -> None:
     clock = [Instant(0, NOW_MS)]
     node = _WORLD.node
     runtime: Runtime[Any]
-    if data[0] & 1:
+    if data[0] == _SHARE_STATES:
+        share_states = node.share_state.shards._new_core(0)
+        runtime = OffsetRuntime(share_states, partition, lambda: clock[0])
+    elif data[0] & 1:
         transactions = node.transactions._new_shard(0)
         runtime = Runtime(transactions, partition, lambda: clock[0])
     else:
@@ -170,12 +185,29 @@ def _seeds() -> Iterator[bytes]:
             everything += record
     yield b"\0" + everything
     yield b"\0" + whole + everything
+    yield from _share_state_seeds()
     name = transaction_log.encode_key("x")
     for status in range(9):
         value = full(transaction_log.TransactionLogValue, 1)
         value.transaction_status = status
         yield b"\1" + _stored(name, transaction_log.encode_value(value))
     yield b"\1" + _stored(name, b"", 1)
+
+
+def _share_state_seeds() -> Iterator[bytes]:
+    snapshot = share_state.ShareSnapshotKey(group_id="g", topic_id=bytes(16), partition=1)
+    update = share_state.ShareUpdateKey(group_id="g", topic_id=bytes(16), partition=1)
+    whole = b"".join(
+        _stored(encode_key(key), encode_value(each))
+        for key, value in (
+            (snapshot, share_state.ShareSnapshotValue),
+            (update, share_state.ShareUpdateValue),
+        )
+        for each in fixed(value, 0)
+    )
+    first = bytes([_SHARE_STATES])
+    yield first + whole
+    yield first + whole + _stored(encode_key(snapshot), b"", 1) + whole
 
 
 TARGET = Target(_check, _seeds)
