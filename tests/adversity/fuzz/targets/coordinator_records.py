@@ -1,10 +1,10 @@
 """Records of `__consumer_offsets`, `__transaction_state` and `__share_group_state` that nobody
 wrote, replayed by their coordinators.
 
-The first byte chooses the coordinator, 2 that of share states; then records, each a byte of flags (bit 0: the value is
-null, bit 1: part of a transaction) and key and value behind a length of one byte. A coordinator
-loads them or says that it cannot (O-18); one that has loaded stands what happens in the hours that
-follow.
+The first byte chooses the coordinator, 2 that of share states; then records, each a byte of flags
+(bit 0: the value is null, bit 1: part of a transaction) and key and value behind a length of one
+byte. A coordinator loads them or says that it cannot (O-18); one that has loaded stands what
+happens in the hours that follow.
 """
 
 from __future__ import annotations
@@ -156,7 +156,10 @@ def _of_kind(key: Message, value: type[Message], group: str) -> Iterator[bytes]:
         if hasattr(key, name):
             setattr(key, name, group)
     for each in fixed(value, 0):
-        yield _stored(encode_key(key), encode_value(each))
+        encoded = encode_value(each)
+        # The length is one byte.
+        if len(encoded) < 256:
+            yield _stored(encode_key(key), encoded)
 
 
 def _seeds() -> Iterator[bytes]:
