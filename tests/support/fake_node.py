@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from counting_randomness import CountingRandomness
@@ -90,6 +92,15 @@ class FakeLogLevels:
         self.own[name] = level
 
 
+@dataclass
+class FakeShareState:
+    """The share coordinator, for metrics."""
+
+    shards: Any = field(default_factory=lambda: SimpleNamespace(cores=[]))
+    writes: int = 0
+    pruned: dict[int, int] = field(default_factory=dict)
+
+
 class FakeMetadataLog:
     """See `FakeNode`."""
 
@@ -128,6 +139,7 @@ class FakeNode:
         self.quotas = QuotaManagers(self.clock, Windows(11, 1000), Windows(11, 1000))
         self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.transactions = FakeTransactions()
+        self.share_state = FakeShareState()
         self.cleaner = FakeCleaner()
         self.logs = FakeLogs(self.config.data_dir)
         self.durable = True

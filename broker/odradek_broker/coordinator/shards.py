@@ -27,6 +27,10 @@ from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.primitives import WireError
 
+#: The longest group id: in UTF-8 it must fit into the keys of records, whose strings have 16 bits
+#: for their length.
+GROUP_ID_MAX_CHARS = 8_000
+
 
 def java_hash(text: str) -> int:
     """The value of Java's `String.hashCode`: over UTF-16 code units, a signed 32-bit integer."""

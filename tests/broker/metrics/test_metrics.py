@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from fake_node import FakeNode
+from fake_node import FakeNode, FakeShareState
 from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.coordinator.transactions.transaction import (
     Transaction,
@@ -189,6 +190,19 @@ def test_the_cleaner_has_kafkas_names() -> None:
     assert found["kafka_log_logcleanermanager_time_since_last_run_ms", ()] == 250
     assert found["kafka_log_logcleaner_cleaner_recopy_percent", ()] == 50
     assert found["kafka_log_logcleaner_max_clean_time_secs", ()] == 3
+
+
+def test_the_share_coordinator_has_kafkas_names() -> None:
+    node: Any = FakeNode()
+    node.groups = FakeGroups()
+    node.share_state = FakeShareState(
+        SimpleNamespace(cores=[SimpleNamespace(partitions={"a": 1, "b": 2})]), 7, {3: 40}
+    )
+    found = samples(render(BrokerMetrics(Clock()), node))
+    assert found["odradek_share_partitions", ()] == 2
+    assert found["kafka_server_share_coordinator_metrics_write_total", ()] == 7
+    pruned = labelled(topic="__share_group_state", partition="3")
+    assert found["kafka_server_share_coordinator_metrics_last_pruned_offset", pruned] == 40
 
 
 def test_t70_open_and_prepared_transactions_have_an_age() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from odradek_broker.coordinator.groups.deadlines import Deadline as GroupDeadline
 from odradek_broker.coordinator.runtime import Runtime, RuntimeState
+from odradek_broker.coordinator.shards import Shards
+from odradek_broker.coordinator.share.shard import Periodic
 from odradek_broker.coordinator.transactions.completion import Deadline as TransactionDeadline
 from odradek_broker.coordinator.transactions.shard import TransactionShard
 from odradek_broker.node import Node
@@ -22,13 +24,19 @@ _SCANS = (GroupDeadline.EXPIRY, TransactionDeadline.EXPIRY, TransactionDeadline.
 def check_coordinators(node: Node) -> Iterator[str]:
     """Yield overdue deadlines, and state that is kept without a reason. For any time."""
     now_ms = node.clock.monotonic_ms()
-    for name, shards in (("group", node.groups.shards), ("transaction", node.transactions.shards)):
+    for name, shards in _coordinators(node):
         for runtime in shards:
             if runtime.state is RuntimeState.ACTIVE:
                 yield from _check_timers(f"a {name} shard", runtime, now_ms)
     for runtime in node.transactions.shards:
         if runtime.state is RuntimeState.ACTIVE:
             yield from _check_markers(runtime.core)
+
+
+def _coordinators(node: Node) -> Iterator[tuple[str, Shards[Any]]]:
+    yield "group", node.groups.shards
+    yield "transaction", node.transactions.shards
+    yield "share state", node.share_state.shards
 
 
 def _check_timers(where: str, runtime: Runtime[Any], now_ms: int) -> Iterator[str]:
@@ -60,11 +68,11 @@ def _check_markers(shard: TransactionShard) -> Iterator[str]:
 def waiting_in_coordinators(node: Node) -> dict[str, int]:
     """The number of waiting items, deadlines included. For the time after all clients."""
     waiting: dict[str, int] = {}
-    for name, shards in (("group", node.groups.shards), ("transaction", node.transactions.shards)):
+    for name, shards in _coordinators(node):
         for runtime in shards:
             waiting[f"answers that wait in a {name} shard"] = runtime.waiting_answers
             for timer in runtime.core.timers._deadlines:
-                if timer.kind not in _SCANS:
+                if not isinstance(timer, Periodic) and timer.kind not in _SCANS:
                     waiting[f"deadlines of a {name} shard ({timer})"] = 1
     for shard in node.transactions.shards.cores:
         waiting["calls parked by a transaction shard"] = len(shard._parking._calls)

@@ -52,7 +52,7 @@ from odradek_broker.coordinator.runtime import (
     TransactionalPartition,
     TransactionalRuntime,
 )
-from odradek_broker.coordinator.shards import Shards
+from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS, Shards
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.platform.seams import Clock, Randomness, Scheduler
@@ -72,10 +72,6 @@ from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRespo
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE
 
 log = structlog.get_logger("odradek.groups")
-
-#: The longest group id: in UTF-8 it must fit into the keys of records, whose strings have 16 bits
-#: for their length.
-GROUP_ID_MAX_CHARS = 8_000
 
 A = TypeVar("A")
 

@@ -25,7 +25,7 @@ from odradek_broker.coordinator.runtime import (
     Runtime,
     RuntimeState,
 )
-from odradek_broker.coordinator.shards import PartitionCounts, Shards, java_hash
+from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS, PartitionCounts, Shards, java_hash
 from odradek_broker.coordinator.share.shard import ShareSettings, ShareShard
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
@@ -40,6 +40,8 @@ log = structlog.get_logger("odradek.share_state")
 _PARTITION = re.compile(r"[+-]?[0-9]+")
 _TOPIC_ID_BYTES = 16
 _NEGATIVE = "The partition id cannot be a negative number."
+
+_TOO_LONG = f"The group id is longer than {GROUP_ID_MAX_CHARS} characters."
 
 Decide = Callable[[ShareShard, Deferred[StateResult], Instant], Outcome]
 
@@ -110,6 +112,10 @@ class ShareCoordinator:
         self._scheduler = scheduler
         #: Partition of the internal topic to the offset below which its records are to be deleted.
         self._redundant: dict[int, int] = {}
+        #: Counted for metrics: the calls that write, and partition to the offset of the last
+        #: deletion.
+        self.writes = 0
+        self.pruned: dict[int, int] = {}
         self.shards: Shards[ShareShard] = Shards(
             SHARE_STATE_TOPIC,
             "share state",
@@ -168,6 +174,7 @@ class ShareCoordinator:
     ) -> Deferred[StateResult]:
         """Merge batches into the state of a share partition, and move its start offset unless that
         is -1 (H-105)."""
+        self.writes += 1
         return self._ask(
             key,
             lambda shard, deferred, now: shard.write(
@@ -189,6 +196,8 @@ class ShareCoordinator:
     def _ask(self, key: ShareKey, decide: Decide) -> Deferred[StateResult]:
         if key.partition < 0:
             return Deferred.of(StateResult(ErrorCode.INVALID_REQUEST, _NEGATIVE))
+        if len(key.group_id) > GROUP_ID_MAX_CHARS:
+            return Deferred.of(StateResult(ErrorCode.INVALID_REQUEST, _TOO_LONG))
         if self._metadata.partition_count(SHARE_STATE_TOPIC):
             return self.shards.ask(coordinator_key(key), decide, StateResult)
         result: Deferred[StateResult] = Deferred()
@@ -241,6 +250,7 @@ class ShareCoordinator:
     def _prune_redundant(self) -> None:
         redundant, self._redundant = self._redundant, {}
         self._prune(redundant)
+        self.pruned |= redundant
 
 
 def _written(runtime: Runtime[ShareShard], records: list[Record]) -> Deferred[ErrorCode]:

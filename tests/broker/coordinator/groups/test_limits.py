@@ -15,8 +15,8 @@ from odradek_broker.coordinator.groups.classic.group import (
     TEXT_MAX_CHARS,
     GroupState,
 )
-from odradek_broker.coordinator.groups.coordinator import GROUP_ID_MAX_CHARS
 from odradek_broker.coordinator.groups.offsets import METADATA_MAX_CHARS
+from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest
 

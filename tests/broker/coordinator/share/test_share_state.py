@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS
 from odradek_broker.coordinator.share.coordinator import coordinator_key, state_partition_for
 from odradek_broker.coordinator.share.records import decode_change
 from odradek_broker.deferred import Deferred
@@ -251,6 +252,18 @@ def test_h105_the_number_of_batches_is_limited(
     assert world.write((8, 8, 2, 1)) is E.NONE
 
 
+def test_h110_a_group_id_that_fits_into_no_record_is_refused(world: ShareStateWorld) -> None:
+    key = ShareKey("g" * (GROUP_ID_MAX_CHARS + 1), TOPIC_ID, 0)
+    assert world.share.initialize(key, 1, 0).result() == StateResult(
+        E.INVALID_REQUEST, "The group id is longer than 8000 characters."
+    )
+    assert world.log.records == []
+    longest = ShareKey("\U0001f600" * GROUP_ID_MAX_CHARS, TOPIC_ID, 0)
+    world.initialize(key=longest)
+    world.restart()
+    assert longest in world.cores[0].partitions
+
+
 # --- H-106, H-107 ---
 
 
@@ -320,6 +333,7 @@ def test_h106_a_deleted_state_needs_no_records() -> None:
     assert prune(world) == [{0: 1}]
     world.share.delete(OTHER)
     assert prune(world) == [{0: 3}], "the last deletion stays, as in Kafka"
+    assert world.share.pruned == {0: 3}
 
 
 def test_h106_nothing_is_deleted_before_what_replaces_it_is_durable() -> None:
