@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from odradek_broker.coordinator.share.records import decode_change
 from odradek_broker.coordinator.transactions.transaction import TransactionState
+from odradek_broker.coordinator.transactions.transaction import decode as decode_transaction
 from odradek_broker.metadata.cluster import (
     METADATA_TOPIC,
     OFFSETS_TOPIC,
@@ -212,6 +214,34 @@ _DECODERS: dict[str, tuple[Callable[[bytes], Decoded], Callable[[bytes, bytes], 
     SHARE_STATE_TOPIC: (_share_state_key, _share_state_value),
     METADATA_TOPIC: (_nothing, _metadata_value),
 }
+
+
+def _load_transaction(key: bytes, value: bytes | None) -> None:
+    decoded = transaction_log.decode_key(key)
+    if decoded is not None and value is not None:
+        decode_transaction(decoded.transactional_id, value)
+
+
+#: The records that a coordinator must be able to read, or it does not load.
+_LOADED: dict[str, Callable[[bytes, bytes | None], object]] = {
+    SHARE_STATE_TOPIC: decode_change,
+    TRANSACTIONS_TOPIC: _load_transaction,
+}
+
+
+def is_loaded(topic: str) -> bool:
+    """True if `load_problem` checks the records of a topic."""
+    return topic in _LOADED
+
+
+def load_problem(topic: str, key: Key, value: Key) -> str:
+    """The reason why a coordinator cannot load a record of its topic; empty if it can."""
+    try:
+        if key is not None:
+            _LOADED[topic](key, value)
+    except DecodeError as problem:
+        return str(problem)
+    return ""
 
 
 def decode_record(topic: str, key: Key, value: Key) -> tuple[Any, Any]:

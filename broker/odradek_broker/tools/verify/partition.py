@@ -21,6 +21,7 @@ from odradek_broker.storage.producers.snapshot import CorruptSnapshot, decode_sn
 from odradek_broker.storage.producers.state import ProducerStateManager
 from odradek_broker.storage.transaction_index import AbortedTransaction
 from odradek_broker.tools.file_names import FileKind
+from odradek_broker.tools.record_decoders import is_loaded, load_problem
 from odradek_broker.tools.segment_file import StoredBatch, no_wait
 from odradek_broker.tools.verify.findings import Findings
 from odradek_broker.tools.verify.partition_files import (
@@ -32,6 +33,7 @@ from odradek_broker.tools.verify.segment import Damage, SegmentCheck
 from odradek_protocol.constants import NO_COORDINATOR_EPOCH, NO_OFFSET
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.records.batch import BatchError, BatchHeader
+from odradek_protocol.records.record import read_records
 
 #: A limit above the number of producers that a partition may have.
 _PRODUCERS_MAX = 1_000_000
@@ -195,6 +197,8 @@ class PartitionCheck:
         self._behind_cut = 0
         self._sound = True
         self._odd_timestamps = 0
+        self._topic = directory.rpartition("/")[2].rpartition("-")[0]
+        self._unloadable = False
         #: The number of the first segment that the next start reads.
         self._first_scanned = 0
         self._next_offset = 0
@@ -321,6 +325,7 @@ class PartitionCheck:
                 if not scanned:
                     self._check_epoch(batch.header)
                 self._follow(batch, aborted)
+                self._check_records(batch)
                 self._progress(batch.header.size_bytes)
         finally:
             exact = self._replay.exact and not self._expected.compacted
@@ -346,6 +351,24 @@ class PartitionCheck:
             return
         if entry is not None:
             aborted.append(entry)
+
+    def _check_records(self, batch: StoredBatch) -> None:
+        """Report the first record that the coordinator of its topic could not load."""
+        if self._unloadable or batch.header.is_control or batch.problem or batch.data is None:
+            return
+        if not is_loaded(self._topic):
+            return
+        for record in read_records(batch.data, 0, batch.header):
+            problem = load_problem(self._topic, record.key, record.value)
+            if problem:
+                self._unloadable = True
+                self._findings.damaged(
+                    self._directory,
+                    f"the record at offset {record.offset} cannot be read: {problem}",
+                    "its coordinator does not load; it may be of a later version, or of Apache"
+                    " Kafka",
+                )
+                return
 
     def _by_compaction(self, base_offset: int) -> bool:
         """True if the next start takes a gap before a segment for one that compaction left
