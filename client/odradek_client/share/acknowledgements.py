@@ -103,23 +103,21 @@ class PendingAcknowledgements:
         for part in (offsets[:middle], offsets[middle:]):
             self.add_again({offset: types[offset] for offset in part})
 
-    @property
-    def has_renewals(self) -> bool:
-        """True if the group that `take(renewals=True)` would return may have renewals."""
-        return bool(self._renewals) or any(_has_renewal(types) for types in self._again)
-
-    def take(self, *, renewals: bool) -> Types:
-        """Take the next group; without `renewals`, the next one that has none. Empty if there is
-        none."""
+    def take(self) -> Types:
+        """Take the next group that is no renewal; empty if there is none."""
         for index, types in enumerate(self._again):
-            if renewals or not _has_renewal(types):
+            if not _has_renewal(types):
                 del self._again[index]
                 return types
-        if self._fresh:
-            taken, self._fresh = self._fresh, {}
-            return taken
-        if not renewals:
-            return {}
+        taken, self._fresh = self._fresh, {}
+        return taken
+
+    def take_renewals(self) -> Types:
+        """Take the next group of renewals; empty if there is none."""
+        for index, types in enumerate(self._again):
+            if _has_renewal(types):
+                del self._again[index]
+                return types
         taken, self._renewals = self._renewals, {}
         return taken
 

@@ -10,7 +10,7 @@ a poll waits and none are buffered: their locks run from the broker's answer on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -298,11 +298,11 @@ class ShareFetcher:
                 )
                 return None
             return self._fetch(node_id, node, wanted, {}, fetches) if fetches or due else None
-        if fetches and wanted:
-            return self._fetch(node_id, node, wanted, _take(node, renewals=False), True)
-        if due:
-            return self._acknowledge(node_id, node, _take(node, renewals=True))
-        return None
+        if renewals := _take_renewals(node):
+            return self._acknowledge(node_id, node, renewals)
+        if fetches:
+            return self._fetch(node_id, node, wanted, _take(node), True)
+        return self._acknowledge(node_id, node, _take(node)) if due else None
 
     def _may_fetch(self, wanted: list[SharePartition]) -> bool:
         if not wanted or not self.wanted_records or self.buffered or self._stopped:
@@ -620,7 +620,7 @@ class ShareFetcher:
         self, node_id: int, node: _Node, partition: SharePartition, why: str, now_ms: float
     ) -> None:
         pending = node.pending.pop(partition)
-        while types := pending.take(renewals=True):
+        while types := pending.take() or pending.take_renewals():
             error = NotLeader(
                 f"{partition.topic}-{partition.partition}: node {node_id}, which lent the records, "
                 f"{why}; the group delivers them again",
@@ -650,19 +650,23 @@ class ShareFetcher:
         return all(node.closed for node in self._nodes.values())
 
 
-def _take(node: _Node, *, renewals: bool) -> dict[SharePartition, Types]:
-    """The next acknowledgements of each partition. Renewals go alone, without others."""
+def _take(node: _Node) -> dict[SharePartition, Types]:
+    """The next acknowledgements of each partition, without renewals."""
+    return _taken(node, PendingAcknowledgements.take)
+
+
+def _take_renewals(node: _Node) -> dict[SharePartition, Types]:
+    """The next renewals of each partition. They go alone and before everything else: their time
+    runs, and a broker refuses the records that are asked for with them."""
+    return _taken(node, PendingAcknowledgements.take_renewals)
+
+
+def _taken(
+    node: _Node, take: Callable[[PendingAcknowledgements], Types]
+) -> dict[SharePartition, Types]:
     found = {
-        partition: types
-        for partition, pending in node.pending.items()
-        if (types := pending.take(renewals=False))
+        partition: types for partition, pending in node.pending.items() if (types := take(pending))
     }
-    if not found and renewals:
-        found = {
-            partition: types
-            for partition, pending in node.pending.items()
-            if (types := pending.take(renewals=True))
-        }
     for partition in [each for each, pending in node.pending.items() if not pending]:
         del node.pending[partition]
     return found

@@ -35,7 +35,7 @@ def test_halving_finds_exactly_the_refused_records(types: dict[int, int], bad: s
     for offset, kind in types.items():
         pending.add(offset, kind)
     taken, refused, requests = set[int](), set[int](), 0
-    while group := pending.take(renewals=True):
+    while group := pending.take():
         requests += 1
         if not bad & set(group):
             taken |= set(group)
@@ -54,10 +54,9 @@ def test_an_answer_replaces_a_renewal_that_was_not_sent() -> None:
     pending.add(7, AcknowledgeType.RENEW)
     pending.add(8, AcknowledgeType.RENEW)
     pending.add(7, AcknowledgeType.ACCEPT)
-    assert pending.take(renewals=True) == {7: AcknowledgeType.ACCEPT}
-    assert pending.has_renewals
-    assert pending.take(renewals=False) == {}
-    assert pending.take(renewals=True) == {8: AcknowledgeType.RENEW}
+    assert pending.take() == {7: AcknowledgeType.ACCEPT}
+    assert pending.take() == {}
+    assert pending.take_renewals() == {8: AcknowledgeType.RENEW}
     assert not pending
 
 

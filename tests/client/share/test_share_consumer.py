@@ -14,79 +14,30 @@ from odradek_client.errors import Closed, ConfigError, IllegalState, Unsupported
 from odradek_client.share.errors import LockExpired, UnreadableRecord
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
-from odradek_protocol.schemas.share_group_heartbeat import (
-    ShareAssignment,
-    ShareGroupHeartbeatResponse,
-    ShareTopicPartitions,
-)
-from scripted_broker import ScriptedBroker, topic_id
-from share_leader import ACKNOWLEDGED, ARCHIVED, AVAILABLE, Partition, ShareLeader
+from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatResponse
+from scripted_broker import topic_id
+from share_broker import ShareBroker
+from share_leader import ACKNOWLEDGED, ARCHIVED, AVAILABLE
 
 DEADLINE_S = 30.0
 
 
-class Scripted(ScriptedBroker):
-    """A broker with one topic of share groups, "t" with two partitions."""
-
-    def __init__(self) -> None:
-        super().__init__(topics={"t": 2})
-        self.leader = ShareLeader()
-        self.renewed_often = asyncio.Event()
-        for number in range(2):
-            self.leader.partitions[(topic_id("t"), number)] = Partition()
-        self.always(ApiKey.SHARE_GROUP_HEARTBEAT, self.heartbeat)
-        self.always(ApiKey.SHARE_FETCH, self.fetch)
-        self.always(ApiKey.SHARE_ACKNOWLEDGE, self.acknowledge)
-
-    def heartbeat(self, request: Any, version: int) -> Any:
-        return ShareGroupHeartbeatResponse(
-            member_id=request.member_id,
-            member_epoch=max(request.member_epoch, 0) + 1 if request.member_epoch >= 0 else -1,
-            heartbeat_interval_ms=5_000,
-            assignment=ShareAssignment(
-                topic_partitions=[ShareTopicPartitions(topic_id=topic_id("t"), partitions=[0, 1])]
-            ),
-        )
-
-    def now(self) -> None:
-        self.leader.now_ms = asyncio.get_running_loop().time() * 1000
-
-    async def fetch(self, request: Any, version: int) -> Any:
-        self.now()
-        answer = self.leader.answer(request)
-        if not any(p.acquired_records for t in answer.responses for p in t.partitions):
-            await asyncio.sleep(min(request.max_wait_ms, 50) / 1000)
-        return answer
-
-    def acknowledge(self, request: Any, version: int) -> Any:
-        self.now()
-        if len(self.received(ApiKey.SHARE_ACKNOWLEDGE)) >= 5:
-            self.renewed_often.set()
-        return self.leader.answer(request)
-
-    def append(self, *values: bytes | None, partition: int = 0) -> None:
-        self.leader.partitions[(topic_id("t"), partition)].append(list(values))
-
-    def states(self, partition: int = 0) -> list[str]:
-        return [r.state for r in self.leader.partitions[(topic_id("t"), partition)].records]
-
-
 @pytest.fixture
-async def broker() -> AsyncIterator[Scripted]:
-    async with Scripted() as broker, asyncio.timeout(DEADLINE_S):
+async def broker() -> AsyncIterator[ShareBroker]:
+    async with ShareBroker() as broker, asyncio.timeout(DEADLINE_S):
         yield broker
 
 
-def consumer(broker: Scripted, **settings: Any) -> ShareConsumer:
+def consumer(broker: ShareBroker, **settings: Any) -> ShareConsumer:
     given: dict[str, Any] = {"group_id": "g", "fetch_max_wait_ms": 50, **settings}
     return ShareConsumer("t", bootstrap_servers=broker.address, **given)
 
 
-def explicit(broker: Scripted, **settings: Any) -> ShareConsumer:
+def explicit(broker: ShareBroker, **settings: Any) -> ShareConsumer:
     return consumer(broker, share_acknowledgement_mode="explicit", **settings)
 
 
-async def test_a_loop_over_records_accepts_rejects_and_releases(broker: Scripted) -> None:
+async def test_a_loop_over_records_accepts_rejects_and_releases(broker: ShareBroker) -> None:
     broker.append(b"good", b"poison", b"late")
     seen = []
     async with explicit(broker) as members:
@@ -103,7 +54,7 @@ async def test_a_loop_over_records_accepts_rejects_and_releases(broker: Scripted
     assert broker.states() == [ACKNOWLEDGED, ARCHIVED, ACKNOWLEDGED]
 
 
-async def test_an_exception_returns_the_record_to_the_group(broker: Scripted) -> None:
+async def test_an_exception_returns_the_record_to_the_group(broker: ShareBroker) -> None:
     broker.append(b"x")
     async with explicit(broker) as members:
         record = await members.getone()
@@ -116,7 +67,7 @@ async def test_an_exception_returns_the_record_to_the_group(broker: Scripted) ->
     assert broker.states() == [ACKNOWLEDGED]
 
 
-async def test_implicitly_the_next_poll_accepts(broker: Scripted) -> None:
+async def test_implicitly_the_next_poll_accepts(broker: ShareBroker) -> None:
     broker.append(b"a", b"b", b"c")
     async with consumer(broker) as members:
         first = await members.poll(5_000)
@@ -127,7 +78,7 @@ async def test_implicitly_the_next_poll_accepts(broker: Scripted) -> None:
         assert broker.states() == [ACKNOWLEDGED, ARCHIVED, ACKNOWLEDGED]
 
 
-async def test_implicitly_a_record_that_is_being_handled_is_left_alone(broker: Scripted) -> None:
+async def test_implicitly_a_record_that_is_being_handled_is_left_alone(broker: ShareBroker) -> None:
     broker.append(b"a", b"b")
     async with consumer(broker) as members:
         first, second = await members.poll(5_000)
@@ -137,7 +88,7 @@ async def test_implicitly_a_record_that_is_being_handled_is_left_alone(broker: S
     assert broker.states() == [ACKNOWLEDGED] * 2
 
 
-async def test_closing_returns_what_was_not_handled(broker: Scripted) -> None:
+async def test_closing_returns_what_was_not_handled(broker: ShareBroker) -> None:
     broker.append(b"a", b"b", b"c")
     async with consumer(broker) as members:
         records = await members.poll(5_000)
@@ -147,7 +98,7 @@ async def test_closing_returns_what_was_not_handled(broker: Scripted) -> None:
     assert broker.received(ApiKey.SHARE_GROUP_HEARTBEAT)[-1].member_epoch == -1
 
 
-async def test_closing_waits_for_handlers(broker: Scripted) -> None:
+async def test_closing_waits_for_handlers(broker: ShareBroker) -> None:
     broker.append(b"a")
     members = explicit(broker)
     await members.start()
@@ -170,7 +121,7 @@ async def test_closing_waits_for_handlers(broker: Scripted) -> None:
     assert broker.states() == [ACKNOWLEDGED]
 
 
-async def test_closing_ends_a_poll_and_a_loop(broker: Scripted) -> None:
+async def test_closing_ends_a_poll_and_a_loop(broker: ShareBroker) -> None:
     members = explicit(broker)
     await members.start()
 
@@ -188,7 +139,7 @@ async def test_closing_ends_a_poll_and_a_loop(broker: Scripted) -> None:
         await members.poll()
 
 
-async def test_a_wake_up_ends_the_waiting(broker: Scripted) -> None:
+async def test_a_wake_up_ends_the_waiting(broker: ShareBroker) -> None:
     async with explicit(broker) as members:
         polling = asyncio.create_task(members.poll(60_000))
         await asyncio.sleep(0.01)
@@ -198,7 +149,7 @@ async def test_a_wake_up_ends_the_waiting(broker: Scripted) -> None:
         assert len(await members.poll(5_000)) == 1
 
 
-async def test_no_more_records_are_out_than_are_allowed(broker: Scripted) -> None:
+async def test_no_more_records_are_out_than_are_allowed(broker: ShareBroker) -> None:
     broker.append(*[b"x"] * 6)
     async with explicit(broker, max_in_flight=4) as members:
         records = await members.poll(5_000, max_records=3)
@@ -209,7 +160,7 @@ async def test_no_more_records_are_out_than_are_allowed(broker: Scripted) -> Non
         assert len(await members.poll(5_000)) == 1
 
 
-async def test_a_result_says_that_the_lock_was_lost(broker: Scripted) -> None:
+async def test_a_result_says_that_the_lock_was_lost(broker: ShareBroker) -> None:
     broker.append(b"a", b"b")
     told: list[Any] = []
     async with explicit(broker) as members:
@@ -225,7 +176,7 @@ async def test_a_result_says_that_the_lock_was_lost(broker: Scripted) -> None:
     assert {(record.offset, error is None) for record, error in told} == {(0, False), (1, True)}
 
 
-async def test_an_expired_lock_is_told_without_asking(broker: Scripted) -> None:
+async def test_an_expired_lock_is_told_without_asking(broker: ShareBroker) -> None:
     broker.leader.lock_ms = 200
     broker.append(b"a")
     expired = asyncio.Event()
@@ -236,7 +187,7 @@ async def test_an_expired_lock_is_told_without_asking(broker: Scripted) -> None:
         assert isinstance(record.accept().exception(), LockExpired)
 
 
-async def test_locks_are_renewed_while_a_handler_runs(broker: Scripted) -> None:
+async def test_locks_are_renewed_while_a_handler_runs(broker: ShareBroker) -> None:
     broker.leader.lock_ms = 300
     broker.append(b"a")
     async with explicit(broker) as members:
@@ -250,7 +201,7 @@ async def test_locks_are_renewed_while_a_handler_runs(broker: Scripted) -> None:
 
 
 async def test_an_unreadable_record_is_an_error_once_and_the_next_poll_goes_on(
-    broker: Scripted,
+    broker: ShareBroker,
 ) -> None:
     broker.append(b"1", b"no", b"3")
     async with explicit(broker, value_deserializer=int, unreadable_records="reject") as members:
@@ -265,7 +216,7 @@ async def test_an_unreadable_record_is_an_error_once_and_the_next_poll_goes_on(
     assert broker.states() == [ACKNOWLEDGED, ARCHIVED, ACKNOWLEDGED]
 
 
-async def test_a_broken_connection_is_made_again(broker: Scripted) -> None:
+async def test_a_broken_connection_is_made_again(broker: ShareBroker) -> None:
     broker.append(b"a")
     async with explicit(broker) as members:
         await (await members.getone()).accept()
@@ -277,7 +228,7 @@ async def test_a_broken_connection_is_made_again(broker: Scripted) -> None:
     assert broker.states() == [ACKNOWLEDGED] * 2
 
 
-async def test_a_cluster_without_share_groups_is_a_clear_error(broker: Scripted) -> None:
+async def test_a_cluster_without_share_groups_is_a_clear_error(broker: ShareBroker) -> None:
     broker.always(
         ApiKey.SHARE_GROUP_HEARTBEAT,
         lambda request, version: ShareGroupHeartbeatResponse(
@@ -301,7 +252,7 @@ def test_a_group_is_needed() -> None:
         ShareConsumer("t")
 
 
-async def test_metrics_count(broker: Scripted) -> None:
+async def test_metrics_count(broker: ShareBroker) -> None:
     broker.append(b"a", b"b")
     async with explicit(broker) as members:
         for record in await members.poll(5_000):
@@ -313,7 +264,7 @@ async def test_metrics_count(broker: Scripted) -> None:
     assert found["fetch-total"] >= 1
 
 
-async def test_blocking_programs_have_the_same(broker: Scripted) -> None:
+async def test_blocking_programs_have_the_same(broker: ShareBroker) -> None:
     broker.append(b"a", b"b", b"c")
 
     def work() -> list[bytes]:

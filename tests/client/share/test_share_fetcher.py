@@ -362,6 +362,17 @@ def test_locks_are_renewed_while_records_are_handled() -> None:
     assert world.partition().records[0].deliveries == 1
 
 
+def test_locks_are_renewed_while_polls_want_more() -> None:
+    world = filled(1)
+    (record,) = world.poll()
+    with record:
+        world.fetcher.wanted_records = 5
+        for _ in range(100):
+            world.now_ms += 1_000
+            world.go()
+        assert record.state is RecordState.ACQUIRED
+
+
 def test_renewal_ends_with_the_longest_pause_between_polls() -> None:
     world = filled(1, handling_max_ms=60_000)
     (record,) = world.poll()
