@@ -17,6 +17,8 @@ from odradek_client.consumer.group.classic_membership import JOIN_STATE_STEPS, J
 from odradek_client.consumer.group.consumer_membership import MEMBER_STATE_STEPS, MemberState
 from odradek_client.consumer.subscription_state import FETCH_STATE_STEPS, FetchState
 from odradek_client.producer.transaction_states import ALLOWED_FROM, State
+from odradek_client.share.membership import SHARE_STEPS, ShareState
+from odradek_client.share.record import RECORD_STEPS, RecordState
 from odradek_protocol.errors import ErrorCode
 
 _HEAD = """\
@@ -147,6 +149,22 @@ def _machines() -> list[Machine]:
             " application did not poll, and joins again when it does.",
             "Unsubscribed",
             _named(MEMBER_STATE_STEPS, _camel(MemberState)),
+        ),
+        Machine(
+            "Member of a share group (client)",
+            "client/odradek_client/share/membership.py",
+            "A member that the broker has removed is in `Joining` again. `Stale`: it left because the"
+            " application did not poll, and joins again when it does.",
+            "Unsubscribed",
+            _named(SHARE_STEPS, _camel(ShareState)),
+        ),
+        Machine(
+            "Record of a share group (client)",
+            "client/odradek_client/share/record.py",
+            "`Answered`: the application has acknowledged the record, and the broker's answer is not"
+            " there yet. `Failed`: the broker refused it, or the lock expired.",
+            "Acquired",
+            _named(RECORD_STEPS, _camel(RecordState)),
         ),
     ]
 

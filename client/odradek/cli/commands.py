@@ -47,6 +47,12 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow(
         "group", "odradek.cli.groups:app", "List, describe, reset, delete consumer groups.", DATA
     ),
+    CommandRow(
+        "share",
+        "odradek.cli.share:app",
+        "List, describe, consume, reset, delete share groups.",
+        DATA,
+    ),
     CommandRow("txn", "odradek.cli.transactions:app", "List, describe, abort transactions.", DATA),
     CommandRow("explain", "odradek.cli.explain:app", "Say what happened, in words.", DATA),
     CommandRow("log", "odradek.cli.log:app", "Dump and verify files of a log.", TOOLS),

@@ -189,7 +189,7 @@ async def _reset_group(
         place: found.offset for place, found in held.items() if found is not None
     }
     partitions = await _partitions(admin, group, reset, committed)
-    ranges = await _ranges(admin, partitions, errors)
+    ranges = await ranges_of(admin, partitions, errors)
     at_time: dict[Partition, int | None] = {}
     if reset.target.where is Where.TIME:
         found = await admin.list_offsets(dict.fromkeys(ranges, reset.target.value))
@@ -252,7 +252,7 @@ async def _partitions(
     return sorted(found)
 
 
-async def _ranges(
+async def ranges_of(
     admin: Admin, partitions: Sequence[Partition], errors: list[Exception]
 ) -> dict[Partition, Range]:
     """The offsets of each partition; partitions without an answer are left out and reported."""

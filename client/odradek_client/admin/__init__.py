@@ -15,6 +15,7 @@ from odradek_client.admin.groups import GroupDescription, GroupListing, GroupMem
 from odradek_client.admin.partitions import EARLIEST, LATEST
 from odradek_client.admin.producers import ProducerDescription
 from odradek_client.admin.quotas import QuotaEntity, QuotaName
+from odradek_client.admin.share_groups import ShareGroupOffset
 from odradek_client.admin.topics import (
     CreatedTopic,
     NewTopic,
@@ -60,6 +61,7 @@ __all__ = [
     "QuotaName",
     "ResourceType",
     "ScramCredentialInfo",
+    "ShareGroupOffset",
     "TopicDescription",
     "TransactionDescription",
     "TransactionListing",

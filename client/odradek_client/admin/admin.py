@@ -24,6 +24,7 @@ from odradek_client.admin.partitions import PartitionAdmin
 from odradek_client.admin.producers import ProducerAdmin
 from odradek_client.admin.quotas import QuotaAdmin
 from odradek_client.admin.requests import AdminRequests
+from odradek_client.admin.share_groups import ShareGroupAdmin
 from odradek_client.admin.topics import TopicAdmin
 from odradek_client.admin.transactions import TransactionAdmin
 from odradek_client.admin.users import UserAdmin
@@ -44,6 +45,7 @@ class Admin(
     ClusterAdmin,
     GroupAdmin,
     GroupOffsetAdmin,
+    ShareGroupAdmin,
     TransactionAdmin,
     ProducerAdmin,
     HistoryAdmin,

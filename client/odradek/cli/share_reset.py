@@ -1,0 +1,145 @@
+"""`odradek share reset-offsets`: begin share groups again at other offsets."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.commands import fail
+from odradek.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    Execute,
+    cell,
+    open_admin,
+    print_table,
+    run,
+    tell,
+)
+from odradek.cli.completion import group_names, topic_names
+from odradek.cli.group_reset import ToDatetime, ranges_of
+from odradek.cli.offset_grammar import OffsetError
+from odradek.cli.offset_reset import Partition, Target, Where, parse_target, plan
+
+if TYPE_CHECKING:
+    from odradek_client.admin import Admin
+
+
+def reset_offsets(
+    group: Annotated[
+        str, typer.Argument(metavar="GROUP", help="Group id.", autocompletion=group_names)
+    ],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="All partitions of a topic; repeatable.",
+            autocompletion=topic_names,
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last one.")] = False,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", metavar="N", min=0, help="This offset.")
+    ] = None,
+    to_datetime: ToDatetime = None,
+    execute: Execute = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Begin a share group again at other offsets; its members must have stopped.
+
+    The group forgets which records it has delivered, and how often. Nothing is changed without
+    --execute. An offset outside of the log becomes the nearest one inside.
+    """
+    if not topic:
+        fail("say what to reset: --topic TOPIC", 2)
+    try:
+        target = parse_target(
+            to_earliest=to_earliest,
+            to_latest=to_latest,
+            to_current=False,
+            to_offset=to_offset,
+            to_datetime=to_datetime,
+            by_duration=None,
+            shift_by=None,
+            from_file=False,
+            now_ms=int(time.time() * 1000),
+        )
+    except OffsetError as error:
+        fail(str(error), 2)
+    rows, errors = run(_reset(bootstrap, setting, group, topic, target, execute))
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    elif rows:
+        print_table(
+            ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "NEW-OFFSET"],
+            [[cell(value) for value in row.values()] for row in rows],
+        )
+    for problem in errors:
+        tell(f"odradek: {problem}")
+    if rows and not execute:
+        tell("nothing was changed: this is the plan; --execute carries it out")
+    if errors:
+        raise typer.Exit(1)
+
+
+async def _reset(
+    bootstrap: str,
+    setting: list[str] | None,
+    group: str,
+    topics: list[str],
+    target: Target,
+    execute: bool,
+) -> tuple[list[dict[str, Any]], list[Exception]]:
+    """A row for each partition with a new offset, or that would get one; and the errors."""
+    errors: list[Exception] = []
+    async with open_admin(bootstrap, setting) as admin:
+        partitions = [
+            (topic, each.partition)
+            for topic, described in (await admin.describe_topics(topics)).items()
+            for each in described.partitions
+        ]
+        held = await admin.list_share_group_offsets(group, partitions)
+        before: dict[Partition, int | None] = {
+            tp: None if at is None else at.start_offset for tp, at in held.items()
+        }
+        new = await _new_offsets(admin, partitions, target, errors)
+        done = set(new)
+        if execute:
+            altered = await admin.alter_share_group_offsets(group, new, raise_errors=False)
+            errors += altered.errors.values()
+            done = {(topic, number) for topic, number in altered}
+    return [
+        {
+            "group": group,
+            "topic": topic,
+            "partition": number,
+            "start_offset": before.get((topic, number)),
+            "new_offset": new[topic, number],
+        }
+        for topic, number in sorted(done)
+    ], errors
+
+
+async def _new_offsets(
+    admin: Admin, partitions: list[Partition], target: Target, errors: list[Exception]
+) -> dict[Partition, int]:
+    ranges = await ranges_of(admin, partitions, errors)
+    at_time: dict[Partition, int | None] = {}
+    if target.where is Where.TIME:
+        found = await admin.list_offsets(dict.fromkeys(ranges, target.value))
+        at_time = {tp: None if at is None else at.offset for tp, at in found.items()}
+    made = plan(target, ranges, {}, at_time, {})
+    for note in made.notes:
+        tell(note)
+    return made.offsets

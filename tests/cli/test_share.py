@@ -1,0 +1,124 @@
+"""`odradek share` against a scripted broker: what is printed, answered and refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from command_line import Commands
+from odradek_protocol.keys import ApiKey
+from odradek_protocol.schemas.list_groups import ListedGroup, ListGroupsResponse
+from odradek_protocol.schemas.share_group_describe import (
+    DescribedShareAssignment,
+    DescribedShareGroup,
+    DescribedShareMember,
+    DescribedShareTopicPartitions,
+    ShareGroupDescribeResponse,
+)
+from scripted_broker import topic_id
+from share_broker import ShareBroker
+from share_leader import ACKNOWLEDGED, ARCHIVED, AVAILABLE
+
+
+@pytest.fixture
+def broker() -> Iterator[ShareBroker]:
+    """A broker whose loop runs in a thread of its own, since commands block."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def begin() -> ShareBroker:
+        broker = ShareBroker()
+        await broker.start()
+        return broker
+
+    broker = asyncio.run_coroutine_threadsafe(begin(), loop).result()
+    try:
+        yield broker
+    finally:
+        asyncio.run_coroutine_threadsafe(broker.stop(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture
+def odradek(broker: ShareBroker) -> Commands:
+    return Commands(broker.address)
+
+
+def test_records_are_printed_and_accepted(broker: ShareBroker, odradek: Commands) -> None:
+    broker.append(b"a", b"b", b"c")
+    assert odradek.run("share", "consume", "t", "-g", "g", "-c", "2") == "a\nb\n"
+    assert broker.states() == [ACKNOWLEDGED, ACKNOWLEDGED, AVAILABLE]
+    assert "2 records" in odradek.stderr
+
+
+@pytest.mark.parametrize(("answer", "state"), [("release", AVAILABLE), ("reject", ARCHIVED)])
+def test_records_may_be_answered_otherwise(
+    broker: ShareBroker, odradek: Commands, answer: str, state: str
+) -> None:
+    broker.append(b"a")
+    (row,) = odradek.rows("share", "consume", "t", "-g", "g", "-c", "1", "--answer", answer)
+    assert (row["payload"], row["offset"], row["delivery_count"]) == ("a", 0, 1)
+    assert broker.states() == [state]
+
+
+def test_a_format_is_that_of_consume(broker: ShareBroker, odradek: Commands) -> None:
+    broker.append(b"a")
+    printed = odradek.run("share", "consume", "t", "-g", "g", "-c", "1", "-f", "%t/%p/%o %s;")
+    assert printed == "t/0/0 a;"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("consume", "t", "-g", "g", "--answer", "renew"), "accept, release, reject"),
+        (("consume", "t", "-g", "g", "-f", "%y"), "--format"),
+        (("reset-offsets", "g", "--to-earliest"), "--topic"),
+        (("reset-offsets", "g", "-t", "t"), "say where to"),
+        (("delete-offsets", "g"), "--topic"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(
+    odradek: Commands, arguments: tuple[str, ...], said: str
+) -> None:
+    odradek.run("share", *arguments, code=2)
+    assert said in odradek.stderr
+
+
+def test_groups_are_listed_and_described(broker: ShareBroker, odradek: Commands) -> None:
+    listed = ListedGroup(
+        group_id="g", protocol_type="share", group_state="Stable", group_type="Share"
+    )
+    broker.always(ApiKey.LIST_GROUPS, lambda request, version: ListGroupsResponse(groups=[listed]))
+    assert odradek.run("share", "list") == "g\n"
+    assert broker.received(ApiKey.LIST_GROUPS)[0].types_filter == ["share"]
+    member = DescribedShareMember(
+        member_id="m",
+        member_epoch=4,
+        client_id="c",
+        client_host="/h",
+        subscribed_topic_names=["t"],
+        assignment=DescribedShareAssignment(
+            topic_partitions=[
+                DescribedShareTopicPartitions(
+                    topic_id=topic_id("t"), topic_name="t", partitions=[0, 1]
+                )
+            ]
+        ),
+    )
+    described = DescribedShareGroup(
+        group_id="g", group_state="Stable", group_epoch=5, assignor_name="simple", members=[member]
+    )
+    broker.always(
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        lambda request, version: ShareGroupDescribeResponse(groups=[described]),
+    )
+    assert odradek.table("share", "describe")[1] == ["g", "Stable", "1", "m", "/h", "c", "t-0,t-1"]
+    row = json.loads(odradek.run("share", "describe", "g", "--json"))
+    assert row["members"][0]["assignment"][1] == {"topic": "t", "partition": 1}
