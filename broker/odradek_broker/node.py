@@ -45,6 +45,8 @@ from odradek_broker.quotas.rates import Windows
 from odradek_broker.replica_manager import REOPEN_INTERVAL_MS, ReplicaManager
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_broker.security.standard_authorizer import AuditLog, StandardAuthorizer
+from odradek_broker.share.manager import SharePartitions
+from odradek_broker.share.sessions import ShareSessions
 from odradek_broker.storage.cleaner.manager import CleanerSettings, LogCleaner
 from odradek_broker.storage.cleaner.runner import BackgroundCleaner, CleanerRunner
 from odradek_broker.storage.errors import StorageError
@@ -245,6 +247,8 @@ class Node:
         #: The time-outs of requests that wait for the disk or a coordinator.
         self.request_timeouts = Timeouts(clock, scheduler)
         self.parked_fetches = ParkedFetches(self.request_timeouts)
+        self.share_partitions = self._new_share_partitions()
+        self.share_sessions = self._new_share_sessions()
         #: The bytes of responses that may still wait for slow peers. The first batch of a fetch is
         #: sent in any case, since no consumer would make progress without it (D11).
         self.answer_room_bytes: Callable[[], int] = lambda: config.fetch_max_bytes
@@ -264,6 +268,25 @@ class Node:
             prune=lambda offsets: replicas.prune(SHARE_STATE_TOPIC, offsets),
             clock=self.clock,
             scheduler=self.scheduler,
+        )
+
+    def _new_share_partitions(self) -> SharePartitions:
+        return SharePartitions(
+            self.share_state,
+            self.partition,
+            self.metadata.share_settings,
+            self.metadata.share_offset_reset,
+            self.clock,
+            self.scheduler,
+        )
+
+    def _new_share_sessions(self) -> ShareSessions:
+        metadata, led = self.metadata, self.share_partitions
+        return ShareSessions(
+            lambda: metadata.config.group_share_max_share_sessions,
+            metadata.topic_name,
+            led.release,
+            led.forget_group,
         )
 
     def _new_transactions(self) -> TransactionCoordinator:
@@ -354,6 +377,10 @@ class Node:
         """Delete what the coordinators store about a deleted topic."""
         deleted = [self.groups.topic_deleted(name), self.share_state.topic_deleted(topic_id)]
         return gather(deleted).map(lambda _: None)
+
+    def connection_closed(self, connection_id: int) -> None:
+        """End what belongs to a connection."""
+        self.share_sessions.connection_closed(connection_id)
 
     def set_advertised(self, addresses: Mapping[str, tuple[str, int]]) -> None:
         """Set the (host, port) for clients by listener; known when the sockets are bound (rule

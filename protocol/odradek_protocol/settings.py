@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, Generic, Self, TypeVar
@@ -136,6 +137,44 @@ def read_list(text: str, separator: str = ",") -> tuple[str, ...]:
 def read_set(text: str) -> tuple[str, ...]:
     """The parts of a list, each once, in the order of the text."""
     return tuple(dict.fromkeys(read_list(text)))
+
+
+# --- Durations ------------------------------------------------------------------------------------
+
+_NUMBER = "[+-]?[0-9]{1,19}"
+_ISO_DURATION = re.compile(
+    rf"(?P<sign>[+-]?)P(?:(?P<days>{_NUMBER})D)?"
+    rf"(?P<time>T(?:(?P<hours>{_NUMBER})H)?(?:(?P<minutes>{_NUMBER})M)?"
+    rf"(?:(?P<seconds>{_NUMBER})(?:[.,](?P<fraction>[0-9]{{0,9}}))?S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+_UNITS_S = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
+_FRACTION_DIGITS = 9
+_NS_PER_MS = 1_000_000
+_NS_PER_S = 1_000_000_000
+
+
+def parse_iso_duration_ms(text: str) -> int | None:
+    """Parse an ISO 8601 duration of days, hours, minutes and seconds, such as P2DT1H30M; None for
+    any other text. Fractions of a millisecond are rounded up.
+
+    Kafka's tools and clients take the same texts, with signs, either decimal separator and letters
+    of either case: those of Java.
+    """
+    match = _ISO_DURATION.fullmatch(text)
+    if match is None or match["time"] in ("T", "t"):
+        return None
+    amounts = {unit: match[unit] for unit in _UNITS_S if match[unit] is not None}
+    if not amounts:
+        return None
+    fraction_ns = int((match["fraction"] or "").ljust(_FRACTION_DIGITS, "0"))
+    if amounts.get("seconds", "").startswith("-"):
+        fraction_ns = -fraction_ns
+    whole_s = sum(int(amount) * _UNITS_S[unit] for unit, amount in amounts.items())
+    duration_ns = whole_s * _NS_PER_S + fraction_ns
+    if match["sign"] == "-":
+        duration_ns = -duration_ns
+    return -(-duration_ns // _NS_PER_MS)
 
 
 # --- Names that are nearly right ------------------------------------------------------------------

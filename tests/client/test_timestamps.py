@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek_client.timestamps import parse_iso_duration_ms
+from odradek_protocol.settings import parse_iso_duration_ms
 
 
 @pytest.mark.parametrize(

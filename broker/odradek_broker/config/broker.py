@@ -394,8 +394,8 @@ def _check_protocols(config: BrokerConfig) -> None:
 
 
 def _check_group_times(config: BrokerConfig) -> None:
-    """Check that timeouts and intervals are within their bounds, and heartbeats shorter than
-    sessions."""
+    """Check that timeouts, intervals and limits are within their bounds, and heartbeats shorter
+    than sessions."""
     bounded = {
         "consumer": {
             "session.timeout.ms": (
@@ -424,6 +424,21 @@ def _check_group_times(config: BrokerConfig) -> None:
                 config.group_share_min_assignment_interval_ms,
                 config.group_share_assignment_interval_ms,
                 config.group_share_max_assignment_interval_ms,
+            ),
+            "record.lock.duration.ms": (
+                config.group_share_min_record_lock_duration_ms,
+                config.group_share_record_lock_duration_ms,
+                config.group_share_max_record_lock_duration_ms,
+            ),
+            "delivery.count.limit": (
+                config.group_share_min_delivery_count_limit,
+                config.group_share_delivery_count_limit,
+                config.group_share_max_delivery_count_limit,
+            ),
+            "partition.max.record.locks": (
+                config.group_share_min_partition_max_record_locks,
+                config.group_share_partition_max_record_locks,
+                config.group_share_max_partition_max_record_locks,
             ),
         },
     }

@@ -1,6 +1,6 @@
 """Settings of groups and of subscriptions to client metrics (KIP-848, KIP-714).
 
-Only settings of consumer groups have an effect: share groups, Streams groups and client metrics are
+Settings of consumer groups and share groups have an effect. Streams groups and client metrics are
 not served, and their settings are kept and shown.
 """
 
@@ -13,7 +13,14 @@ from odradek_broker.config.types import ConfigRow, Kind, Setting, Value
 from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
 from odradek_broker.re2 import PatternError, compile_pattern
 from odradek_protocol.lazy_dataclass import dataclass
-from odradek_protocol.settings import ANYTHING, Check, at_least, between, one_of
+from odradek_protocol.settings import (
+    ANYTHING,
+    Check,
+    at_least,
+    between,
+    one_of,
+    parse_iso_duration_ms,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,24 +54,33 @@ def _assignment_interval(protocol: str) -> GroupSetting:
     return _like(NO_EFFECT_SETTINGS[f"group.{protocol}.assignment.interval.ms"], effective=False)
 
 
-def _unserved_alone(
-    name: str, kind: Kind, default: Value, check: Check = ANYTHING, synonym: str = ""
+def _share_alone(
+    name: str, kind: Kind, default: Value, doc: str, check: Check = ANYTHING
 ) -> GroupSetting:
-    """A setting without a broker's setting behind it."""
-    synonym = synonym or name
-    return GroupSetting(name, kind, default, _NOT_SERVED, check, synonym=synonym, effective=False)
+    """A setting of share groups without a broker's setting behind it."""
+    return GroupSetting(name, kind, default, doc, check, synonym=name)
 
 
 def _unserved(name: str, default: Value, check: Check) -> GroupSetting:
-    return _unserved_alone(name, Kind.INT, default, check, f"group.{name}")
+    synonym = f"group.{name}"
+    return GroupSetting(
+        name, Kind.INT, default, _NOT_SERVED, check, synonym=synonym, effective=False
+    )
 
 
 _SESSION = between(45_000, 60_000)
 _HEARTBEAT = between(5_000, 15_000)
-_OFFSET_RESET = Check(
-    "latest, earliest, or by_duration:PnDTnHnMn.nS",
-    lambda text: text in ("latest", "earliest") or text.startswith("by_duration:P"),
-)
+_BY_DURATION = "by_duration:"
+
+
+def _is_offset_reset(text: str) -> bool:
+    if not text.startswith(_BY_DURATION):
+        return text in ("latest", "earliest")
+    duration_ms = parse_iso_duration_ms(text[len(_BY_DURATION) :])
+    return duration_ms is not None and duration_ms >= 0
+
+
+_OFFSET_RESET = Check("latest, earliest, or by_duration:PnDTnHnMn.nS", _is_offset_reset)
 
 #: Every row by key, in alphabetical order.
 GROUP_SETTINGS: dict[str, GroupSetting] = {
@@ -84,20 +100,44 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
             "assignment.interval.ms",
             "The shortest time between two assignments of the group.",
         ),
-        _unserved_alone("share.auto.offset.reset", Kind.STRING, "latest", _OFFSET_RESET),
-        _unserved("share.delivery.count.limit", 5, between(2, 10)),
+        _share_alone(
+            "share.auto.offset.reset",
+            Kind.STRING,
+            "latest",
+            "The place at which the group begins in a partition that it has not read yet.",
+            _OFFSET_RESET,
+        ),
+        _bounded(
+            "share",
+            "delivery.count.limit",
+            "How often a record is delivered to the group before it is given up.",
+        ),
         _bounded(
             "share", "heartbeat.interval.ms", "How often members are told to send a heartbeat."
         ),
-        _unserved_alone(
+        _share_alone(
             "share.isolation.level",
             Kind.STRING,
             "read_uncommitted",
+            "read_committed leaves out records of transactions that are open or were aborted.",
             one_of("read_committed", "read_uncommitted"),
         ),
-        _unserved("share.partition.max.record.locks", 2_000, between(100, 4_000)),
-        _unserved("share.record.lock.duration.ms", 30_000, between(15_000, 60_000)),
-        _unserved_alone("share.renew.acknowledge.enable", Kind.BOOLEAN, True),
+        _bounded(
+            "share",
+            "partition.max.record.locks",
+            "Records of a partition that the group may have in flight.",
+        ),
+        _bounded(
+            "share",
+            "record.lock.duration.ms",
+            "How long a member has a record before it is given to another one.",
+        ),
+        _share_alone(
+            "share.renew.acknowledge.enable",
+            Kind.BOOLEAN,
+            True,
+            "true: members may renew the lock of a record.",
+        ),
         _bounded(
             "share", "session.timeout.ms", "How long a member may be silent before it is removed."
         ),

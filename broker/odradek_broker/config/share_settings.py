@@ -9,8 +9,64 @@ from odradek_protocol.settings import at_least, between
 
 @dataclass(frozen=True, kw_only=True)
 class ShareSettings:
-    """The settings of the share coordinator, which stores the state of share partitions."""
+    """The settings of the share coordinator, which stores the state of share partitions, and those
+    of the records that a share group has in flight."""
 
+    group_share_record_lock_duration_ms: int = setting(
+        Kind.INT,
+        30_000,
+        "How long a member of a share group has a record before it is given to another one.",
+        between(1_000, 3_600_000),
+    )
+    group_share_min_record_lock_duration_ms: int = setting(
+        Kind.INT,
+        15_000,
+        "Lower bound of a group's share.record.lock.duration.ms.",
+        between(1_000, 30_000),
+    )
+    group_share_max_record_lock_duration_ms: int = setting(
+        Kind.INT,
+        60_000,
+        "Upper bound of a group's share.record.lock.duration.ms.",
+        between(30_000, 3_600_000),
+    )
+    group_share_delivery_count_limit: int = setting(
+        Kind.INT,
+        5,
+        "How often a record is delivered to a share group before it is given up.",
+        between(2, 10),
+    )
+    group_share_min_delivery_count_limit: int = setting(
+        Kind.INT, 2, "Lower bound of a group's share.delivery.count.limit.", between(2, 5)
+    )
+    group_share_max_delivery_count_limit: int = setting(
+        Kind.INT, 10, "Upper bound of a group's share.delivery.count.limit.", between(5, 25)
+    )
+    group_share_partition_max_record_locks: int = setting(
+        Kind.INT,
+        2_000,
+        "Records of a partition that a share group may have in flight. At this limit its members"
+        " get nothing new until the first of them is finished.",
+        between(100, 10_000),
+    )
+    group_share_min_partition_max_record_locks: int = setting(
+        Kind.INT,
+        100,
+        "Lower bound of a group's share.partition.max.record.locks.",
+        between(100, 2_000),
+    )
+    group_share_max_partition_max_record_locks: int = setting(
+        Kind.INT,
+        4_000,
+        "Upper bound of a group's share.partition.max.record.locks.",
+        between(2_000, 10_000),
+    )
+    group_share_max_share_sessions: int = setting(
+        Kind.INT,
+        2_000,
+        "Most share sessions, of which each member of a share group has one.",
+        at_least(1),
+    )
     share_coordinator_state_topic_num_partitions: int = setting(
         Kind.INT,
         50,

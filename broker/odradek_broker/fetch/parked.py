@@ -10,19 +10,32 @@ partitions that are up to date the session watches, and adds those that move to 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.fetch.sessions import RequestedPartition, Session
-from odradek_broker.partition import Partition
+from odradek_broker.partition import Partition, Waiter
 from odradek_broker.platform.timeouts import Timeouts
 
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
 
+Include = Callable[[RequestedPartition, Partition], None]
+
+
+class Watched(Protocol):
+    """A partition, or a share partition, at which something may happen that ends a wait."""
+
+    @property
+    def data_waiters(self) -> dict[Waiter, None]:
+        """Called, in this order, when it may have happened."""
+        ...
+
+
 class Fetch(Protocol[A_co]):
-    """A Fetch request, which may be read several times before it is answered."""
+    """A Fetch or ShareFetch request, which may be read several times before it is answered."""
 
     def satisfied(self) -> bool:
         """True if there are enough bytes, or an error: waiting longer would change nothing
@@ -31,10 +44,6 @@ class Fetch(Protocol[A_co]):
 
     def read(self) -> A_co:
         """The answer with the records that can be read now."""
-        ...
-
-    def include(self, requested: RequestedPartition, partition: Partition) -> None:
-        """Read this partition as well, because the session is not up to date there any more."""
         ...
 
 
@@ -53,13 +62,17 @@ class ParkedFetches:
     def park(
         self,
         fetch: Fetch[A],
-        partitions: list[Partition],
+        partitions: Sequence[Watched],
         max_wait_ms: int,
         session: Session | None = None,
+        include: Include | None = None,
     ) -> Deferred[A]:
         """The answer of `fetch`, given when one of `partitions` or of the session's partitions
-        satisfies it, or when its time is over."""
-        parked = ParkedFetch(fetch, partitions, self._parked, session, self._timeouts, max_wait_ms)
+        satisfies it, or when its time is over. `include` has the fetch read a partition at which
+        the session is not up to date any more."""
+        parked = ParkedFetch(
+            fetch, partitions, self._parked, session, include, self._timeouts, max_wait_ms
+        )
         self._timeouts.begin(parked, max_wait_ms)
         return parked
 
@@ -73,21 +86,31 @@ class ParkedFetches:
 class ParkedFetch(Deferred[A]):
     """A parked fetch, and the answer that it becomes."""
 
-    __slots__ = ("_fetch", "_max_wait_ms", "_parked", "_partitions", "_session", "_timeouts")
+    __slots__ = (
+        "_fetch",
+        "_include",
+        "_max_wait_ms",
+        "_parked",
+        "_partitions",
+        "_session",
+        "_timeouts",
+    )
 
     def __init__(
         self,
         fetch: Fetch[A],
-        partitions: list[Partition],
+        partitions: Sequence[Watched],
         parked: dict[ParkedFetch[Any], None],
         session: Session | None,
+        include: Include | None,
         timeouts: Timeouts,
         max_wait_ms: int,
     ) -> None:
         super().__init__()
         self._fetch = fetch
         self._session = session
-        self._partitions = partitions
+        self._include = include
+        self._partitions: list[Watched] = [*partitions]
         self._parked = parked
         self._timeouts = timeouts
         self._max_wait_ms = max_wait_ms
@@ -111,8 +134,9 @@ class ParkedFetch(Deferred[A]):
         self.answer()
 
     def include(self, requested: RequestedPartition, partition: Partition) -> None:
-        """See `Fetch.include`."""
-        self._fetch.include(requested, partition)
+        """Read this partition as well, because the session is not up to date there any more."""
+        assert self._include is not None, "a fetch with a session includes partitions"
+        self._include(requested, partition)
         self._partitions.append(partition)
         partition.data_waiters[self._try_to_answer] = None
 

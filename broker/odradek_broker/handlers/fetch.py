@@ -65,7 +65,9 @@ def handle(
     asks_for_nothing = plan.session is None and not plan.partitions
     if request.max_wait_ms <= 0 or asks_for_nothing or fetch.satisfied():
         return fetch.read()
-    return node.parked_fetches.park(fetch, fetch.partitions(), request.max_wait_ms, plan.session)
+    return node.parked_fetches.park(
+        fetch, fetch.partitions(), request.max_wait_ms, plan.session, fetch.include
+    )
 
 
 _Reply = FetchResponse | list[codec.Buffer]
@@ -159,7 +161,7 @@ class Fetch:
         )
 
     def include(self, requested: RequestedPartition, partition: Partition) -> None:
-        """See `fetch/parked.py`."""
+        """Read this partition as well; see `fetch/parked.py`."""
         self._partitions[requested] = partition, ErrorCode.NONE
 
     def _resolve(self, requested: RequestedPartition, replica_id: int) -> _Resolved:

@@ -1,21 +1,263 @@
-"""ShareFetch (key 78): acquire and read records of a share group."""
+"""ShareFetch (key 78): acquire and read records of a share group (rules H-173 to H-191).
+
+The partitions come from the share session (`share/sessions.py`), the fetch itself is in
+`share/fetching.py`, and its wait in `fetch/parked.py`. Acknowledgements in the same request are
+carried out first, and have errors of their own.
+"""
 
 from __future__ import annotations
 
-from odradek_broker.handlers._parts import MetadataParts
+from collections.abc import Callable
+from typing import Protocol
+
+from odradek_broker.config.broker import BrokerConfig
+from odradek_broker.deferred import Deferred
+from odradek_broker.fetch.parked import ParkedFetches
+from odradek_broker.handlers._share import (
+    Outcomes,
+    ShareParts,
+    acknowledge,
+    name_leader,
+    refusal,
+    unreadable_topics,
+)
+from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.platform.seams import Scheduler
+from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.request import RequestContext
-from odradek_broker.security.authorizer import Operation, group
+from odradek_broker.share.acquisition import Limits
+from odradek_broker.share.fetching import Answers, ShareFetch, ShareFetched
+from odradek_broker.share.sessions import FINAL_EPOCH, AskedPartition, SessionPartition, SharePlan
+from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.schemas.share_fetch import ShareFetchRequest, ShareFetchResponse
+from odradek_protocol.schemas.share_fetch import (
+    AcquiredRecords,
+    NodeEndpoint,
+    ShareFetchableTopicResponse,
+    ShareFetchedPartition,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+
+_E = ErrorCode
+_Make = Callable[[Answers, Outcomes], ShareFetchResponse]
+#: ShareAcquireMode: MaxRecords is exact (KIP-1206).
+_RECORD_LIMIT = 1
+
+
+class ShareFetchParts(ShareParts, Protocol):
+    """The parts of `ShareParts`, and those of fetches."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def parked_fetches(self) -> ParkedFetches: ...
+    @property
+    def quotas(self) -> QuotaManagers: ...
+    @property
+    def metrics(self) -> BrokerMetrics: ...
+    @property
+    def scheduler(self) -> Scheduler: ...
+    def answer_room_bytes(self) -> int: ...
 
 
 def handle(
-    node: MetadataParts, context: RequestContext, request: ShareFetchRequest
+    node: ShareFetchParts, context: RequestContext, request: ShareFetchRequest
+) -> ShareFetchResponse | Deferred[ShareFetchResponse]:
+    """Acknowledge what the request acknowledges, and answer with acquired records, now or when
+    there are enough (H-173)."""
+    error = refusal(node, context, request.group_id, request.member_id)
+    if error is _E.NONE and request.is_renew_ack and _asks_for_records(request):
+        error = _E.INVALID_REQUEST
+    if error is not _E.NONE:
+        return ShareFetchResponse(error_code=error)
+    group_id, member_id = request.group_id or "", request.member_id or ""
+    acknowledged = {
+        AskedPartition(topic.topic_id, each.partition_index): each.acknowledgement_batches
+        for topic in request.topics
+        for each in topic.partitions
+    }
+    acknowledges = any(acknowledged.values())
+    plan = node.share_sessions.plan(
+        group_id,
+        member_id,
+        request.share_session_epoch,
+        list(acknowledged),
+        [
+            AskedPartition(topic.topic_id, index)
+            for topic in request.forgotten_topics_data
+            for index in topic.partitions
+        ],
+        context.connection_id,
+        acknowledges=acknowledges,
+    )
+    if plan is _E.SHARE_SESSION_LIMIT_REACHED:
+        return _later(node, request.max_wait_ms, ShareFetchResponse(error_code=plan))
+    if isinstance(plan, ErrorCode):
+        return ShareFetchResponse(error_code=plan)
+    outcomes: Deferred[Outcomes] = Deferred.of({})
+    if acknowledges:
+        outcomes = acknowledge(
+            node, context, group_id, member_id, acknowledged, renews=request.is_renew_ack
+        )
+    answers = Deferred.of([]) if request.is_renew_ack else _fetch(node, context, request, plan)
+    return _both(
+        answers,
+        outcomes,
+        lambda found, acked: _answer(node, context, request, plan, found, acked),
+    )
+
+
+def _asks_for_records(request: ShareFetchRequest) -> bool:
+    """True if a request that renews locks has limits, which must be zero: it brings no records."""
+    return bool(
+        request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms
+    )
+
+
+def _later(
+    node: ShareFetchParts, wait_ms: int, response: ShareFetchResponse
+) -> Deferred[ShareFetchResponse]:
+    """Answer after the wait, so that a client without a session does not ask again at once."""
+    answer: Deferred[ShareFetchResponse] = Deferred()
+    timer = node.scheduler.call_later(max(0, wait_ms), lambda: answer.resolve(response))
+    answer.on_abandon = timer.cancel
+    return answer
+
+
+def _fetch(
+    node: ShareFetchParts, context: RequestContext, request: ShareFetchRequest, plan: SharePlan
+) -> Deferred[Answers]:
+    """Acquire and read; errors of partitions are answers too."""
+    denied = unreadable_topics(node, context, (each.topic for each in plan.partitions))
+    readable: list[SessionPartition] = []
+    failed: Answers = []
+    for each in plan.partitions:
+        name = each.topic
+        if name is None:
+            failed.append((each, ShareFetched(_E.UNKNOWN_TOPIC_ID)))
+        elif name in denied:
+            failed.append((each, ShareFetched(_E.TOPIC_AUTHORIZATION_FAILED)))
+        elif node.metadata.leader_of(name, each.asked.partition) is None:
+            failed.append((each, ShareFetched(_E.UNKNOWN_TOPIC_OR_PARTITION)))
+        else:
+            readable.append(each)
+    if not readable:
+        return Deferred.of(failed)
+    max_bytes = min(request.max_bytes, node.config.fetch_max_bytes, node.answer_room_bytes())
+    if node.quotas.fetch is not None:
+        # A larger answer could never be sent under the quota.
+        max_bytes = int(min(max_bytes, node.quotas.fetch.most_at_once(context)))
+    fetch = ShareFetch(
+        node.share_partitions,
+        request.group_id or "",
+        request.member_id or "",
+        readable,
+        Limits(
+            request.max_records,
+            request.batch_size,
+            record_limit=request.share_acquire_mode == _RECORD_LIMIT,
+        ),
+        request.min_bytes,
+        max(0, max_bytes),
+    )
+    if request.max_wait_ms <= 0 or fetch.asks_for_nothing or fetch.satisfied():
+        return Deferred.of(fetch.read() + failed)
+    parked = node.parked_fetches.park(fetch, fetch.watched(), request.max_wait_ms)
+    return parked.transform(lambda answers: answers + failed)
+
+
+def _both(
+    answers: Deferred[Answers],
+    outcomes: Deferred[Outcomes],
+    make: _Make,
+) -> Deferred[ShareFetchResponse]:
+    """The response when both parts of the request are carried out."""
+    response: Deferred[ShareFetchResponse] = Deferred()
+    response.on_abandon = answers.abandon
+
+    def arrived(_: object) -> None:
+        if answers.done and outcomes.done and not response.done:
+            response.resolve(make(answers.result(), outcomes.result()))
+
+    answers.then(arrived)
+    outcomes.then(arrived)
+    return response
+
+
+def _answer(
+    node: ShareFetchParts,
+    context: RequestContext,
+    request: ShareFetchRequest,
+    plan: SharePlan,
+    answers: Answers,
+    outcomes: Outcomes,
 ) -> ShareFetchResponse:
-    """Refuse the request, since share groups are switched off."""
-    error = ErrorCode.UNSUPPORTED_VERSION
-    if not node.metadata.share_groups_off and not node.authorizer.allows(
-        context, Operation.READ, group(request.group_id or "")
-    ):
-        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return ShareFetchResponse(error_code=error)
+    group_id, member_id = request.group_id or "", request.member_id or ""
+    told = answers
+    if plan.session is not None:
+        session = plan.session
+        told = [
+            (each, answer)
+            for each, answer in answers
+            if session.told(each, records=bool(answer.records), error=bool(answer.error))
+        ]
+    response = ShareFetchResponse(
+        acquisition_lock_timeout_ms=node.share_partitions.settings(group_id).record_lock_duration_ms
+    )
+    partitions = {each.asked: _fetched(each.asked, answer) for each, answer in told}
+    for each, partition in partitions.items():
+        if name_leader(node, partition.current_leader, partition.error_code, each):
+            host, port = node.advertised(context.listener)
+            leader_id = partition.current_leader.leader_id
+            response.node_endpoints = [NodeEndpoint(node_id=leader_id, host=host, port=port)]
+    _group(response, partitions)
+    quota = node.quotas.fetch
+    if quota is not None:
+        # Kafka counts the length field too.
+        size_bytes = sum(map(len, codec.encode(response, context.api_version))) + 4
+        if quota.record(context, size_bytes):
+            quota.record_only(context, -size_bytes)
+            partitions = {}
+    node.metrics.fetched_bytes(sum(len(each.records) for each in partitions.values()))
+    _add_outcomes(partitions, outcomes)
+    _group(response, partitions)
+    if request.share_session_epoch == FINAL_EPOCH:
+        node.share_sessions.close(group_id, member_id)
+    return response
+
+
+def _fetched(asked: AskedPartition, answer: ShareFetched) -> ShareFetchedPartition:
+    return ShareFetchedPartition(
+        partition_index=asked.partition,
+        error_code=answer.error,
+        records=answer.records,
+        acquired_records=[
+            AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
+            for first, last, count in answer.acquired
+        ],
+    )
+
+
+def _add_outcomes(
+    partitions: dict[AskedPartition, ShareFetchedPartition], outcomes: Outcomes
+) -> None:
+    """Add the outcomes of acknowledgements to the partitions of the answer, and those partitions
+    that have only an outcome."""
+    for each, (error, message) in outcomes.items():
+        if each not in partitions:
+            partitions[each] = _fetched(each, ShareFetched())
+        partitions[each].acknowledge_error_code = error
+        partitions[each].acknowledge_error_message = message
+
+
+def _group(
+    response: ShareFetchResponse, partitions: dict[AskedPartition, ShareFetchedPartition]
+) -> None:
+    topics: dict[bytes, list[ShareFetchedPartition]] = {}
+    for each, partition in partitions.items():
+        topics.setdefault(each.topic_id, []).append(partition)
+    response.responses = [
+        ShareFetchableTopicResponse(topic_id=topic_id, partitions=own)
+        for topic_id, own in topics.items()
+    ]

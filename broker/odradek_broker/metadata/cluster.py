@@ -30,6 +30,8 @@ from odradek_broker.metadata.features import (
 from odradek_broker.platform.seams import Randomness
 from odradek_broker.quotas.client_quotas import QuotaEntity, QuotaKey, quota_entity
 from odradek_broker.security.acls import Acl, AclIndex
+from odradek_broker.share.offset_reset import OffsetReset
+from odradek_broker.share.share_partition import ShareSettings
 from odradek_broker.storage.log_config import LogConfig
 from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
@@ -196,8 +198,8 @@ class ClusterMetadata:
         return self.overrides(RESOURCE_BROKER, name)
 
     def group_setting_ms(self, group_id: str, name: str) -> int | None:
-        """A group's own value of a setting in milliseconds, within the broker's bounds; None if it
-        has none."""
+        """A group's own value of a setting, a number that is mostly of milliseconds, within the
+        broker's bounds; None if it has none."""
         text = self._configs.get(RESOURCE_GROUP, {}).get(group_id, {}).get(name)
         if text is None:
             return None
@@ -207,6 +209,33 @@ class ClusterMetadata:
         least_ms, most_ms = self.config.value_of(least), self.config.value_of(most)
         assert isinstance(least_ms, int) and isinstance(most_ms, int)
         return min(max(int(text), least_ms), most_ms)
+
+    def share_settings(self, group_id: str) -> ShareSettings:
+        """The settings of a group for its records in flight: its own, or the broker's."""
+        config = self.config
+        own = self._configs.get(RESOURCE_GROUP, {}).get(group_id)
+        if own is None:
+            return ShareSettings(
+                config.group_share_record_lock_duration_ms,
+                config.group_share_delivery_count_limit,
+                config.group_share_partition_max_record_locks,
+                renew=True,
+            )
+        lock_ms = self.group_setting_ms(group_id, "share.record.lock.duration.ms")
+        limit = self.group_setting_ms(group_id, "share.delivery.count.limit")
+        locks_max = self.group_setting_ms(group_id, "share.partition.max.record.locks")
+        return ShareSettings(
+            config.group_share_record_lock_duration_ms if lock_ms is None else lock_ms,
+            config.group_share_delivery_count_limit if limit is None else limit,
+            config.group_share_partition_max_record_locks if locks_max is None else locks_max,
+            renew=own.get("share.renew.acknowledge.enable", "true") == "true",
+            committed=own.get("share.isolation.level") == "read_committed",
+        )
+
+    def share_offset_reset(self, group_id: str) -> OffsetReset:
+        """The place at which a share group begins in a partition."""
+        own = self._configs.get(RESOURCE_GROUP, {}).get(group_id, {})
+        return OffsetReset.parsed(own.get("share.auto.offset.reset", "latest"))
 
     @property
     def consumer_groups_off(self) -> str:

@@ -489,6 +489,7 @@ class Server:
         if session not in self._sessions:
             return
         host = self._sessions.pop(session)
+        self.node.connection_closed(session.connection_id)
         if host:
             self.node.connection_quotas.closed(host)
         if not self._sessions:

@@ -17,7 +17,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from enum import IntEnum
 from itertools import islice
-from typing import NamedTuple
+
+from odradek_broker.share_state import StateBatch
 
 #: The member of records that nobody has.
 NOBODY = ""
@@ -58,15 +59,6 @@ class IllegalStep(RuntimeError):
     """A step that the table does not have: a bug of this program, not an error of a client."""
 
 
-class StoredBatch(NamedTuple):
-    """Neighbouring offsets with one state and one delivery count, as they are stored."""
-
-    first_offset: int
-    last_offset: int
-    delivery_state: int
-    delivery_count: int
-
-
 class Change:
     """Steps of records that one member had, which take effect when they are durable (H-159).
 
@@ -79,7 +71,7 @@ class Change:
     def __init__(self, member_id: str, delivery_count_limit: int) -> None:
         self.member_id = member_id
         self.delivery_count_limit = delivery_count_limit
-        self.stored: list[StoredBatch] = []
+        self.stored: list[StateBatch] = []
         self.ranges: list[tuple[Batch, int, int]] = []
 
     def add(self, batch: Batch, run: Run) -> None:
@@ -205,7 +197,7 @@ class Run:
         )
 
 
-def add_stored(stored: list[StoredBatch], run: Run) -> None:
+def add_stored(stored: list[StateBatch], run: Run) -> None:
     """Add the state of a run to what is to be stored, as part of the last batch if it fits."""
     if stored:
         last = stored[-1]
@@ -216,7 +208,7 @@ def add_stored(stored: list[StoredBatch], run: Run) -> None:
         ):
             stored[-1] = last._replace(last_offset=run.last)
             return
-    stored.append(StoredBatch(run.first, run.last, int(run.state), run.count))
+    stored.append(StateBatch(run.first, run.last, int(run.state), run.count))
 
 
 class Batch:

@@ -30,9 +30,9 @@ from odradek_broker.share.in_flight import (
     InFlight,
     RecordState,
     Run,
-    StoredBatch,
     add_stored,
 )
+from odradek_broker.share_state import StateBatch
 from odradek_protocol.errors import ErrorCode
 
 _E, _S = ErrorCode, RecordState
@@ -135,7 +135,7 @@ class SharePartition:
 
     @classmethod
     def restored(
-        cls, start_offset: int, state_epoch: int, stored: Sequence[StoredBatch]
+        cls, start_offset: int, state_epoch: int, stored: Sequence[StateBatch]
     ) -> SharePartition:
         """The share partition of a stored state (H-151, H-164). InvalidState."""
         partition = cls(start_offset, state_epoch)
@@ -361,9 +361,9 @@ class SharePartition:
 
     # --- Locks (H-160) ---
 
-    def expire(self, now_ms: int, delivery_count_limit: int) -> list[StoredBatch]:
+    def expire(self, now_ms: int, delivery_count_limit: int) -> list[StateBatch]:
         """Take back the records whose lock has expired; returns what is to be stored."""
-        stored: list[StoredBatch] = []
+        stored: list[StateBatch] = []
         if self.next_deadline_ms is None or now_ms < self.next_deadline_ms:
             return stored
         self.next_deadline_ms = None

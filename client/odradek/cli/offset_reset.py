@@ -16,7 +16,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from odradek.cli.offset_grammar import OffsetError, parse_time
-from odradek_client.timestamps import parse_iso_duration_ms
+from odradek_protocol.settings import parse_iso_duration_ms
 
 Partition = tuple[str, int]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import NamedTuple
 
-from odradek_client.timestamps import parse_iso_duration_ms
 from odradek_protocol.constants import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from odradek_protocol.settings import parse_iso_duration_ms
 
 #: In place of a timestamp of ListOffsets: a duration before the time of the request.
 BY_DURATION = -1_000_000

@@ -8,6 +8,9 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BOOL, INT8, INT16, INT32, INT64, STRING, UUID
 
+#: The version from which locks can be renewed, of ShareFetch too.
+RENEW_SINCE = 2
+
 
 @struct
 class AcknowledgementBatch(Struct):

@@ -13,7 +13,6 @@ from odradek_broker.share.in_flight import (
     IllegalStep,
     RecordState,
     Run,
-    StoredBatch,
 )
 from odradek_broker.share.share_partition import (
     Acknowledgement,
@@ -22,6 +21,7 @@ from odradek_broker.share.share_partition import (
     SharePartition,
     ShareSettings,
 )
+from odradek_broker.share_state import StateBatch
 from odradek_protocol.errors import ErrorCode
 
 E, S = ErrorCode, RecordState
@@ -39,7 +39,7 @@ class World:
         *batches: tuple[int, int],
         start: int = 0,
         settings: ShareSettings = SETTINGS,
-        stored: list[StoredBatch] | None = None,
+        stored: list[StateBatch] | None = None,
     ) -> None:
         self.log = [LogBatch(first, last) for first, last in batches]
         self.aborted: list[LogBatch] = []
@@ -88,18 +88,18 @@ class World:
 
     def acknowledge(
         self, *acks: tuple[int, int, int | list[int]], member: str = "a", durable: bool = True
-    ) -> list[StoredBatch]:
+    ) -> list[StateBatch]:
         """Acknowledge, and finish the write; returns what was written."""
         change = self.begin(*acks, member=member)
         self.partition.finish(change, durable=durable, now_ms=self.now_ms)
         return change.stored
 
-    def release(self, member: str = "a") -> list[StoredBatch]:
+    def release(self, member: str = "a") -> list[StateBatch]:
         change = self.partition.release(member, self.settings.delivery_count_limit)
         self.partition.finish(change, durable=True, now_ms=self.now_ms)
         return change.stored
 
-    def expire(self, after_ms: int = LOCK_MS) -> list[StoredBatch]:
+    def expire(self, after_ms: int = LOCK_MS) -> list[StateBatch]:
         self.now_ms += after_ms
         stored = self.partition.expire(self.now_ms, self.settings.delivery_count_limit)
         self.partition.settle()
@@ -135,7 +135,7 @@ def test_h151_a_restart_makes_acquired_records_available_with_the_stored_count()
     world = World((0, 9), (10, 19), (20, 29))
     assert world.fetch() == [(0, 29, 1)]
     stored = world.acknowledge((0, 9, RELEASE), (20, 29, ACCEPT))
-    assert stored == [StoredBatch(0, 9, 0, 1), StoredBatch(20, 29, 2, 1)]
+    assert stored == [StateBatch(0, 9, 0, 1), StateBatch(20, 29, 2, 1)]
     world.fetch()
     again = World((0, 9), (10, 19), (20, 29), stored=stored)
     # Of 10 to 19 nothing was stored: its delivery did not end.
@@ -147,10 +147,10 @@ def test_h151_a_restart_makes_acquired_records_available_with_the_stored_count()
 
 def test_h151_an_impossible_stored_state_is_refused() -> None:
     for stored in (
-        [StoredBatch(4, 9, 0, 1)],
-        [StoredBatch(9, 8, 0, 1)],
-        [StoredBatch(5, 9, 0, 1), StoredBatch(9, 12, 0, 1)],
-        [StoredBatch(5, 9, 1, 1)],
+        [StateBatch(4, 9, 0, 1)],
+        [StateBatch(9, 8, 0, 1)],
+        [StateBatch(5, 9, 0, 1), StateBatch(9, 12, 0, 1)],
+        [StateBatch(5, 9, 1, 1)],
     ):
         with pytest.raises(InvalidState):
             SharePartition.restored(5, 0, stored)
@@ -223,7 +223,7 @@ def test_h156_with_a_limit_of_two_nothing_is_delivered_alone() -> None:
 
 
 def test_h156_a_batch_that_was_delivered_often_waits_for_its_own_fetch() -> None:
-    stored = [StoredBatch(0, 9, 0, 1), StoredBatch(10, 19, 0, 3)]
+    stored = [StateBatch(0, 9, 0, 1), StateBatch(10, 19, 0, 3)]
     world = World((0, 9), (10, 19), (20, 29), stored=stored)
     assert world.fetch() == [(0, 9, 2)]
     assert world.fetch() == [(10, 14, 4)]
@@ -234,9 +234,9 @@ def test_h156_a_batch_that_was_delivered_often_waits_for_its_own_fetch() -> None
 def test_h157_the_last_release_archives() -> None:
     world = World((0, 0), settings=SETTINGS._replace(delivery_count_limit=2))
     world.fetch()
-    assert world.acknowledge((0, 0, RELEASE)) == [StoredBatch(0, 0, 0, 1)]
+    assert world.acknowledge((0, 0, RELEASE)) == [StateBatch(0, 0, 0, 1)]
     world.fetch()
-    assert world.acknowledge((0, 0, RELEASE)) == [StoredBatch(0, 0, 4, 2)]
+    assert world.acknowledge((0, 0, RELEASE)) == [StateBatch(0, 0, 4, 2)]
     assert world.offsets == (1, 1)
 
 
@@ -247,7 +247,7 @@ def test_h157_a_lower_limit_allows_one_more_delivery() -> None:
         world.release()
     world.settings = SETTINGS._replace(delivery_count_limit=2)
     assert world.fetch() == [(0, 0, 4)]
-    assert world.expire() == [StoredBatch(0, 0, 4, 4)]
+    assert world.expire() == [StateBatch(0, 0, 4, 4)]
     assert world.fetch() == []
 
 
@@ -309,7 +309,7 @@ def test_h158_offsets_of_a_batch_in_parts_need_their_member() -> None:
         E.INVALID_RECORD_STATE,
         "Member is not the owner of offset",
     )
-    assert world.acknowledge((5, 9, ACCEPT)) == [StoredBatch(5, 9, 2, 1)]
+    assert world.acknowledge((5, 9, ACCEPT)) == [StateBatch(5, 9, 2, 1)]
 
 
 def test_h159_all_acknowledgements_of_a_partition_or_none() -> None:
@@ -317,7 +317,7 @@ def test_h159_all_acknowledgements_of_a_partition_or_none() -> None:
     world.fetch()
     assert world.refusal((0, 4, ACCEPT), (5, 9, RELEASE), (20, 29, ACCEPT))[0] is E.INVALID_REQUEST
     assert world.fetch("b") == [], "nothing was released"
-    assert world.acknowledge((0, 19, ACCEPT)) == [StoredBatch(0, 19, 2, 1)]
+    assert world.acknowledge((0, 19, ACCEPT)) == [StateBatch(0, 19, 2, 1)]
 
 
 def test_h159_nobody_touches_records_while_their_change_is_written() -> None:
@@ -336,7 +336,7 @@ def test_h159_a_failed_write_gives_the_records_back_to_their_member() -> None:
     world.acknowledge((0, 4, ACCEPT), (5, 9, REJECT), durable=False)
     assert world.partition.completed == 0
     assert world.fetch("b") == []
-    assert world.acknowledge((0, 9, ACCEPT)) == [StoredBatch(0, 9, 2, 1)]
+    assert world.acknowledge((0, 9, ACCEPT)) == [StateBatch(0, 9, 2, 1)]
 
 
 def test_h159_a_failed_write_after_the_lock_makes_the_records_available() -> None:
@@ -354,11 +354,11 @@ def test_h160_a_lock_expires_after_its_duration_and_not_before() -> None:
     world.now_ms = 10
     world.fetch("b")
     assert world.expire(LOCK_MS - 11) == []
-    assert world.expire(1) == [StoredBatch(0, 9, 0, 1)]
+    assert world.expire(1) == [StateBatch(0, 9, 0, 1)]
     assert world.partition.next_deadline_ms == LOCK_MS + 10
     assert world.fetch("c") == [(0, 9, 2)]
     assert world.refusal((0, 9, ACCEPT))[1] == "Member is not the owner of batch record"
-    assert world.expire(10) == [StoredBatch(10, 19, 0, 1)]
+    assert world.expire(10) == [StateBatch(10, 19, 0, 1)]
 
 
 def test_h161_renew_begins_the_lock_anew() -> None:
@@ -366,8 +366,8 @@ def test_h161_renew_begins_the_lock_anew() -> None:
     world.fetch()
     world.now_ms = LOCK_MS - 1
     assert world.acknowledge((0, 4, RENEW)) == []
-    assert world.expire(1) == [StoredBatch(5, 9, 0, 1)]
-    assert world.expire(LOCK_MS - 1) == [StoredBatch(0, 4, 0, 1)]
+    assert world.expire(1) == [StateBatch(5, 9, 0, 1)]
+    assert world.expire(LOCK_MS - 1) == [StateBatch(0, 4, 0, 1)]
 
 
 def test_h161_renew_needs_the_groups_leave() -> None:
@@ -383,11 +383,11 @@ def test_h162_the_end_of_a_session_gives_everything_back_and_counts() -> None:
     world = World((0, 9), (10, 19))
     world.fetch(batches_max=1)
     world.fetch("b")
-    assert world.release() == [StoredBatch(0, 9, 0, 1)]
+    assert world.release() == [StateBatch(0, 9, 0, 1)]
     assert world.fetch("b") == [(0, 9, 2)]
     assert world.acknowledge((0, 19, ACCEPT), member="b") == [
-        StoredBatch(0, 9, 2, 2),
-        StoredBatch(10, 19, 2, 1),
+        StateBatch(0, 9, 2, 2),
+        StateBatch(10, 19, 2, 1),
     ]
 
 
@@ -403,7 +403,7 @@ def test_h163_the_start_offset_passes_what_is_finished() -> None:
 
 
 def test_h164_gaps_after_a_restart_are_delivered_again() -> None:
-    stored = [StoredBatch(10, 14, 2, 1), StoredBatch(20, 24, 4, 2)]
+    stored = [StateBatch(10, 14, 2, 1), StateBatch(20, 24, 4, 2)]
     world = World((5, 12), (13, 22), (23, 30), start=5, stored=stored)
     assert world.partition.next_fetch_offset() == 5
     assert world.fetch(max_records=1) == [(5, 9, 1)]
@@ -414,12 +414,12 @@ def test_h164_gaps_after_a_restart_are_delivered_again() -> None:
 
 
 def test_h164_a_gap_without_records_is_passed() -> None:
-    stored = [StoredBatch(10, 14, 2, 1), StoredBatch(20, 24, 0, 2)]
+    stored = [StateBatch(10, 14, 2, 1), StateBatch(20, 24, 0, 2)]
     world = World((10, 14), (20, 24), start=5, stored=stored)
     # The log has no record from 15 to 19: the client will say so.
     assert world.fetch() == [(15, 19, 1), (20, 24, 3)]
     assert world.offsets == (15, 24)
-    world = World((10, 14), start=5, stored=[StoredBatch(10, 14, 2, 1)])
+    world = World((10, 14), start=5, stored=[StateBatch(10, 14, 2, 1)])
     assert world.partition.next_fetch_offset() == 5
     assert world.fetch() == []
     assert world.offsets == (15, 15)
@@ -444,8 +444,8 @@ def test_h166_the_beginning_of_the_log_is_final() -> None:
     world.partition.finish(change, durable=False, now_ms=0)
     assert world.partition.next_fetch_offset() == 30
     assert world.acknowledge((0, 9, ACCEPT)) == []
-    assert world.acknowledge((10, 16, ACCEPT)) == [StoredBatch(15, 16, 2, 1)]
-    assert world.expire() == [StoredBatch(10, 14, 4, 1), StoredBatch(17, 29, 0, 1)]
+    assert world.acknowledge((10, 16, ACCEPT)) == [StateBatch(15, 16, 2, 1)]
+    assert world.expire() == [StateBatch(10, 14, 4, 1), StateBatch(17, 29, 0, 1)]
     assert world.offsets == (17, 29)
 
 

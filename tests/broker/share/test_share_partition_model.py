@@ -22,13 +22,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import budget
 from odradek_broker.share.acquisition import Limits, LogBatch, acquire
-from odradek_broker.share.in_flight import FINISHED, Change, RecordState, StoredBatch
+from odradek_broker.share.in_flight import FINISHED, Change, RecordState
 from odradek_broker.share.share_partition import (
     Acknowledgement,
     Refused,
     SharePartition,
     ShareSettings,
 )
+from odradek_broker.share_state import StateBatch
 
 S = RecordState
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -332,14 +333,14 @@ class SharePartitionMachine(RuleBasedStateMachine):
         """Kill the broker: what is not stored is forgotten."""
         self.writes.clear()
         start = self.stored_start
-        stored: list[StoredBatch] = []
+        stored: list[StateBatch] = []
         for number, (state, count) in sorted(self.stored.items()):
             if number < start:
                 continue
             if stored and stored[-1][1:] == (number - 1, state, count):
                 stored[-1] = stored[-1]._replace(last_offset=number)
             else:
-                stored.append(StoredBatch(number, number, state, count))
+                stored.append(StateBatch(number, number, state, count))
         self.partition = SharePartition.restored(start, 0, stored)
         for number, record in list(self.records.items()):
             if number < start:
@@ -350,7 +351,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             else:
                 del self.records[number]
 
-    def _store(self, start_offset: int, batches: list[StoredBatch]) -> None:
+    def _store(self, start_offset: int, batches: list[StateBatch]) -> None:
         self.stored_start = max(self.stored_start, start_offset)
         for first, last, state, count in batches:
             for number in range(first, last + 1):

@@ -1,0 +1,185 @@
+"""A ShareFetch: looks for share partitions with records to acquire, waits for them, reads (H-173 to
+H-176)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from odradek_broker.partition import Partition
+from odradek_broker.share.acquisition import Acquired, Limits, acquire, count_of
+from odradek_broker.share.fetched import read
+from odradek_broker.share.manager import LedPartition, SharePartitions
+from odradek_broker.share.sessions import SessionPartition
+from odradek_broker.share.share_partition import SharePartition, ShareSettings
+from odradek_broker.share_state import ShareKey
+from odradek_broker.storage.errors import OffsetOutOfRange, StorageError
+from odradek_protocol.errors import ErrorCode
+
+_E = ErrorCode
+
+
+class ShareFetched(NamedTuple):
+    """The answer for one partition: an error, or records and what of them was acquired."""
+
+    error: ErrorCode = _E.NONE
+    records: bytes | memoryview = b""
+    acquired: Sequence[Acquired] = ()
+
+
+Answers = list[tuple[SessionPartition, ShareFetched]]
+
+
+class Ready(NamedTuple):
+    """A share partition from which records may be fetched, and the offset of the first one."""
+
+    asked: SessionPartition
+    led: LedPartition
+    state: SharePartition
+    offset: int
+
+
+class ShareFetch:
+    """A ShareFetch of one member from its arrival to its answer. `partitions` exist, and the client
+    may read them. `max_bytes` limits the records."""
+
+    def __init__(
+        self,
+        leader: SharePartitions,
+        group_id: str,
+        member_id: str,
+        partitions: Sequence[SessionPartition],
+        limits: Limits,
+        min_bytes: int,
+        max_bytes: int,
+    ) -> None:
+        self._leader = leader
+        self._group_id = group_id
+        self._member_id = member_id
+        self._limits = limits
+        self._min_bytes = min(min_bytes, max_bytes)
+        self._max_bytes = max_bytes
+        self._errors: dict[SessionPartition, ErrorCode] = {}
+        self._led: dict[SessionPartition, LedPartition] = {}
+        nothing = limits.max_records == 0 or max_bytes == 0
+        for each in () if nothing else partitions:
+            assert each.topic is not None
+            led = leader.lead(ShareKey(group_id, *each.asked), each.topic)
+            if isinstance(led, ErrorCode):
+                self._errors[each] = led
+            else:
+                self._led[each] = led
+
+    @property
+    def asks_for_nothing(self) -> bool:
+        """True if no wait could bring any records."""
+        return not (self._led or self._errors)
+
+    def watched(self) -> list[Partition | LedPartition]:
+        """The partitions at which something may happen that ends the wait: in their logs, or in the
+        share partition."""
+        return [
+            each
+            for led in self._led.values()
+            if led.error is _E.NONE
+            for each in (led.partition, led)
+        ]
+
+    def satisfied(self) -> bool:
+        """True if there are enough bytes to acquire, or errors in all partitions (H-173)."""
+        ready = self._ready()
+        if not ready:
+            return not self._led
+        committed = self._settings().committed
+        limits = self._limits_bytes(len(ready))
+        available = 0
+        for (_, led, _, offset), limit in zip(ready, limits, strict=True):
+            log = led.partition.log
+            bound = log.last_stable_offset if committed else log.high_watermark
+            if not log.log_start_offset <= offset <= log.log_end_offset:
+                return True
+            available += min(limit, log.readable_bytes(offset, bound))
+        return available >= self._min_bytes
+
+    def read(self) -> Answers:
+        """Acquire and read what there is now."""
+        answers: Answers = []
+        settings = self._settings()
+        ready = self._ready()
+        left = self._limits
+        nothing_yet = True
+        for each, limit in zip(ready, self._limits_bytes(len(ready)), strict=True):
+            answer = self._read(each, limit, left, settings, minimum_one=nothing_yet)
+            answers.append((each.asked, answer))
+            if answer.acquired:
+                nothing_yet = False
+                left = left._replace(max_records=left.max_records - count_of(answer.acquired))
+        return answers + [(each, ShareFetched(error)) for each, error in self._errors.items()]
+
+    def _settings(self) -> ShareSettings:
+        return self._leader.settings(self._group_id)
+
+    def _ready(self) -> list[Ready]:
+        """The share partitions that are loaded and have room for more records. Those that are not
+        led any more become errors."""
+        settings = self._settings()
+        ready = []
+        for each, led in list(self._led.items()):
+            error = self._leader.check(led)
+            if error is not _E.NONE:
+                # The check wakes those who wait there, so that this may have happened already.
+                self._errors[each] = error
+                self._led.pop(each, None)
+            elif led.state is not None and led.state.may_acquire(settings):
+                ready.append(Ready(each, led, led.state, led.state.next_fetch_offset()))
+        return ready
+
+    def _limits_bytes(self, number: int) -> list[int]:
+        """The bytes for each of the share partitions that are read: equal shares of all (H-175)."""
+        if not number:
+            return []
+        share, rest = divmod(self._max_bytes, number)
+        if not share:
+            return [1] * rest + [0] * (number - rest)
+        return [share + rest] + [share] * (number - 1)
+
+    def _read(
+        self,
+        each: Ready,
+        max_bytes: int,
+        limits: Limits,
+        settings: ShareSettings,
+        *,
+        minimum_one: bool,
+    ) -> ShareFetched:
+        """Read one partition, and acquire what is available of it."""
+        log = each.led.partition.log
+        try:
+            fetched = read(
+                log,
+                each.offset,
+                max_bytes,
+                committed=settings.committed,
+                minimum_one=minimum_one,
+            )
+        except OffsetOutOfRange:
+            # Retention or DeleteRecords has moved the beginning of the log; the next fetch goes on
+            # from there.
+            each.state.move_log_start(log.log_start_offset)
+            return ShareFetched()
+        except StorageError as problem:
+            return ShareFetched(problem.error)
+        acquired = acquire(
+            each.state,
+            self._member_id,
+            limits,
+            fetched.offset,
+            fetched.batches,
+            fetched.aborted,
+            self._leader.clock.monotonic_ms(),
+            settings,
+        )
+        self._leader.watch_locks(each.led)
+        if not acquired:
+            return ShareFetched()
+        return ShareFetched(records=fetched.part_of(acquired), acquired=acquired)

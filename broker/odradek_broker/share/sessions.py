@@ -1,0 +1,229 @@
+"""Share sessions: the partitions that a member of a share group fetches from (H-180 to H-186).
+
+A member names its partitions once and then only changes; each request has the next epoch, so that
+none is carried out twice. The session ends with a request of epoch -1, or with the connection on
+which it began; then everything that its member has acquired is given back. A restart forgets all
+sessions, and members begin new ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import field
+from typing import NamedTuple
+
+from odradek_broker.share_state import ShareKey
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+_EPOCH_MAX = 2**31 - 1
+#: The limit of partitions in all sessions together.
+PARTITIONS_MAX = 100_000
+
+
+class AskedPartition(NamedTuple):
+    """A partition of a topic, by id, as requests name it."""
+
+    topic_id: bytes
+    partition: int
+
+
+@dataclass(slots=True, eq=False)
+class SessionPartition:
+    """A partition of a session. `topic` is None for an id that was unknown when the session learned
+    of it. `unanswered`: the next answer has the partition in any case, since it is new or had an
+    error."""
+
+    asked: AskedPartition
+    topic: str | None
+    unanswered: bool = False
+
+
+class SharePlan(NamedTuple):
+    """The partitions of one request, in reading order. `session` shapes the answer of all but the
+    first request."""
+
+    partitions: list[SessionPartition]
+    session: ShareSession | None = None
+
+
+class _Member(NamedTuple):
+    group_id: str
+    member_id: str
+
+
+@dataclass(slots=True, eq=False)
+class ShareSession:
+    """The session of one member. `connection_id`: the connection on which it began."""
+
+    member: _Member
+    connection_id: int
+    epoch: int = 1
+    partitions: dict[AskedPartition, SessionPartition] = field(default_factory=dict)
+
+    def told(self, each: SessionPartition, *, records: bool, error: bool) -> bool:
+        """True if the answer has this partition: it has records or an error, or is unanswered.
+        A partition that had records is read after all others next time."""
+        has = records or error or each.unanswered
+        each.unanswered = error
+        if records and self.partitions.pop(each.asked, None) is not None:
+            self.partitions[each.asked] = each
+        return has
+
+
+class ShareSessions:
+    """All share sessions of this broker, at most `sessions_max`.
+
+    `topic_name` gives the name behind a topic id, or None. `left` is told of each session that is
+    over, with its share partitions, and then `emptied` of a group that has no other session.
+    """
+
+    def __init__(
+        self,
+        sessions_max: Callable[[], int],
+        topic_name: Callable[[bytes], str | None],
+        left: Callable[[str, list[ShareKey]], None],
+        emptied: Callable[[str], None],
+    ) -> None:
+        self._sessions_max = sessions_max
+        self._topic_name = topic_name
+        self._left = left
+        self._emptied = emptied
+        self._sessions: dict[_Member, ShareSession] = {}
+        #: The members whose session began on each connection, and the sessions of each group.
+        self._members_of: dict[int, set[_Member]] = {}
+        self._groups: Counter[str] = Counter()
+        self._partitions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    # --- Requests ---
+
+    def plan(
+        self,
+        group_id: str,
+        member_id: str,
+        epoch: int,
+        asked: Sequence[AskedPartition],
+        forgotten: Iterable[AskedPartition],
+        connection_id: int,
+        *,
+        acknowledges: bool,
+    ) -> SharePlan | ErrorCode:
+        """The plan of a ShareFetch, or the error that answers it."""
+        member = _Member(group_id, member_id)
+        if epoch == FINAL_EPOCH:
+            if member not in self._sessions:
+                return ErrorCode.SHARE_SESSION_NOT_FOUND
+            return SharePlan([])
+        if epoch == INITIAL_EPOCH:
+            if acknowledges:
+                return ErrorCode.INVALID_REQUEST
+            return self._begin(member, asked, connection_id)
+        session = self._next(member, epoch)
+        if isinstance(session, ErrorCode):
+            return session
+        if self._partitions + len(asked) > PARTITIONS_MAX:
+            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        before = len(session.partitions)
+        for each in asked:
+            if each not in session.partitions:
+                session.partitions[each] = self._named(each, unanswered=True)
+        for each in forgotten:
+            session.partitions.pop(each, None)
+        self._partitions += len(session.partitions) - before
+        return SharePlan(_turned(list(session.partitions.values()), epoch), session)
+
+    def acknowledging(self, group_id: str, member_id: str, epoch: int) -> ErrorCode:
+        """The error that answers a ShareAcknowledge, or NONE. It takes an epoch of its session."""
+        if epoch == INITIAL_EPOCH:
+            return ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        member = _Member(group_id, member_id)
+        if epoch == FINAL_EPOCH:
+            known = member in self._sessions
+            return ErrorCode.NONE if known else ErrorCode.SHARE_SESSION_NOT_FOUND
+        session = self._next(member, epoch)
+        return session if isinstance(session, ErrorCode) else ErrorCode.NONE
+
+    def _begin(
+        self, member: _Member, asked: Sequence[AskedPartition], connection_id: int
+    ) -> SharePlan | ErrorCode:
+        """Begin a session in place of an earlier one. What the member has acquired stays its."""
+        self._remove(member)
+        partitions = {each: self._named(each) for each in asked}
+        if (
+            len(self._sessions) >= self._sessions_max()
+            or self._partitions + len(partitions) > PARTITIONS_MAX
+        ):
+            self._check_emptied(member.group_id)
+            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        session = ShareSession(member, connection_id, partitions=partitions)
+        self._sessions[member] = session
+        self._groups[member.group_id] += 1
+        self._partitions += len(partitions)
+        self._members_of.setdefault(connection_id, set()).add(member)
+        return SharePlan(list(partitions.values()))
+
+    def _next(self, member: _Member, epoch: int) -> ShareSession | ErrorCode:
+        """The session whose next epoch this is."""
+        session = self._sessions.get(member)
+        if session is None:
+            return ErrorCode.SHARE_SESSION_NOT_FOUND
+        if session.epoch != epoch:
+            return ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
+        return session
+
+    def _named(self, asked: AskedPartition, *, unanswered: bool = False) -> SessionPartition:
+        return SessionPartition(asked, self._topic_name(asked.topic_id), unanswered)
+
+    # --- Ends ---
+
+    def close(self, group_id: str, member_id: str) -> None:
+        """End a session, and give back what its member has."""
+        self._end(_Member(group_id, member_id))
+
+    def connection_closed(self, connection_id: int) -> None:
+        """End the sessions that began on a connection."""
+        for member in list(self._members_of.get(connection_id, ())):
+            self._end(member)
+
+    def clear(self) -> None:
+        """Forget all sessions, because share groups were switched off."""
+        for member in list(self._sessions):
+            self._remove(member)
+            self._check_emptied(member.group_id)
+
+    def _end(self, member: _Member) -> None:
+        session = self._remove(member)
+        if session is not None:
+            keys = [ShareKey(member.group_id, *each) for each in session.partitions]
+            self._left(member.member_id, keys)
+            self._check_emptied(member.group_id)
+
+    def _remove(self, member: _Member) -> ShareSession | None:
+        session = self._sessions.pop(member, None)
+        if session is None:
+            return None
+        self._partitions -= len(session.partitions)
+        self._groups[member.group_id] -= 1
+        members = self._members_of[session.connection_id]
+        members.discard(member)
+        if not members:
+            del self._members_of[session.connection_id]
+        return session
+
+    def _check_emptied(self, group_id: str) -> None:
+        if not self._groups[group_id]:
+            del self._groups[group_id]
+            self._emptied(group_id)
+
+
+def _turned(partitions: list[SessionPartition], epoch: int) -> list[SessionPartition]:
+    """The partitions in another order with each epoch, so that each is the first one at times."""
+    turn = epoch % len(partitions) if partitions else 0
+    return partitions[turn:] + partitions[:turn]

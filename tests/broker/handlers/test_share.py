@@ -1,0 +1,381 @@
+"""ShareFetch and ShareAcknowledge: checks, answers, sessions, quotas, restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from acl_rules import Rule, RuleList
+from handler_calls import received, send
+from node_world import NodeWorld, SoonScheduler
+from odradek.simulation.clock import StoppedTimer
+from odradek_broker.deferred import Deferred
+from odradek_broker.security.authorizer import Operation, ResourceType
+from odradek_broker.share_state import ShareKey
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.message import Message
+from odradek_protocol.records import iter_batches
+from odradek_protocol.schemas.share_acknowledge import (
+    AcknowledgementBatch as Acknowledged,
+)
+from odradek_protocol.schemas.share_acknowledge import (
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from odradek_protocol.schemas.share_fetch import (
+    AcknowledgementBatch,
+    ForgottenShareTopic,
+    ShareFetchPartition,
+    ShareFetchRequest,
+    ShareFetchTopic,
+)
+
+E = ErrorCode
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+NO_SUCH_ID = b"\1" * 16
+Acks = Sequence[tuple[int, int, list[int]]]
+
+
+class Later(SoonScheduler):
+    """A scheduler that keeps timers with a delay for `ring`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.later: list[Any] = []
+
+    def call_later(self, delay_ms: float, callback: Any, /) -> StoppedTimer:
+        if delay_ms > 0:
+            self.later.append(callback)
+        return super().call_later(delay_ms, callback)
+
+    def ring(self) -> None:
+        later, self.later = self.later, []
+        for callback in later:
+            callback()
+
+
+class World(NodeWorld):
+    """A node with share groups, and a topic of two partitions whose states are initialized."""
+
+    def __init__(self, **settings: str) -> None:
+        self.scheduler = self.later = Later()
+        super().__init__(**settings)
+        self.create("t", 2)
+        self.settle()
+        self.begin()
+        for index in range(2):
+            self.node.share_state.initialize(ShareKey("g", self.topic_id, index), 1, 0)
+            self.settle()
+
+    def begin(self) -> None:
+        """Switch share groups on, as after each start."""
+        self.node.metadata.feature_levels["share.version"] = 1
+
+    @property
+    def topic_id(self) -> bytes:
+        return self.node.metadata.topic_id("t")
+
+    def settle(self) -> None:
+        """Let the disk and the loop end what they have begun."""
+        for _ in range(10):
+            self.flush()
+            self.later.run()
+
+    def ask(self, request: Message, version: int = 2) -> Any:
+        """The answer to a request, when the disk has done its work."""
+        answer = send(self.node, request, version)
+        self.settle()
+        return received(request, version, answer)
+
+    def fetching(
+        self, epoch: int, partitions: Mapping[int, Acks] | None = None, **more: Any
+    ) -> Any:
+        named = {0: ()} if partitions is None else partitions
+        topics = [
+            ShareFetchTopic(
+                topic_id=more.pop("topic_id", self.topic_id),
+                partitions=[
+                    ShareFetchPartition(
+                        partition_index=index,
+                        acknowledgement_batches=[
+                            AcknowledgementBatch(
+                                first_offset=first, last_offset=last, acknowledge_types=types
+                            )
+                            for first, last, types in acks
+                        ],
+                    )
+                    for index, acks in named.items()
+                ],
+            )
+        ]
+        given = {
+            "group_id": "g",
+            "member_id": "m",
+            "share_session_epoch": epoch,
+            "min_bytes": 1,
+            "max_records": 500,
+            "batch_size": 500,
+            "topics": topics if named else [],
+            **more,
+        }
+        return ShareFetchRequest(**given)
+
+    def fetch(
+        self,
+        epoch: int,
+        partitions: Mapping[int, Acks] | None = None,
+        version: int = 2,
+        **more: Any,
+    ) -> Any:
+        return self.ask(self.fetching(epoch, partitions, **more), version)
+
+    def acknowledging(self, epoch: int, *acks: tuple[int, int, list[int]], **more: Any) -> Any:
+        given = {
+            "group_id": "g",
+            "member_id": "m",
+            "share_session_epoch": epoch,
+            "topics": [
+                AcknowledgeTopic(
+                    topic_id=more.pop("topic_id", self.topic_id),
+                    partitions=[
+                        AcknowledgePartition(
+                            partition_index=more.pop("partition", 0),
+                            acknowledgement_batches=[
+                                Acknowledged(
+                                    first_offset=first, last_offset=last, acknowledge_types=types
+                                )
+                                for first, last, types in acks
+                            ],
+                        )
+                    ],
+                )
+            ],
+            **more,
+        }
+        return ShareAcknowledgeRequest(**given)
+
+    def acknowledge(
+        self, epoch: int, *acks: tuple[int, int, list[int]], version: int = 2, **more: Any
+    ) -> Any:
+        return self.ask(self.acknowledging(epoch, *acks, **more), version)
+
+
+def acquired(answer: Any) -> list[tuple[int, int, int, int]]:
+    """(partition, first offset, last offset, deliveries) of what an answer has."""
+    assert answer.error_code == 0
+    return [
+        (each.partition_index, got.first_offset, got.last_offset, got.delivery_count)
+        for topic in answer.responses
+        for each in topic.partitions
+        for got in each.acquired_records
+    ]
+
+
+def errors(answer: Any) -> list[tuple[int, ErrorCode, ErrorCode]]:
+    """(partition, error, error of its acknowledgements)."""
+    assert answer.error_code == 0
+    return sorted(
+        (
+            each.partition_index,
+            ErrorCode(each.error_code),
+            ErrorCode(getattr(each, "acknowledge_error_code", 0)),
+        )
+        for topic in answer.responses
+        for each in topic.partitions
+    )
+
+
+def test_h152_h182_records_are_acquired_and_brought() -> None:
+    world = World()
+    world.produce("t", 3)
+    world.produce("t", 2, partition=1)
+    answer = world.fetch(0, {0: (), 1: ()})
+    assert acquired(answer) == [(0, 0, 2, 1), (1, 0, 1, 1)]
+    counts = [
+        [header.record_count for _, header in iter_batches(bytes(each.records))]
+        for topic in answer.responses
+        for each in topic.partitions
+    ]
+    assert counts == [[3], [2]]
+    assert answer.acquisition_lock_timeout_ms == 30_000
+    assert world.fetch(1, {}).responses == []
+
+
+def test_h172_an_answer_waits_for_the_disk() -> None:
+    world = World()
+    world.produce("t", 3)
+    world.fetch(0)
+    request = world.acknowledging(1, (0, 2, [ACCEPT]))
+    answer = send(world.node, request, 2)
+    assert isinstance(answer, Deferred) and not answer.done
+    world.settle()
+    told = received(request, 2, answer)
+    assert errors(told) == [(0, E.NONE, E.NONE)]
+    assert told.acquisition_lock_timeout_ms == 30_000
+
+
+def test_h151_h172_a_power_cut_keeps_what_was_answered() -> None:
+    world = World()
+    world.produce("t", 3)
+    world.produce("t", 3)
+    world.fetch(0)
+    world.acknowledge(1, (0, 1, [ACCEPT]), (2, 2, [RELEASE]))
+    send(world.node, world.acknowledging(2, (3, 5, [ACCEPT])), 2)
+    world.crash(keep_page_cache=False)
+    world.begin()
+    assert world.fetch(5).error_code == E.SHARE_SESSION_NOT_FOUND
+    assert acquired(world.fetch(0)) == [(0, 2, 2, 2), (0, 3, 5, 1)]
+
+
+def test_h173_a_fetch_waits_and_is_woken() -> None:
+    world = World()
+    request = world.fetching(0, max_wait_ms=500)
+    answer = send(world.node, request, 2)
+    world.settle()
+    assert not answer.done
+    world.produce("t", 3)
+    assert acquired(received(request, 2, answer)) == [(0, 0, 2, 1)]
+
+
+def test_h183_at_the_limit_of_sessions_the_answer_is_late() -> None:
+    world = World(group_share_max_share_sessions="1")
+    world.fetch(0)
+    request = world.fetching(0, member_id="n", max_wait_ms=500)
+    answer = send(world.node, request, 2)
+    assert not answer.done
+    world.later.ring()
+    assert received(request, 2, answer).error_code == E.SHARE_SESSION_LIMIT_REACHED
+
+
+def test_h184_a_closed_connection_gives_records_back() -> None:
+    world = World()
+    world.produce("t", 3)
+    world.fetch(0)
+    world.node.connection_closed(1)
+    world.settle()
+    assert acquired(world.fetch(0, member_id="n")) == [(0, 0, 2, 2)]
+
+
+def test_h186_the_final_epoch_acknowledges_and_gives_back() -> None:
+    world = World()
+    world.produce("t", 3)
+    world.produce("t", 3)
+    world.fetch(0)
+    final = world.fetch(-1, {0: [(0, 3, [ACCEPT])]})
+    assert errors(final) == [(0, E.NONE, E.NONE)]
+    assert acquired(world.fetch(0, member_id="n")) == [(0, 4, 5, 2)]
+    assert world.fetch(1, {}).error_code == E.SHARE_SESSION_NOT_FOUND
+    assert errors(world.acknowledge(-1, (4, 4, [ACCEPT]), member_id="n")) == [(0, E.NONE, E.NONE)]
+    assert acquired(world.fetch(0)) == [(0, 5, 5, 3)]
+
+
+def test_h187_requests_that_are_refused_as_a_whole() -> None:
+    world = World()
+    for make in (world.fetch, world.acknowledge):
+        assert make(0, group_id=None).error_code == E.INVALID_REQUEST
+        for member_id in (None, "", "x" * 37):
+            assert make(0, member_id=member_id).error_code == E.INVALID_REQUEST
+    assert world.fetch(0, member_id="x" * 36).error_code == 0
+    world.node.metadata.feature_levels["share.version"] = 0
+    assert world.fetch(1).error_code == E.UNSUPPORTED_VERSION
+    assert world.acknowledge(1).error_code == E.UNSUPPORTED_VERSION
+    world.begin()
+    assert world.fetch(1, member_id="x" * 36).error_code == E.SHARE_SESSION_NOT_FOUND
+
+
+def test_h187_h188_rights() -> None:
+    world = World()
+    world.produce("t", 3)
+    rules = world.node.authorizer = RuleList()
+    assert world.fetch(0).error_code == E.GROUP_AUTHORIZATION_FAILED
+    assert world.acknowledge(1).error_code == E.GROUP_AUTHORIZATION_FAILED
+    rules.rules.append(Rule(Operation.READ, ResourceType.GROUP, "g"))
+    assert errors(world.fetch(0)) == [(0, E.TOPIC_AUTHORIZATION_FAILED, E.NONE)]
+    assert errors(world.acknowledge(1, (0, 2, [ACCEPT]))) == [
+        (0, E.TOPIC_AUTHORIZATION_FAILED, E.NONE)
+    ]
+    rules.rules.append(Rule(Operation.READ, ResourceType.TOPIC, "t"))
+    assert acquired(world.fetch(2, {})) == [(0, 0, 2, 1)]
+
+
+def test_h181_partitions_that_there_are_not() -> None:
+    world = World()
+    assert errors(world.fetch(0, {7: ()})) == [(7, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE)]
+    forgotten = [ForgottenShareTopic(topic_id=world.topic_id, partitions=[7])]
+    answer = world.fetch(1, {3: ()}, topic_id=NO_SUCH_ID, forgotten_topics_data=forgotten)
+    assert errors(answer) == [(3, E.UNKNOWN_TOPIC_ID, E.NONE)]
+    acks = [(0, 2, [ACCEPT])]
+    assert errors(world.acknowledge(2, *acks, partition=7)) == [
+        (7, E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE)
+    ]
+    assert errors(world.acknowledge(3, *acks, topic_id=NO_SUCH_ID)) == [
+        (0, E.UNKNOWN_TOPIC_ID, E.NONE)
+    ]
+
+
+def test_h188_acknowledgements_that_cannot_be_meant() -> None:
+    world = World()
+    world.produce("t", 5)
+    world.fetch(0)
+    epoch = 1
+    for acks, version in (
+        ([(2, 1, [ACCEPT])], 2),
+        ([(0, 4, [])], 2),
+        ([(0, 4, [ACCEPT, ACCEPT])], 2),
+        ([(0, 4, [5])], 2),
+        ([(0, 4, [-1])], 2),
+        ([(3, 4, [ACCEPT]), (0, 2, [ACCEPT])], 2),
+        ([(0, 4, [RENEW])], 2),
+        ([(0, 4, [RENEW])], 1),
+    ):
+        answer = world.acknowledge(epoch, *acks, version=version)
+        assert errors(answer) == [(0, E.INVALID_REQUEST, E.NONE)], acks
+        epoch += 1
+    assert errors(world.acknowledge(epoch, (0, 4, [ACCEPT]))) == [(0, E.NONE, E.NONE)]
+
+
+def test_h188_errors_of_acknowledgements_are_apart_from_those_of_the_fetch() -> None:
+    world = World()
+    world.produce("t", 5)
+    world.fetch(0)
+    world.produce("t", 2)
+    answer = world.fetch(1, {0: [(0, 9, [ACCEPT])], 1: ()})
+    assert errors(answer) == [(0, E.NONE, E.INVALID_REQUEST), (1, E.NONE, E.NONE)]
+    assert acquired(answer) == [(0, 5, 6, 1)]
+    (told,) = {each.acknowledge_error_message for each in answer.responses[0].partitions} - {None}
+    assert told == "Batch record not found. The last offset in request is past acquired records."
+
+
+def test_h189_renewing_brings_no_records() -> None:
+    world = World()
+    world.produce("t", 5)
+    world.fetch(0)
+    world.produce("t", 2)
+    renewed: dict[int, Acks] = {0: [(0, 4, [RENEW])]}
+    assert world.fetch(1, renewed, is_renew_ack=True).error_code == E.INVALID_REQUEST
+    zeros = {"max_bytes": 0, "min_bytes": 0, "max_records": 0, "max_wait_ms": 0}
+    answer = world.fetch(1, renewed, is_renew_ack=True, **zeros)
+    assert (errors(answer), acquired(answer)) == ([(0, E.NONE, E.NONE)], [])
+    assert acquired(world.fetch(2, {})) == [(0, 5, 6, 1)]
+
+
+def test_h190_an_answer_beyond_the_quota_has_no_records() -> None:
+    world = World()
+    world.produce("t", 5)
+    world.node.quotas.update((("client-id", "client"),), "consumer_byte_rate", 10.0)
+    assert acquired(world.fetch(0)) == []
+
+
+def test_h191_a_fenced_write_names_the_leader() -> None:
+    world = World()
+    world.produce("t", 5)
+    world.fetch(0)
+    world.node.set_advertised({"": ("here", 9092)})
+    world.node.share_state.initialize(ShareKey("g", world.topic_id, 0), 2, 0)
+    world.settle()
+    answer = world.acknowledge(1, (0, 4, [ACCEPT]))
+    ((partition,),) = [topic.partitions for topic in answer.responses]
+    assert partition.error_code == E.NOT_LEADER_OR_FOLLOWER
+    assert partition.current_leader.leader_id == world.node.node_id
+    assert [(each.host, each.port) for each in answer.node_endpoints] == [("here", 9092)]

@@ -1,0 +1,223 @@
+"""The leader of share partitions without a node: one topic in memory, stored states as the test
+wants them, and a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from logs import TOPIC_ID, append, append_marker, make_batch, make_log
+from odradek.simulation.clock import SimulatedClock
+from odradek.simulation.disk import MemoryFiles
+from odradek_broker.deferred import Deferred
+from odradek_broker.fetch.parked import ParkedFetches
+from odradek_broker.partition import Partition
+from odradek_broker.platform.timeouts import Timeouts
+from odradek_broker.share.acquisition import Limits
+from odradek_broker.share.fetching import Answers, ShareFetch
+from odradek_broker.share.manager import Outcome, SharePartitions
+from odradek_broker.share.offset_reset import OffsetReset
+from odradek_broker.share.sessions import AskedPartition, SessionPartition, ShareSessions
+from odradek_broker.share.share_partition import Acknowledgement, ShareSettings
+from odradek_broker.share_state import ShareKey, ShareState, StateBatch, StateResult
+from odradek_protocol.errors import ErrorCode
+
+GROUP = "g"
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+ASKED = AskedPartition(TOPIC_ID, 0)
+KEY = ShareKey(GROUP, TOPIC_ID, 0)
+
+
+@dataclass(eq=False)
+class Alarm:
+    """A timer of the simulated loop."""
+
+    at_ms: int
+    callback: Callable[[], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass
+class States:
+    """Stored states. With `hold`, reads and writes end at `flush`; `error`: how they end."""
+
+    states: dict[ShareKey, ShareState] = field(default_factory=dict)
+    writes: list[tuple[int, tuple[StateBatch, ...]]] = field(default_factory=list)
+    error: ErrorCode = ErrorCode.NONE
+    hold: bool = False
+    held: list[Callable[[], None]] = field(default_factory=list)
+
+    def read(self, key: ShareKey, leader_epoch: int, /) -> Deferred[StateResult]:
+        def result() -> StateResult:
+            if self.error is not ErrorCode.NONE:
+                return StateResult(self.error, "no state")
+            return StateResult(state=self.states.get(key, ShareState(0, 0, leader_epoch, -1)))
+
+        return self._end(result)
+
+    def write(
+        self,
+        key: ShareKey,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int,
+        batches: Sequence[StateBatch],
+        /,
+    ) -> Deferred[StateResult]:
+        def result() -> StateResult:
+            if self.error is not ErrorCode.NONE:
+                return StateResult(self.error, "not written")
+            self.writes.append((start_offset, tuple(batches)))
+            earlier = self.states[key].batches if key in self.states else ()
+            stored = {
+                number: each
+                for each in (*earlier, *batches)
+                for number in range(each.first_offset, each.last_offset + 1)
+                if number >= start_offset
+            }
+            merged: list[StateBatch] = []
+            for number, each in sorted(stored.items()):
+                if merged and merged[-1][1:] == (number - 1, *each[2:]):
+                    merged[-1] = merged[-1]._replace(last_offset=number)
+                else:
+                    merged.append(each._replace(first_offset=number, last_offset=number))
+            self.states[key] = ShareState(
+                1, state_epoch, leader_epoch, start_offset, delivery_complete_count, tuple(merged)
+            )
+            return StateResult()
+
+        return self._end(result)
+
+    def _end(self, result: Callable[[], StateResult]) -> Deferred[StateResult]:
+        deferred: Deferred[StateResult] = Deferred()
+        if self.hold:
+            self.held.append(lambda: deferred.resolve(result()))
+        else:
+            deferred.resolve(result())
+        return deferred
+
+    def flush(self) -> None:
+        held, self.held = self.held, []
+        for end in held:
+            end()
+
+
+class ShareWorld:
+    """Share partitions of a topic with one partition, and their sessions."""
+
+    def __init__(self, *, reset: str = "earliest") -> None:
+        self.clock = SimulatedClock()
+        self.alarms: list[Alarm] = []
+        self.states = States()
+        self.settings = ShareSettings(30_000, 5, 2000, renew=True)
+        self.reset = reset
+        self.sessions_max = 100
+        self.partition: Partition | None = Partition(make_log(MemoryFiles()), 0, lambda _: None)
+        self.start()
+
+    def start(self) -> None:
+        """Begin with the stored states alone."""
+        self.leader = SharePartitions(
+            self.states,
+            lambda topic, index: self.partition if (topic, index) == ("t", 0) else None,
+            lambda _: self.settings,
+            lambda _: OffsetReset.parsed(self.reset),
+            self.clock,
+            self,
+        )
+        self.sessions = ShareSessions(
+            lambda: self.sessions_max,
+            lambda topic_id: "t" if topic_id == TOPIC_ID else None,
+            self.leader.release,
+            self.leader.forget_group,
+        )
+        self.parked = ParkedFetches(Timeouts(self.clock, self))
+
+    # --- Time ---
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None], /) -> Alarm:
+        alarm = Alarm(self.clock.now_ms + int(delay_ms), callback)
+        self.alarms.append(alarm)
+        return alarm
+
+    def pass_time(self, ms: int) -> None:
+        """Let time pass, and ring what is due on the way."""
+        end_ms = self.clock.now_ms + ms
+        while True:
+            due = [each for each in self.alarms if each.at_ms <= end_ms and not each.cancelled]
+            if not due:
+                break
+            alarm = min(due, key=lambda each: each.at_ms)
+            self.alarms.remove(alarm)
+            self.clock.now_ms = max(self.clock.now_ms, alarm.at_ms)
+            alarm.callback()
+        self.clock.now_ms = end_ms
+
+    # --- The log ---
+
+    @property
+    def the_partition(self) -> Partition:
+        assert self.partition is not None
+        return self.partition
+
+    def produce(self, count: int = 10, **batch: int | bool) -> None:
+        append(self.the_partition.log, make_batch(count, **batch))  # type: ignore[arg-type]
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        append_marker(self.the_partition.log, commit, producer_id)
+
+    def delete_records(self, offset: int) -> None:
+        self.the_partition.log.trimming.delete_records(offset)
+
+    def delete_topic(self) -> None:
+        partition, self.partition = self.the_partition, None
+        partition.deleted()
+
+    # --- Members ---
+
+    def fetch(
+        self,
+        member: str = "a",
+        *,
+        max_records: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        wait_ms: int = 0,
+    ) -> Deferred[Answers]:
+        """Fetch as the handler does, without a session."""
+        fetch = ShareFetch(
+            self.leader,
+            GROUP,
+            member,
+            [SessionPartition(ASKED, "t")],
+            Limits(max_records, 500),
+            min_bytes,
+            max_bytes,
+        )
+        if wait_ms <= 0 or fetch.asks_for_nothing or fetch.satisfied():
+            return Deferred.of(fetch.read())
+        return self.parked.park(fetch, fetch.watched(), wait_ms)
+
+    def acquired(self, member: str = "a", **fetch: int) -> list[tuple[int, int, int]]:
+        """The records that a fetch acquires, without an error."""
+        return acquired(self.fetch(member, **fetch))
+
+    def acknowledge(self, first: int, last: int, kind: int, member: str = "a") -> Deferred[Outcome]:
+        return self.leader.acknowledge(KEY, member, [Acknowledgement(first, last, [kind])])
+
+
+def acquired(fetch: Deferred[Answers]) -> list[tuple[int, int, int]]:
+    """The records that a fetch of one partition has acquired, without an error."""
+    answers = [answer for _, answer in fetch.result()]
+    assert all(answer.error is ErrorCode.NONE for answer in answers), answers
+    return [(each[0], each[1], each[2]) for answer in answers for each in answer.acquired]
+
+
+def error_of(fetch: Deferred[Answers]) -> ErrorCode:
+    """The error of a fetch of one partition."""
+    ((_, answer),) = fetch.result()
+    return answer.error
