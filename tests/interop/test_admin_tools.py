@@ -7,6 +7,7 @@ and error messages.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,10 @@ import kafka_cluster
 from broker_process import BrokerProcess
 from foreign_programs import run
 from kafka_cluster import KafkaCluster
+from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
+from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
+from odradek_protocol.schemas.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from raw_client import PATIENCE_S, RawClient
 
 pytestmark = [pytest.mark.kafka, pytest.mark.own_broker]
 
@@ -109,6 +114,8 @@ OWN = (
     (r"(A{22}\t)\d+\s+\t0\s+\t\d+\s+\t\d+\s+\t", r"\1END, 0, TIME, TIME "),
     (r', "endpoints": \["CONTROLLER://[^"]*"\]', ""),
     (r'"log_dirs":\["/[^"]*"\]', '"log_dirs":["DIRECTORY"]'),
+    (r"(shares-a\s+Error: ).*", r"\1TEXT"),
+    (r"(Valid states are: ).*", r"\1STATES"),
 )
 
 
@@ -147,3 +154,52 @@ def test_kafkas_command_line_tools(brokers: Mapping[str, str], tmp_path: Path) -
         "Completed updating config for broker-logger 1.",
         "share.version was upgraded to 1.",
     } <= set(printed["ours"])
+
+
+async def _share_groups(address: str) -> None:
+    """Two share groups with a topic of two partitions: `shares-m` with a member, `shares-e` without
+    one."""
+    host, _, port = address.rpartition(":")
+    client = RawClient(*await asyncio.open_connection(host, int(port)))
+    try:
+        update = FeatureUpdateKey(feature="share.version", max_version_level=1, upgrade_type=1)
+        await client.call(UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]))
+        await client.create_topic("shares-a", 2)
+        await client.call(FindCoordinatorRequest(coordinator_keys=["shares-m"]))
+        for group in ("shares-m", "shares-e"):
+            epoch, assigned = 0, False
+            async with asyncio.timeout(PATIENCE_S):
+                while not assigned:
+                    answer = await client.call(
+                        ShareGroupHeartbeatRequest(
+                            group_id=group,
+                            member_id="m",
+                            member_epoch=epoch,
+                            subscribed_topic_names=["shares-a"],
+                        )
+                    )
+                    if not answer.error_code:
+                        epoch = answer.member_epoch
+                        assigned = bool(answer.assignment.topic_partitions)
+                    await asyncio.sleep(0.1)
+        await client.call(
+            ShareGroupHeartbeatRequest(group_id="shares-e", member_id="m", member_epoch=-1)
+        )
+    finally:
+        client.close()
+
+
+def test_kafkas_tool_for_share_groups(brokers: Mapping[str, str], tmp_path: Path) -> None:
+    """kafka-share-groups: list, describe, reset and delete offsets, delete."""
+    printed = {}
+    for name, address in brokers.items():
+        asyncio.run(_share_groups(address))
+        ran = run(
+            *(kafka_cluster.java(), "-cp", kafka_cluster.class_path(), str(TOOLS)),
+            *(address, str(tmp_path), "shares"),
+            folder=tmp_path,
+        )
+        # The tool lists groups in the order of a hash table.
+        printed[name] = sorted(comparable(ran, address))
+    assert printed["ours"] == printed["kafka"]
+    assert "These share groups were deleted successfully: 'shares-e'" in printed["ours"]

@@ -12,7 +12,7 @@ import org.apache.kafka.common.utils.Exit;
 /**
  * Kafka's command line tools against a broker, one after the other in this process.
  *
- * Arguments: address, a folder for their files. Each command is printed with how it ended and what it wrote, without the
+ * Arguments: address, a folder for their files, and the word "shares" for the tool for share groups alone. Each command is printed with how it ended and what it wrote, without the
  * words of errors, which are each broker's own.
  */
 public class Tools {
@@ -24,6 +24,7 @@ public class Tools {
     private static final String METRICS = TOOLS + "ClientMetricsCommand";
     private static final String QUORUM = TOOLS + "MetadataQuorumCommand";
     private static final String REASSIGN = TOOLS + "reassign.ReassignPartitionsCommand";
+    private static final String SHARES = TOOLS + "consumer.group.ShareGroupCommand";
     private static final String TOPICS = TOOLS + "TopicCommand";
 
     private static final PrintStream NOWHERE = new PrintStream(OutputStream.nullOutputStream());
@@ -208,18 +209,52 @@ public class Tools {
         run(CONFIGS, "--alter", "--broker-logger", "1", "--add-config", "root=INFO");
     }
 
+    /** The group `shares-m` has a member, `shares-e` had one; both use the topic `shares-a` with two partitions. */
+    private static void shares() throws Exception {
+        run(SHARES, "--list");
+        run(SHARES, "--list", "--state");
+        run(SHARES, "--list", "--state", "empty");
+        run(SHARES, "--list", "--state", "nonsense");
+        for (String name : List.of("shares-m", "shares-e", "shares-none")) {
+            run(SHARES, "--describe", "--group", name);
+            run(SHARES, "--describe", "--group", name, "--verbose");
+            run(SHARES, "--describe", "--group", name, "--members");
+            run(SHARES, "--describe", "--group", name, "--members", "--verbose");
+            run(SHARES, "--describe", "--group", name, "--state");
+            run(SHARES, "--describe", "--group", name, "--state", "--verbose");
+        }
+        for (String name : List.of("shares-m", "shares-e", "shares-new")) {
+            run(SHARES, "--reset-offsets", "--group", name, "--topic", "shares-a", "--to-latest", "--dry-run");
+            run(SHARES, "--reset-offsets", "--group", name, "--topic", "shares-a:1", "--to-earliest", "--execute");
+            run(SHARES, "--reset-offsets", "--group", name, "--all-topics", "--to-latest", "--execute");
+            ask(true, "shares-a", SHARES, "--describe", "--group", name);
+        }
+        run(SHARES, "--reset-offsets", "--group", "shares-e", "--topic", "shares-none", "--to-latest", "--execute");
+        run(SHARES, "--delete-offsets", "--group", "shares-m", "--topic", "shares-a");
+        run(SHARES, "--delete-offsets", "--group", "shares-e", "--topic", "shares-a");
+        run(SHARES, "--delete-offsets", "--group", "shares-e", "--topic", "shares-a");
+        run(SHARES, "--delete-offsets", "--group", "shares-none", "--topic", "shares-a");
+        run(SHARES, "--delete", "--group", "shares-m");
+        run(SHARES, "--delete", "--group", "shares-e", "--group", "shares-none");
+        run(SHARES, "--list");
+    }
+
     public static void main(String[] arguments) throws Exception {
         address = arguments[0];
         Path folder = Path.of(arguments[1]);
         own = System.out;
         Exit.setExitProcedure(Tools::end);
-        topics();
-        leaders(folder);
-        moves(folder);
-        resources();
-        cluster();
-        run(TOPICS, "--delete", "--topic", "tools-a");
-        run(TOPICS, "--delete", "--topic", "tools-none");
+        if (arguments.length > 2) {
+            shares();
+        } else {
+            topics();
+            leaders(folder);
+            moves(folder);
+            resources();
+            cluster();
+            run(TOPICS, "--delete", "--topic", "tools-a");
+            run(TOPICS, "--delete", "--topic", "tools-none");
+        }
         own.flush();
         Runtime.getRuntime().halt(0);
     }

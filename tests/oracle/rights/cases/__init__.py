@@ -10,6 +10,7 @@ from tests.oracle.rights.cases import (
     producing,
     reading,
     share_state,
+    shares,
     transactions,
 )
 from tests.oracle.rights.cells import Case
@@ -20,6 +21,7 @@ CASES: list[Case] = [
     *reading.CASES,
     *groups.CASES,
     *share_state.CASES,
+    *shares.CASES,
     *administration.CASES,
     *acls.CASES,
     *changed.CASES,
