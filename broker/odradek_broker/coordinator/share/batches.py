@@ -7,8 +7,10 @@ if their states became equal after the first was finished.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 from odradek_broker.share_state import StateBatch
 from odradek_protocol.constants import NO_OFFSET
@@ -34,6 +36,52 @@ def merge_batches(batches: Iterable[StateBatch], start_offset: int) -> tuple[Sta
         heapify(pending)
         pending = list(_merged(pending))
     return tuple(StateBatch(first, last, state, count) for first, last, count, state in pending)
+
+
+def merge_into(
+    settled: tuple[StateBatch, ...], batches: Sequence[StateBatch], start_offset: int
+) -> tuple[tuple[StateBatch, ...], bool]:
+    """`merge_batches` of settled batches and others, and true if the result is settled too.
+
+    Only the settled batches that the others may touch are looked at, for a share partition may have
+    thousands.
+    """
+    settled = _from_offset(settled, start_offset)
+    if not batches:
+        return settled, True
+    lowest = min(batch.first_offset for batch in batches) - 1
+    highest = max(batch.last_offset for batch in batches) + 1
+    begin = bisect_left(settled, lowest, key=_last_offset)
+    end = bisect_right(settled, highest, key=_first_offset)
+    merged = merge_batches((*settled[begin:end], *batches), start_offset)
+    return settled[:begin] + merged + settled[end:], is_settled(merged)
+
+
+def is_settled(batches: tuple[StateBatch, ...]) -> bool:
+    """True if a merge of these batches alone would change nothing."""
+    return all(
+        before.last_offset < after.first_offset - 1
+        or (before.last_offset < after.first_offset and before[2:] != after[2:])
+        for before, after in pairwise(batches)
+    )
+
+
+def _from_offset(settled: tuple[StateBatch, ...], start_offset: int) -> tuple[StateBatch, ...]:
+    """Settled batches without what is before the start offset."""
+    if start_offset == NO_OFFSET or not settled or settled[0].first_offset >= start_offset:
+        return settled
+    kept = settled[bisect_left(settled, start_offset, key=_last_offset) :]
+    if kept and kept[0].first_offset < start_offset:
+        return (kept[0]._replace(first_offset=start_offset), *kept[1:])
+    return kept
+
+
+def _first_offset(batch: StateBatch) -> int:
+    return batch.first_offset
+
+
+def _last_offset(batch: StateBatch) -> int:
+    return batch.last_offset
 
 
 def _merged(heap: list[_Sorted]) -> Iterator[_Sorted]:

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Protocol
 
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
-from odradek_broker.coordinator.share.batches import merge_batches
+from odradek_broker.coordinator.share.batches import is_settled, merge_batches, merge_into
 from odradek_broker.coordinator.share.records import (
     decode_change,
     snapshot_record,
@@ -83,13 +83,14 @@ class Periodic(Enum):
 class StoredPartition:
     """A share partition in memory. The epochs are the highest ones since the state was deleted
     last; `updates` counts the records since the last snapshot, and `needed_from` is the offset of
-    the first record that a load needs."""
+    the first record that a load needs. `settled`: see `batches.merge_into`."""
 
     state: ShareState
     highest_state_epoch: int
     highest_leader_epoch: int
     updates: int
     needed_from: int
+    settled: bool
 
 
 class ShareShard:
@@ -138,10 +139,16 @@ class ShareShard:
         stored = self.partitions.get(key)
         if stored is None:
             self.partitions[key] = StoredPartition(
-                state, state.state_epoch, state.leader_epoch, 0, self.next_offset
+                state,
+                state.state_epoch,
+                state.leader_epoch,
+                0,
+                self.next_offset,
+                is_settled(state.batches),
             )
             return
         stored.state = state
+        stored.settled = is_settled(state.batches)
         stored.highest_state_epoch = max(stored.highest_state_epoch, state.state_epoch)
         stored.highest_leader_epoch = max(stored.highest_leader_epoch, state.leader_epoch)
         stored.updates = 0
@@ -151,10 +158,15 @@ class ShareShard:
         stored = self.partitions.get(key)
         if stored is None:
             self.partitions[key] = StoredPartition(
-                change, change.state_epoch, change.leader_epoch, 1, self.next_offset
+                change,
+                change.state_epoch,
+                change.leader_epoch,
+                1,
+                self.next_offset,
+                is_settled(change.batches),
             )
             return
-        stored.state = _merged(stored.state, change)
+        stored.state, stored.settled = _merged(stored, change)
         stored.highest_leader_epoch = max(stored.highest_leader_epoch, change.leader_epoch)
         stored.updates += 1
 
@@ -245,7 +257,7 @@ class ShareShard:
             delivery_complete_count=delivery_complete_count,
             batches=tuple(batches),
         )
-        problem = _problem_of(batches) or _too_many(stored.state, change)
+        problem = _problem_of(batches) or _too_many(stored, change)
         if problem:
             return _refused(deferred, _E.INVALID_REQUEST, problem)
         return _answered(deferred, StateResult(), [self._change(key, stored, change, now)])
@@ -265,7 +277,7 @@ class ShareShard:
         if stored.updates < limit:
             merged = merge_batches(change.batches, change.start_offset)
             return update_record(key, change._replace(batches=merged))
-        state = _merged(stored.state, change)
+        state, _ = _merged(stored, change)
         return snapshot_record(
             key,
             state._replace(
@@ -363,16 +375,24 @@ class ShareShard:
         return Outcome(records=records, after_append=durable)
 
 
-def _merged(state: ShareState, change: ShareState) -> ShareState:
-    """A state after a change: the change's start offset, unless it is -1, and its batches."""
+def _merged(stored: StoredPartition, change: ShareState) -> tuple[ShareState, bool]:
+    """The state after a change, with the change's start offset unless it is -1; true if its
+    batches are settled."""
+    state = stored.state
     start = state.start_offset if change.start_offset == NO_OFFSET else change.start_offset
     leader_epoch = state.leader_epoch if change.leader_epoch == ANY_EPOCH else change.leader_epoch
-    return state._replace(
+    if stored.settled:
+        batches, settled = merge_into(state.batches, change.batches, start)
+    else:
+        batches = merge_batches((*state.batches, *change.batches), start)
+        settled = is_settled(batches)
+    merged = state._replace(
         leader_epoch=leader_epoch,
         start_offset=start,
         delivery_complete_count=change.delivery_complete_count,
-        batches=merge_batches((*state.batches, *change.batches), start),
+        batches=batches,
     )
+    return merged, settled
 
 
 def _is_fenced(epoch: int, highest: int) -> bool:
@@ -389,11 +409,11 @@ def _problem_of(batches: Iterable[StateBatch]) -> str:
     return ""
 
 
-def _too_many(state: ShareState, change: ShareState) -> str:
+def _too_many(stored: StoredPartition, change: ShareState) -> str:
     # Each batch that is merged into others may split one of them in two.
-    if len(state.batches) + 2 * len(change.batches) <= STATE_BATCHES_MAX:
+    if len(stored.state.batches) + 2 * len(change.batches) <= STATE_BATCHES_MAX:
         return ""
-    count = len(_merged(state, change).batches)
+    count = len(_merged(stored, change)[0].batches)
     if count <= STATE_BATCHES_MAX:
         return ""
     return (

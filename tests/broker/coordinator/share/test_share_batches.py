@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from budget import examples
-from odradek_broker.coordinator.share.batches import merge_batches
+from odradek_broker.coordinator.share.batches import is_settled, merge_batches, merge_into
 from odradek_broker.share_state import StateBatch
 
 
@@ -47,6 +47,32 @@ def test_h109_a_merge_of_merged_batches_leaves_no_equal_neighbours(
     for before, after in itertools.pairwise(merged):
         assert before.last_offset + 1 < after.first_offset or before[2:] != after[2:]
     assert merge_batches(merged, start) == merged
+
+
+@given(
+    st.lists(state_batches(), max_size=12),
+    st.lists(state_batches(), max_size=4),
+    st.integers(-1, 30),
+    st.integers(-1, 30),
+)
+@settings(max_examples=examples(600))
+def test_h109_a_merge_into_settled_batches_is_the_same(
+    old: list[StateBatch], new: list[StateBatch], first_start: int, start: int
+) -> None:
+    settled = merge_batches(merge_batches(old, first_start), first_start)
+    assert is_settled(settled)
+    merged, is_again = merge_into(settled, new, start)
+    assert merged == merge_batches((*settled, *new), start)
+    assert is_again == (merge_batches(merged, start) == merged)
+
+
+def test_h109_batches_that_became_equal_too_late_are_not_settled() -> None:
+    old = (StateBatch(0, 4, 2, 1), StateBatch(5, 9, 0, 1))
+    assert is_settled(old)
+    merged, settled = merge_into(old, [StateBatch(5, 9, 2, 1)], 0)
+    assert merged == (StateBatch(0, 4, 2, 1), StateBatch(5, 9, 2, 1))
+    assert not settled
+    assert merge_batches(merged, 0) == (StateBatch(0, 9, 2, 1),)
 
 
 @pytest.mark.parametrize(
