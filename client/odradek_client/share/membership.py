@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from odradek_client.consumer.group.membership import Action, GroupSettings, Membership
-from odradek_client.errors import OdradekError, error_for
+from odradek_client.errors import InvalidGroup, OdradekError, UnsupportedByBroker, error_for
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_group_heartbeat import (
@@ -65,6 +65,8 @@ SWITCHED_OFF = (
     "the cluster has share groups switched off: set its feature share.version to 1 "
     "(kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature share.version=1)"
 )
+
+OTHER_KIND = "there is a group of another kind with this name; choose another group_id"
 
 Assignment = Mapping[bytes, frozenset[int]]
 """Assigned partitions by topic id."""
@@ -195,16 +197,21 @@ class ShareMembership(Membership):
 
     def _on_error(self, code: ErrorCode, message: str | None, now_ms: int) -> Action:
         self._sent_topics = None
+        joining = self.state is _S.JOINING
+        if joining and code is ErrorCode.GROUP_ID_NOT_FOUND:
+            # To join makes a group, unless there is one with this name.
+            self.fail(InvalidGroup(f"{self.about}: {OTHER_KIND} ({code.name})", code=code))
+            return Action.GO_ON
         if code in _FENCING:
-            refused = self.state is _S.JOINING
             self.join()
-            return Action.BACK_OFF if refused else Action.JOIN
+            return Action.BACK_OFF if joining else Action.JOIN
         if code in _REDISCOVER or code.retriable:
             self._next_heartbeat_ms = now_ms  # the same request again, after a pause
             return Action.REDISCOVER if code in _REDISCOVER else Action.BACK_OFF
         if code is ErrorCode.UNSUPPORTED_VERSION:
-            message = f"{SWITCHED_OFF} ({message})" if message else SWITCHED_OFF
-        self.fail(error_for(code, message, about=self.about))
+            self.fail(UnsupportedByBroker(f"{self.about}: {SWITCHED_OFF} ({code.name})", code=code))
+        else:
+            self.fail(error_for(code, message, about=self.about))
         return Action.GO_ON
 
     def on_no_answer(self, request: ShareGroupHeartbeatRequest, now_ms: int) -> None:

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from odradek_client.consumer.group.membership import Action, GroupSettings
-from odradek_client.errors import GroupAuthorizationFailed, IllegalState, UnsupportedByBroker
+from odradek_client.errors import (
+    GroupAuthorizationFailed,
+    IllegalState,
+    InvalidGroup,
+    UnsupportedByBroker,
+)
 from odradek_client.share.membership import SHARE_STEPS, ShareMembership, ShareState
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_group_heartbeat import (
@@ -89,9 +94,16 @@ def test_a_member_that_was_put_out_joins_again(joined: ShareMembership, code: Er
     _, action = beat(joined, answer(error_code=code))
     assert action is Action.JOIN and joined.state is ShareState.JOINING
     assert joined.assignment == {} and joined.heartbeat_due_ms(0) == 0
-    request, action = beat(joined, answer(error_code=code))
+    request, action = beat(joined, answer(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     assert request.member_epoch == 0 and request.subscribed_topic_names == ["t"]
     assert action is Action.BACK_OFF
+
+
+def test_a_group_of_another_kind_is_a_final_error(member: ShareMembership) -> None:
+    member.join()
+    beat(member, answer(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
+    assert isinstance(member.failure, InvalidGroup)
+    assert "another kind" in str(member.failure)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""`odradek share` and the admin's share groups against Apache Kafka."""
+
+from __future__ import annotations
+
+import pytest
+
+from command_line import Commands
+from kafka_cluster import KafkaCluster
+from odradek import sync
+
+pytestmark = pytest.mark.kafka
+
+
+def test_the_life_of_a_share_group(kafka: KafkaCluster, unique_topic: str) -> None:
+    odradek = Commands(kafka.bootstrap)
+    name = unique_topic
+    odradek.run("topic", "create", name, "-n", "2")
+    with sync.Producer(bootstrap_servers=kafka.bootstrap) as producer:
+        for number in range(6):
+            producer.send_and_wait(name, b"%d" % number, partition=0)
+    odradek.run("config", "set", "group", name, "share.auto.offset.reset=earliest")
+    consume = ("share", "consume", name, "-g", name)
+    assert odradek.run(*consume, "-c", "2") == "0\n1\n"
+    (row,) = odradek.rows(*consume, "-c", "1", "--answer", "reject")
+    assert (row["payload"], row["delivery_count"]) == ("2", 1)
+
+    assert name in odradek.run("share", "list").split()
+    (row,) = odradek.rows("share", "describe", name)
+    assert (row["state"], row["members"]) == ("Empty", [])
+    # Kafka stores the start offset with the next change, so 3 records are done with, or 2.
+    before, *others = odradek.rows("share", "offsets", name)
+    assert before["start_offset"] in (2, 3) and before["lag"] in (3, 4)
+    assert [each["start_offset"] for each in others] in ([], [None], [0])
+
+    reset = ("share", "reset-offsets", name, "--topic", name)
+    rows = odradek.rows(*reset, "--to-offset", "1")
+    assert [(each["partition"], each["new_offset"]) for each in rows] == [(0, 1), (1, 0)]
+    assert "nothing was changed" in odradek.stderr
+    odradek.run(*reset, "--to-offset", "1", "--execute")
+    assert odradek.run(*consume, "-c", "1") == "1\n"
+
+    odradek.run("share", "delete-offsets", name, "-t", "nowhere", code=1)
+    odradek.run("share", "delete-offsets", name, "-t", name)
+    assert odradek.rows("share", "offsets", name) == []
+    odradek.run("share", "delete", name)
+    odradek.run("share", "delete", name, code=1)
+    assert name in odradek.stderr
+
+
+def test_a_group_with_members_is_left_alone(kafka: KafkaCluster, unique_topic: str) -> None:
+    odradek = Commands(kafka.bootstrap)
+    odradek.run("topic", "create", unique_topic)
+    with sync.ShareConsumer(
+        unique_topic, bootstrap_servers=kafka.bootstrap, group_id=unique_topic
+    ) as consumer:
+        while not consumer.assignment():
+            consumer.poll(200)
+        (row,) = odradek.rows("share", "describe", unique_topic)
+        (member,) = row["members"]
+        assert member["assignment"] == [{"topic": unique_topic, "partition": 0}]
+        reset = ("share", "reset-offsets", unique_topic, "--topic", unique_topic, "--to-latest")
+        odradek.run(*reset, "--execute", code=1)
+        odradek.run("share", "delete", unique_topic, code=1)
