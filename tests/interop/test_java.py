@@ -81,8 +81,9 @@ def test_q03_q07_quotas_are_set_and_throttle(address: str) -> None:
     assert printed[-1] == "3 of 3 steps", printed
 
 
-def test_streams_count_exactly_once(address: str) -> None:
-    printed = run(kafka_cluster.streams_class_path(), "Streams", address, "2000")
+@pytest.mark.parametrize("protocol", ["classic", "streams"])
+def test_streams_count_exactly_once(address: str, protocol: str) -> None:
+    printed = run(kafka_cluster.streams_class_path(), "Streams", address, "2000", protocol)
     assert printed[-1] == "2000 of 2000 records"
 
 

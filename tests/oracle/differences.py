@@ -143,10 +143,17 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "features",
         ("*.supported_features", "*.finalized_features"),
-        "Three features are missing: streams.version, since there are no such groups, "
-        "eligible.leader.replicas.version, since there is one replica, and kraft.version, since "
-        "voters cannot change; share.version is at level 0 at first.",
+        "Two features are missing: eligible.leader.replicas.version, since there is one replica, "
+        "and kraft.version, since voters cannot change; share.version and streams.version are at "
+        "level 0 at first.",
         "3-4",
+    ),
+    Difference(
+        "streams-topology-broken",
+        ("*.error_code",),
+        "A topology of Kafka Streams with two subtopologies of one id, or with a copartition group "
+        "that names a topic which the subtopology does not have: STREAMS_INVALID_TOPOLOGY with the "
+        "reason, where Kafka answers UNKNOWN_SERVER_ERROR.",
     ),
     Difference(
         "create-partitions-too-many",

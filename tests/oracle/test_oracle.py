@@ -54,8 +54,6 @@ def test_few_runs_differ_for_a_reason(verdict: Verdict) -> None:
 _SWITCHED_OFF = {
     "ShareFetch",
     "ShareAcknowledge",
-    "StreamsGroupHeartbeat",
-    "StreamsGroupDescribe",
 }
 
 
@@ -95,6 +93,4 @@ def test_n52_features_have_the_levels_of_kafka() -> None:
     assert {name: each.highest for name, each in FEATURES.items()} == {
         name: finalized[name] for name in FEATURES
     }
-    assert set(supported) - set(FEATURES) == {
-        *("eligible.leader.replicas.version", "kraft.version", "streams.version"),
-    }
+    assert set(supported) - set(FEATURES) == {"eligible.leader.replicas.version", "kraft.version"}

@@ -113,6 +113,7 @@ class Topics:
     topics_version: int = 0
     share_groups_off: str = ""
     share_assignment_interval_ms: int = 1_000
+    streams_assignment_interval_ms: int = 1_000
     #: (group, setting) -> milliseconds
     group_settings: dict[tuple[str, str], int] = field(default_factory=dict)
 

@@ -375,6 +375,7 @@ def _check_together(config: BrokerConfig) -> None:
         )
     _check_protocols(config)
     _check_group_times(config)
+    _check_standby_replicas(config)
     if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
         raise ConfigError(
             "log.cleaner.min.compaction.lag.ms",
@@ -393,10 +394,9 @@ def _check_protocols(config: BrokerConfig) -> None:
         )
 
 
-def _check_group_times(config: BrokerConfig) -> None:
-    """Check that timeouts, intervals and limits are within their bounds, and heartbeats shorter
-    than sessions."""
-    bounded = {
+def _group_times(config: BrokerConfig) -> dict[str, dict[str, tuple[int, int, int]]]:
+    """The times of each protocol of groups: lower bound, value, upper bound."""
+    return {
         "consumer": {
             "session.timeout.ms": (
                 config.group_consumer_min_session_timeout_ms,
@@ -441,8 +441,30 @@ def _check_group_times(config: BrokerConfig) -> None:
                 config.group_share_max_partition_max_record_locks,
             ),
         },
+        "streams": {
+            "session.timeout.ms": (
+                config.group_streams_min_session_timeout_ms,
+                config.group_streams_session_timeout_ms,
+                config.group_streams_max_session_timeout_ms,
+            ),
+            "heartbeat.interval.ms": (
+                config.group_streams_min_heartbeat_interval_ms,
+                config.group_streams_heartbeat_interval_ms,
+                config.group_streams_max_heartbeat_interval_ms,
+            ),
+            "assignment.interval.ms": (
+                config.group_streams_min_assignment_interval_ms,
+                config.group_streams_assignment_interval_ms,
+                config.group_streams_max_assignment_interval_ms,
+            ),
+        },
     }
-    for protocol, times in bounded.items():
+
+
+def _check_group_times(config: BrokerConfig) -> None:
+    """Check that timeouts, intervals and limits are within their bounds, and heartbeats shorter
+    than sessions."""
+    for protocol, times in _group_times(config).items():
         for name, (least, value, most) in times.items():
             if not least <= value <= most:
                 raise ConfigError(
@@ -458,6 +480,17 @@ def _check_group_times(config: BrokerConfig) -> None:
                 str(interval_ms),
                 f"less than group.{protocol}.session.timeout.ms ({session_ms})",
             )
+
+
+def _check_standby_replicas(config: BrokerConfig) -> None:
+    replicas = config.group_streams_num_standby_replicas
+    if replicas > config.group_streams_max_standby_replicas:
+        raise ConfigError(
+            "group.streams.num.standby.replicas",
+            str(replicas),
+            "at most group.streams.max.standby.replicas"
+            f" ({config.group_streams_max_standby_replicas})",
+        )
 
 
 # --- Keys without a row -----------------------------------------------------------------------

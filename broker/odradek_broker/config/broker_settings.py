@@ -15,6 +15,7 @@ from odradek_broker.config.listener_settings import ListenerSettings
 from odradek_broker.config.sasl_settings import SaslSettings
 from odradek_broker.config.share_group_settings import ShareGroupSettings
 from odradek_broker.config.share_settings import ShareSettings
+from odradek_broker.config.streams_group_settings import StreamsGroupSettings
 from odradek_broker.config.types import Kind, Setting, Synonym, setting
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import INT32_MAX, INT64_MAX, any_of, at_least, between, one_of
@@ -29,7 +30,12 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerSettings(
-    AuthorizerSettings, ShareGroupSettings, ShareSettings, SaslSettings, ListenerSettings
+    AuthorizerSettings,
+    ShareGroupSettings,
+    ShareSettings,
+    StreamsGroupSettings,
+    SaslSettings,
+    ListenerSettings,
 ):
     """Every setting, parsed and typed."""
 
@@ -481,7 +487,8 @@ class BrokerSettings(
         Kind.LIST,
         ("classic", "consumer"),
         "The protocols that groups may speak. Without consumer its requests are refused "
-        "(KIP-848); classic cannot be left out. streams and share are known, and not served.",
+        "(KIP-848); classic cannot be left out. The features share.version and streams.version switch"
+        " share and streams groups.",
         any_of("classic", "consumer", "streams", "share"),
     )
     group_consumer_session_timeout_ms: int = setting(

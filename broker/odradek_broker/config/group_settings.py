@@ -1,7 +1,6 @@
 """Settings of groups and of subscriptions to client metrics (KIP-848, KIP-714).
 
-Settings of consumer groups and share groups have an effect. Streams groups and client metrics are
-not served, and their settings are kept and shown.
+Subscriptions to client metrics are kept and shown, and have no effect.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import (
     ANYTHING,
     Check,
-    at_least,
     between,
     one_of,
     parse_iso_duration_ms,
@@ -141,11 +139,28 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         _bounded(
             "share", "session.timeout.ms", "How long a member may be silent before it is removed."
         ),
-        _assignment_interval("streams"),
-        _unserved("streams.heartbeat.interval.ms", 5_000, _HEARTBEAT),
-        _unserved("streams.initial.rebalance.delay.ms", 3_000, at_least(0)),
-        _unserved("streams.num.standby.replicas", 0, between(0, 2)),
-        _unserved("streams.session.timeout.ms", 45_000, _SESSION),
+        _bounded(
+            "streams",
+            "assignment.interval.ms",
+            "The shortest time between two assignments of the group.",
+        ),
+        _bounded(
+            "streams", "heartbeat.interval.ms", "How often members are told to send a heartbeat."
+        ),
+        _like(
+            SETTINGS["group.streams.initial.rebalance.delay.ms"],
+            "How long the group waits for more members after the first.",
+        ),
+        _like(
+            SETTINGS["group.streams.num.standby.replicas"],
+            "How many clients keep a copy of the state of each task.",
+            most=SETTINGS["group.streams.max.standby.replicas"],
+        ),
+        _bounded(
+            "streams",
+            "session.timeout.ms",
+            "How long a member may be silent before it is removed.",
+        ),
     )
 }
 

@@ -62,8 +62,8 @@ _GROUPS = """
 ## Group settings
 
 What a group sets for itself (`kafka-configs.sh --entity-type groups`, resource type 32 of
-IncrementalAlterConfigs). The group need not exist yet. Settings of share and Streams groups, and subscriptions to client
-metrics (type 16: `interval.ms`, `match`, `metrics`), are checked, kept and shown, and change nothing.
+IncrementalAlterConfigs). The group need not exist yet. Subscriptions to client metrics (type 16: `interval.ms`, `match`,
+`metrics`) are checked, kept and shown, and change nothing.
 
 | Key | Broker's setting | What it is |
 |---|---|---|

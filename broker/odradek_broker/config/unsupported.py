@@ -34,7 +34,6 @@ NO_EFFECT_SETTINGS: dict[str, Setting] = {
         _setting("follower.replication.throttled.rate", Kind.LONG, INT64_MAX, _NOT_NEGATIVE),
         _setting("group.consumer.assignment.interval.ms", Kind.INT, 1_000, _ASSIGNMENT_INTERVAL),
         _setting("group.coordinator.cached.buffer.max.bytes", Kind.INT, 1_048_588, _POSITIVE),
-        _setting("group.streams.assignment.interval.ms", Kind.INT, 1_000, _ASSIGNMENT_INTERVAL),
         _setting("leader.replication.throttled.rate", Kind.LONG, INT64_MAX, _NOT_NEGATIVE),
         _setting("log.cleaner.io.buffer.size", Kind.INT, 524_288, _NOT_NEGATIVE),
         _setting("log.cleaner.threads", Kind.INT, 1, _NOT_NEGATIVE),

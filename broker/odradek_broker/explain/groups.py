@@ -44,6 +44,7 @@ from odradek_broker.coordinator.groups.events import (
 from odradek_broker.coordinator.groups.partitions import each_partition, named
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
 from odradek_broker.coordinator.groups.share.group import ShareMember
+from odradek_broker.coordinator.groups.streams.group import StreamsMember
 from odradek_broker.explain.history import LIST_MAX, CurrentState, History
 from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text
 from odradek_broker.explain.share_groups import members_left_out, record_share_event
@@ -526,5 +527,5 @@ def _progress(member: ConsumerMember) -> str:
     return "with all that it is to have"
 
 
-def _client(member: Member | ConsumerMember | ShareMember) -> str:
+def _client(member: Member | ConsumerMember | ShareMember | StreamsMember) -> str:
     return describe_client(member.client_id, member.client_host)

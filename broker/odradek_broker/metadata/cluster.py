@@ -17,8 +17,8 @@ from odradek_broker.config.broker import (
     settings_of_every_broker,
     with_dynamic,
 )
-from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.effective import TopicConfigs
+from odradek_broker.config.group_settings import GROUP_SETTINGS
 from odradek_broker.config.types import ConfigError
 from odradek_broker.metadata.features import (
     FEATURES,
@@ -204,11 +204,13 @@ class ClusterMetadata:
         if text is None:
             return None
         # The broker's bounds may have changed since the setting was made.
-        least = SETTINGS[f"group.{name.replace('.', '.min.', 1)}"]
-        most = SETTINGS[f"group.{name.replace('.', '.max.', 1)}"]
-        least_ms, most_ms = self.config.value_of(least), self.config.value_of(most)
-        assert isinstance(least_ms, int) and isinstance(most_ms, int)
-        return min(max(int(text), least_ms), most_ms)
+        row, value = GROUP_SETTINGS[name], int(text)
+        for bound, closer in ((row.least, max), (row.most, min)):
+            if bound is not None:
+                limit = self.config.value_of(bound)
+                assert isinstance(limit, int)
+                value = closer(value, limit)
+        return value
 
     def share_settings(self, group_id: str) -> ShareSettings:
         """The settings of a group for its records in flight: its own, or the broker's."""
@@ -253,6 +255,11 @@ class ClusterMetadata:
         return self.config.group_share_assignment_interval_ms
 
     @property
+    def streams_assignment_interval_ms(self) -> int:
+        """The shortest time between two assignments of a streams group without its own setting."""
+        return self.config.group_streams_assignment_interval_ms
+
+    @property
     def share_groups_off(self) -> str:
         """The reason why share groups (KIP-932) are not served; empty if they are."""
         if not self.feature_levels[SHARE_VERSION]:
@@ -262,7 +269,7 @@ class ClusterMetadata:
     @property
     def streams_groups_off(self) -> str:
         """The reason why streams groups (KIP-1071) are not served; empty if they are."""
-        if not self.feature_levels.get(STREAMS_VERSION, 0):
+        if not self.feature_levels[STREAMS_VERSION]:
             return f"Streams groups are switched off: the feature {STREAMS_VERSION} is at level 0."
         return ""
 

@@ -77,19 +77,11 @@ class GroupConfigResource:
         for key, text in after.items():
             row = _group_setting(key)
             value = row.read(text)
-            if row.least is not None and row.most is not None:
-                least = metadata.config.value_of(row.least)
-                most = metadata.config.value_of(row.most)
-                assert isinstance(value, int) and isinstance(least, int) and isinstance(most, int)
-                if not least <= value <= most:
-                    raise ConfigError(
-                        key,
-                        text,
-                        f"between {row.least.name} ({least}) and {row.most.name} ({most})",
-                    )
+            if row.most is not None:
+                _check_bounds(metadata.config, row, text, value)
                 values[key] = value
             checked[key] = write_value(value)
-        for protocol in ("consumer", "share"):
+        for protocol in ("consumer", "share", "streams"):
             session_ms, interval_ms = (
                 values.get(
                     f"{protocol}.{name}",
@@ -125,6 +117,19 @@ def _group_setting(key: str) -> GroupSetting:
     if row is None:
         raise UnknownSettingError(key, "is no group setting")
     return row
+
+
+def _check_bounds(config: BrokerConfig, row: GroupSetting, text: str | None, value: Any) -> None:
+    """ConfigError for a setting of a group outside of the broker's bounds."""
+    assert row.most is not None
+    most = config.value_of(row.most)
+    least = None if row.least is None else config.value_of(row.least)
+    assert isinstance(value, int) and isinstance(most, int)
+    if value > most or (isinstance(least, int) and value < least):
+        wanted = f"at most {row.most.name} ({most})"
+        if row.least is not None:
+            wanted = f"between {row.least.name} ({least}) and {row.most.name} ({most})"
+        raise ConfigError(row.name, text, wanted)
 
 
 def _group_entry(row: GroupSetting, config: BrokerConfig, given: Mapping[str, str]) -> ConfigEntry:

@@ -30,6 +30,7 @@ FEATURES: dict[str, FeatureLevels] = {
     GROUP_VERSION: FeatureLevels(0, 1),
     METADATA_VERSION: FeatureLevels(7, 30),
     SHARE_VERSION: FeatureLevels(0, 1),
+    STREAMS_VERSION: FeatureLevels(0, 1),
     TRANSACTION_VERSION: FeatureLevels(0, 2),
 }
 
@@ -38,15 +39,15 @@ FEATURES: dict[str, FeatureLevels] = {
 _LEFT_OUT: dict[str, str] = {
     "eligible.leader.replicas.version": "each partition has one replica",
     "kraft.version": "the voters of the metadata log cannot change",
-    STREAMS_VERSION: "streams groups are not complete",
 }
 _LEVEL_LEFT_OUT = 1
 
-#: The level of each feature before it was ever changed: the highest, but share groups are switched
-#: on by whoever wants to try them.
+#: The level of each feature before it was ever changed: the highest, but share and streams
+#: groups are switched on by whoever wants to try them.
 FIRST_LEVELS: dict[str, int] = {
     **{name: levels.highest for name, levels in FEATURES.items()},
     SHARE_VERSION: 0,
+    STREAMS_VERSION: 0,
 }
 
 

@@ -2,8 +2,6 @@
 
 Versions: 3 is flexible; 4 states, and a filter by them (KIP-518); 5 types, and a filter by them
 (KIP-848).
-
-Left out: streams groups, which do not exist here.
 """
 
 from __future__ import annotations

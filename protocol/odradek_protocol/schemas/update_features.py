@@ -5,9 +5,9 @@ Versions: 1 distinguishes safe and unsafe downgrades, and has `validate_only`; 2
 the whole request in place of one for each feature.
 
 Of note: level 0 switches a feature off. The release of 4.3 (`kafka-features.sh upgrade
---release-version 4.3`) includes share.version, streams.version, eligible.leader.replicas.version
-and kraft.version as well: in a request with metadata.version their level 1 is ignored, and alone it
-is refused, because their APIs are not served.
+--release-version 4.3`) includes eligible.leader.replicas.version and kraft.version as well: in a
+request with metadata.version their level 1 is ignored, and alone it is refused, because their APIs
+are not served.
 """
 
 from __future__ import annotations

@@ -74,7 +74,8 @@ def test_n53_levels_go_down_and_up_again(kind: int) -> None:
         ("no.such", 0, SAFE),
         ("", 0, UPGRADE),
         ("share.version", 2, UPGRADE),
-        ("streams.version", 1, UPGRADE),
+        ("streams.version", 2, UPGRADE),
+        ("kraft.version", 1, UPGRADE),
         ("transaction.version", 3, UPGRADE),
         ("transaction.version", -1, UNSAFE),
         ("transaction.version", 1, UPGRADE),
@@ -99,7 +100,7 @@ def test_n53_one_bad_level_keeps_all_as_they_are(update: Update, version: int) -
 #: The features of release 4.3, as `kafka-features upgrade --release-version 4.3` sends them.
 RELEASE: list[Update] = [
     *[(name, level, UPGRADE) for name, level in ALL.items()],
-    *[(name, 1, UPGRADE) for name in ("kraft.version", "streams.version")],
+    ("kraft.version", 1, UPGRADE),
     ("eligible.leader.replicas.version", 1, UPGRADE),
 ]
 
@@ -114,6 +115,16 @@ def test_n53_a_release_is_taken_with_the_features_left_out(version: int) -> None
     assert named == ([(name, E.NONE) for name, _, _ in RELEASE] if version < 2 else [])
     assert _told(node) == ALL
     assert len(node.recorded) == 4, "two levels down, two up, and nothing of the others"
+
+
+def test_j01_streams_groups_are_switched_on_and_off() -> None:
+    node = FakeNode()
+    assert node.metadata.streams_groups_off
+    assert _update(node, ("streams.version", 1, UPGRADE)).error_code == E.NONE
+    assert _told(node) == ALL | {"streams.version": 1}
+    assert not node.metadata.streams_groups_off
+    assert _update(node, ("streams.version", 0, SAFE)).error_code == E.NONE
+    assert node.metadata.streams_groups_off
 
 
 def test_n53_h31_share_groups_are_switched_on_and_off() -> None:
@@ -229,7 +240,8 @@ def test_n53_levels_outlive_a_restart_and_a_snapshot() -> None:
         again = FakeNode().metadata
         for value in values:
             again.replay_bytes(value)
-        assert again.feature_levels == ALL | {"transaction.version": 1, "share.version": 0}
+        off = {"share.version": 0, "streams.version": 0}
+        assert again.feature_levels == ALL | off | {"transaction.version": 1}
 
 
 @pytest.mark.parametrize(("name", "level"), [("no.such", 1), ("group.version", 2)])

@@ -6,7 +6,9 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.UUID;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -20,9 +22,10 @@ import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
- * Kafka Streams with exactly_once_v2: BOOTSTRAP RECORDS. Counts records by key, through a state store with a
- * changelog; halfway the application is closed and started anew. The counts that are read as
- * committed must be 1, 2, 3, ... for each key, without a gap or a repetition. Prints "so many of so many records".
+ * Kafka Streams with exactly_once_v2: BOOTSTRAP RECORDS PROTOCOL. Counts records by key, through a repartition
+ * topic and a state store with a changelog; halfway the application is closed and started anew. The counts that
+ * are read as committed must be 1, 2, 3, ... for each key, without a gap or a repetition. PROTOCOL is that of the
+ * group, classic or streams. Prints "so many of so many records".
  */
 public class Streams {
     private static final int KEYS = 7;
@@ -30,16 +33,23 @@ public class Streams {
     public static void main(String[] arguments) throws Exception {
         String bootstrap = arguments[0];
         int records = Integer.parseInt(arguments[1]);
+        String protocol = arguments[2];
         String name = "java-streams-" + UUID.randomUUID();
         String input = name + "-in";
         String output = name + "-out";
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
             admin.createTopics(
                 List.of(new NewTopic(input, 3, (short) 1), new NewTopic(output, 3, (short) 1))).all().get();
+            if (protocol.equals("streams")) {
+                admin.updateFeatures(
+                    Map.of("streams.version", new FeatureUpdate((short) 1, FeatureUpdate.UpgradeType.UPGRADE)),
+                    new UpdateFeaturesOptions()).all().get();
+            }
         }
         Properties config = new Properties();
         config.put("application.id", name);
         config.put("bootstrap.servers", bootstrap);
+        config.put("group.protocol", protocol);
         config.put("processing.guarantee", "exactly_once_v2");
         config.put("commit.interval.ms", 100);
         config.put("num.stream.threads", 2);
@@ -63,7 +73,7 @@ public class Streams {
 
     private static KafkaStreams started(Properties config, String input, String output) {
         StreamsBuilder builder = new StreamsBuilder();
-        builder.<String, String>stream(input).groupByKey().count().toStream()
+        builder.<String, String>stream(input).groupBy((key, value) -> key).count().toStream()
             .to(output, Produced.with(Serdes.String(), Serdes.Long()));
         KafkaStreams streams = new KafkaStreams(builder.build(), config);
         streams.setUncaughtExceptionHandler(problem -> {

@@ -21,6 +21,8 @@ from odradek_broker.coordinator.groups.partitions import Partitions, by_name, un
 from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, Topics
 from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
+from odradek_broker.coordinator.groups.streams.group import StreamsGroup
+from odradek_broker.coordinator.groups.streams.groups import STREAMS_TYPE
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -122,13 +124,17 @@ class DeletedOffsets:
     codes: list[ErrorCode]
 
 
-AnyGroup = ClassicGroup | ConsumerGroup | ShareGroup
+#: The groups that commit offsets, and all groups.
+OffsetGroup = ClassicGroup | ConsumerGroup | StreamsGroup
+AnyGroup = OffsetGroup | ShareGroup
 
 
 def summary(group: AnyGroup) -> GroupSummary:
     """The entry of the group in ListGroups."""
     if isinstance(group, ShareGroup):
         return GroupSummary(group.group_id, SHARE_TYPE, group.state.value, SHARE_TYPE)
+    if isinstance(group, StreamsGroup):
+        return GroupSummary(group.group_id, STREAMS_TYPE, group.state.value, STREAMS_TYPE)
     if isinstance(group, ConsumerGroup):
         return GroupSummary(group.group_id, PROTOCOL_TYPE, group.state.value, CONSUMER_TYPE)
     return GroupSummary(group.group_id, group.protocol_type, group.state.value)
@@ -181,29 +187,29 @@ def not_described(group_id: str, error: ErrorCode, message: str | None = None) -
 def deletion_error(group: AnyGroup | None) -> ErrorCode:
     """The error that forbids the deletion of the group: it must exist and have no members (O-14);
     NONE if it may be deleted."""
-    if isinstance(group, ConsumerGroup | ShareGroup):
+    if isinstance(group, ConsumerGroup | ShareGroup | StreamsGroup):
         return ErrorCode.NON_EMPTY_GROUP if group.members else ErrorCode.NONE
     if group is None or group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
 
-def offset_deletion_error(group: ClassicGroup | ConsumerGroup | None) -> ErrorCode:
+def offset_deletion_error(group: OffsetGroup | None) -> ErrorCode:
     """The error that forbids any deletion of offsets of the group. While a group has members, only
-    a consumer group's offsets may be deleted: for other groups nobody knows which topics are in use
-    (O-14)."""
+    offsets of groups of consumers or streams may be deleted: for other groups nobody knows which
+    topics are in use (O-14)."""
     error = deletion_error(group)
-    if isinstance(group, ConsumerGroup):
+    if isinstance(group, ConsumerGroup | StreamsGroup):
         return ErrorCode.NONE
     if error is ErrorCode.NON_EMPTY_GROUP and group is not None:
         return ErrorCode.NONE if group.protocol_type == PROTOCOL_TYPE else error
     return error
 
 
-def is_subscribed(group: ClassicGroup | ConsumerGroup, topic: str) -> bool:
+def is_subscribed(group: OffsetGroup, topic: str) -> bool:
     """True if a member uses the topic. A classic group with an unreadable subscription may use any
     topic."""
-    if isinstance(group, ConsumerGroup):
+    if isinstance(group, ConsumerGroup | StreamsGroup):
         return topic in group.subscribed_names
     if group.protocol_type != PROTOCOL_TYPE:
         return False
@@ -241,6 +247,7 @@ class GroupAdministration:
         groups: Mapping[str, ClassicGroup],
         consumers: Mapping[str, ConsumerGroup],
         shares: Mapping[str, ShareGroup],
+        streams: Mapping[str, StreamsGroup],
         offsets: OffsetStore,
         observer: Observer,
     ) -> None:
@@ -249,12 +256,13 @@ class GroupAdministration:
         self._groups = groups
         self._consumers = consumers
         self._shares = shares
+        self._streams = streams
         self._offsets = offsets
         self._observer = observer
 
     def summaries(self) -> list[GroupSummary]:
         """All groups."""
-        groups = (self._groups, self._consumers, self._shares)
+        groups = (self._groups, self._consumers, self._shares, self._streams)
         return [summary(group) for each in groups for group in each.values()]
 
     def describe(self, group_id: str) -> DescribedGroup:
@@ -263,7 +271,8 @@ class GroupAdministration:
         group = self._groups.get(group_id)
         if group is None:
             message = f"Group {group_id} not found."
-            if group_id in self._consumers or group_id in self._shares:
+            others = (self._consumers, self._shares, self._streams)
+            if any(group_id in each for each in others):
                 message = f"Group {group_id} is not a classic group."
             return not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
         return described(group)
@@ -274,7 +283,8 @@ class GroupAdministration:
         group = self._consumers.get(group_id)
         if group is None:
             message = f"Group {group_id} not found."
-            if group_id in self._groups or group_id in self._shares:
+            others = (self._groups, self._shares, self._streams)
+            if any(group_id in each for each in others):
                 message = f"Group {group_id} is not a consumer group."
             return consumer_not_described(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
         return consumer_described(group, self._config, self._topics)
@@ -317,5 +327,6 @@ class GroupAdministration:
         records = remove_offsets(removed, OffsetDeletion.REQUESTED, self._observer)
         return DeletedOffsets(error, codes), records
 
-    def _any(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
-        return self._consumers.get(group_id) or self._groups.get(group_id)
+    def _any(self, group_id: str) -> OffsetGroup | None:
+        streams = self._streams.get(group_id)
+        return streams or self._consumers.get(group_id) or self._groups.get(group_id)

@@ -47,6 +47,10 @@ from odradek_broker.coordinator.groups.partitions import (
     union,
 )
 from odradek_broker.coordinator.groups.settings import ConsumerGroupSettings, GroupSettings, Topics
+from odradek_broker.coordinator.groups.streams.group import StreamsGroup
+from odradek_broker.coordinator.groups.streams.records import (
+    group_tombstones as streams_group_tombstones,
+)
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -265,9 +269,11 @@ def downgraded(
     return value, _records(group, value)
 
 
-def emptied(group: ConsumerGroup, wall_ms: int) -> tuple[GroupMetadataValue, list[Record]]:
-    """The empty classic group that a consumer group without members becomes; its generation
-    continues from the epoch (G-156)."""
+def emptied(
+    group: ConsumerGroup | StreamsGroup, wall_ms: int
+) -> tuple[GroupMetadataValue, list[Record]]:
+    """The empty classic group that a group of another protocol without members becomes; its
+    generation continues from the epoch (G-156)."""
     value = GroupMetadataValue(
         protocol_type=PROTOCOL_TYPE,
         generation=group.epoch,
@@ -279,10 +285,16 @@ def emptied(group: ConsumerGroup, wall_ms: int) -> tuple[GroupMetadataValue, lis
     return value, _records(group, value)
 
 
-def _records(group: ConsumerGroup, value: GroupMetadataValue) -> list[Record]:
-    """The tombstones of the consumer group, and the record of the classic one."""
-    key = group_metadata.encode_key(group.group_id)
-    return [*make.group_tombstones(group), (key, group_metadata.encode_value(value))]
+def _records(group: ConsumerGroup | StreamsGroup, value: GroupMetadataValue) -> list[Record]:
+    """The tombstones of the group, and the record of the classic one."""
+    if isinstance(group, StreamsGroup):
+        tombstones = streams_group_tombstones(group)
+    else:
+        tombstones = make.group_tombstones(group)
+    return [
+        *tombstones,
+        (group_metadata.encode_key(group.group_id), group_metadata.encode_value(value)),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +380,17 @@ class GroupConversion:
             self._rebalances.release(member, error, out)
         return out.replies
 
+    # --- To a streams group ---
+
+    def retire(self, group_id: str) -> list[Record] | None:
+        """The records that end a classic group without members, so that a streams group can have
+        the id (J-16); None if the group must stay."""
+        classic = self._groups.get(group_id)
+        if group_id in self._consumers or classic is None or classic.state is not GroupState.EMPTY:
+            return None
+        self._observer(GroupConverted(group_id, "streams", ConversionReason.GROUP_EMPTY))
+        return [] if classic.stored is None else [(group_metadata.encode_key(group_id), None)]
+
     # --- To a classic group ---
 
     def downgrade(self, group: ConsumerGroup, gone: set[str], now: Instant) -> Outcome | None:
@@ -395,9 +418,9 @@ class GroupConversion:
         return out
 
     def join_empty(
-        self, group: ConsumerGroup, join: Callable[[], Outcome], now: Instant
+        self, group: ConsumerGroup | StreamsGroup, join: Callable[[], Outcome], now: Instant
     ) -> Outcome:
-        """Let a classic member join a group without members of the consumer protocol (G-156): the
+        """Let a classic member join a group of another protocol without members (G-156, J-51): the
         group becomes a classic one, and `join` joins it."""
         self._observer(GroupConverted(group.group_id, "classic", ConversionReason.GROUP_EMPTY))
         value, records = emptied(group, now.wall_ms)
@@ -415,7 +438,9 @@ class GroupConversion:
         classic.restore(now)
         return classic
 
-    def _undo_if_refused(self, classic: ClassicGroup, group: ConsumerGroup, out: Outcome) -> None:
+    def _undo_if_refused(
+        self, classic: ClassicGroup, group: ConsumerGroup | StreamsGroup, out: Outcome
+    ) -> None:
         """Remove the classic group again if its records are refused: it exists before they are
         written."""
         before = out.after_append
@@ -429,7 +454,8 @@ class GroupConversion:
             self._rebalances.timers.forget(classic)
             if self._groups.get(classic.group_id) is classic:
                 del self._groups[classic.group_id]
-            self._deadlines.restored(group, then)
+            if isinstance(group, ConsumerGroup):
+                self._deadlines.restored(group, then)
             return undone
 
         out.after_append = after_append

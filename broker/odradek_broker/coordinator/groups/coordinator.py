@@ -41,6 +41,13 @@ from odradek_broker.coordinator.groups.shard import GroupShard
 from odradek_broker.coordinator.groups.share.group import ShareGroup, ShareGroupState
 from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
 from odradek_broker.coordinator.groups.share.requests import ShareRequests, ShareStates
+from odradek_broker.coordinator.groups.streams.group import StreamsGroup, StreamsGroupState
+from odradek_broker.coordinator.groups.streams.groups import STREAMS_TYPE, streams_not_described
+from odradek_broker.coordinator.groups.streams.heartbeat import (
+    StreamsAnswer,
+    StreamsHeartbeatCall,
+    streams_heartbeat_error,
+)
 from odradek_broker.coordinator.runtime import (
     Instant,
     Outcome,
@@ -68,6 +75,8 @@ from odradek_protocol.schemas.describe_groups import DescribedGroup
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek_protocol.schemas.join_group import JoinGroupRequest, JoinGroupResponse
 from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from odradek_protocol.schemas.streams_group_describe import DescribedStreamsGroup
+from odradek_protocol.schemas.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE
 
@@ -82,7 +91,7 @@ class GroupListing:
     its epoch."""
 
     group_id: str
-    state: GroupState | ConsumerGroupState | ShareGroupState
+    state: GroupState | ConsumerGroupState | ShareGroupState | StreamsGroupState
     protocol_type: str
     generation: int
     members: int
@@ -233,6 +242,20 @@ class GroupCoordinator:
             heartbeat_error,
         )
 
+    def streams_heartbeat(
+        self, request: StreamsGroupHeartbeatRequest, client_id: str, client_host: str
+    ) -> Deferred[StreamsAnswer]:
+        """The heartbeat of a member of a streams group; the answer comes with the internal topics
+        that are to be created."""
+        client_id = client_id[:CLIENT_ID_MAX_CHARS]
+        return self.shards.ask(
+            request.group_id,
+            lambda shard, deferred, now: shard.stream.heartbeat(
+                StreamsHeartbeatCall(request, deferred, client_id, client_host), now
+            ),
+            streams_heartbeat_error,
+        )
+
     def commit_offsets(
         self, call: CommitCall, producer: ProducerIdentity | None = None
     ) -> Deferred[list[ErrorCode]]:
@@ -308,6 +331,15 @@ class GroupCoordinator:
             group_id,
             lambda shard: shard.administration.describe_consumer(group_id),
             lambda error: consumer_not_described(group_id, error),
+        )
+
+    def describe_streams_group(self, group_id: str) -> Deferred[DescribedStreamsGroup]:
+        """The streams group with its topology and members; GROUP_ID_NOT_FOUND with a message if
+        there is no streams group of this id."""
+        return self.shards.read(
+            group_id,
+            lambda shard: shard.stream.describe(group_id),
+            lambda error: streams_not_described(group_id, error),
         )
 
     def delete_group(self, group_id: str) -> Deferred[ErrorCode]:
@@ -417,6 +449,16 @@ class GroupCoordinator:
                     0,
                 )
 
+            for streams in shard.streams.values():
+                yield GroupListing(
+                    streams.group_id,
+                    streams.state,
+                    STREAMS_TYPE,
+                    streams.epoch,
+                    len(streams.members),
+                    shard.offsets.count(streams.group_id),
+                )
+
     def readiness(self, group_id: str) -> ErrorCode:
         """The error of a group whose shard is not available; NONE if it is (G-20)."""
         return self.shards.find(group_id)[1]
@@ -436,6 +478,11 @@ class GroupCoordinator:
         """The share group, for reading only; None if this broker does not have it."""
         runtime, _ = self.shards.find(group_id)
         return None if runtime is None else runtime.core.shares.get(group_id)
+
+    def streams_group(self, group_id: str) -> StreamsGroup | None:
+        """The streams group, for reading only; None if this broker does not have it."""
+        runtime, _ = self.shards.find(group_id)
+        return None if runtime is None else runtime.core.streams.get(group_id)
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """The committed offsets of a group; empty if this broker does not have them."""

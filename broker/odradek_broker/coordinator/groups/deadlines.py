@@ -14,11 +14,18 @@ from odradek_broker.coordinator.groups.consumer.group import (
 from odradek_broker.coordinator.groups.settings import (
     ConsumerGroupSettings,
     ShareGroupSettings,
+    StreamsGroupSettings,
     Topics,
     session_timeout_ms,
     share_session_timeout_ms,
+    streams_session_timeout_ms,
 )
 from odradek_broker.coordinator.groups.share.group import ShareGroup
+from odradek_broker.coordinator.groups.streams.group import (
+    StreamsGroup,
+    StreamsMember,
+    StreamsMemberState,
+)
 from odradek_broker.coordinator.runtime import Instant
 from odradek_broker.coordinator.timers import Timers
 
@@ -34,6 +41,9 @@ class Deadline(Enum):
     MEMBER_SESSION = "a member of a consumer group must be heard of"
     MEMBER_REVOCATION = "it must have given its partitions back"
     MEMBER_REJOIN = "it speaks the classic protocol, and must have joined again"
+    STREAMS_SESSION = "a member of a streams group must be heard of"
+    STREAMS_REVOCATION = "it must have given its tasks back"
+    STREAMS_DELAY = "the tasks of a streams group are assigned for the first time"
     MEMBER_SYNC = "it speaks the classic protocol, and must have fetched its assignment"
     SHARE_SESSION = "a member of a share group must be heard of"
 
@@ -228,3 +238,63 @@ class ShareDeadlines:
     @staticmethod
     def _name(group: ShareGroup, member_id: str) -> TimerName:
         return TimerName(Deadline.SHARE_SESSION, group.group_id, member_id)
+
+
+#: The deadlines of a streams group and its members.
+STREAMS_DEADLINES = (
+    Deadline.STREAMS_SESSION,
+    Deadline.STREAMS_REVOCATION,
+    Deadline.STREAMS_DELAY,
+)
+
+
+class StreamsDeadlines:
+    """Sets and cancels the timers of streams groups and their members."""
+
+    def __init__(
+        self, config: StreamsGroupSettings, topics: Topics, timers: Timers[TimerName]
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._timers = timers
+
+    def restart_session(self, group: StreamsGroup, member_id: str, now: Instant) -> None:
+        """Restart the member's session (J-19)."""
+        timeout_ms = streams_session_timeout_ms(self._config, self._topics, group.group_id)
+        name = TimerName(Deadline.STREAMS_SESSION, group.group_id, member_id)
+        self._timers.set(name, now.monotonic_ms + timeout_ms)
+
+    def update_revocation(self, group: StreamsGroup, member: StreamsMember, now: Instant) -> None:
+        """Set the revocation timer of a member that must give tasks back; cancel it otherwise."""
+        name = TimerName(Deadline.STREAMS_REVOCATION, group.group_id, member.member_id)
+        if member.state is StreamsMemberState.UNREVOKED_TASKS:
+            self._timers.set(name, now.monotonic_ms + member.rebalance_timeout_ms)
+        else:
+            self._timers.cancel(name)
+
+    def delay_assignment(self, group: StreamsGroup, delay_ms: int, now: Instant) -> None:
+        """Begin the initial rebalance delay, if it has not begun (J-06)."""
+        name = TimerName(Deadline.STREAMS_DELAY, group.group_id)
+        if delay_ms > 0 and name not in self._timers:
+            self._timers.set(name, now.monotonic_ms + delay_ms)
+
+    def is_delayed(self, group: StreamsGroup) -> bool:
+        """True during the initial rebalance delay."""
+        return TimerName(Deadline.STREAMS_DELAY, group.group_id) in self._timers
+
+    def forget(self, group: StreamsGroup, member_id: str) -> None:
+        """Cancel the timers of a member that was removed."""
+        for kind in (Deadline.STREAMS_SESSION, Deadline.STREAMS_REVOCATION):
+            self._timers.cancel(TimerName(kind, group.group_id, member_id))
+
+    def forget_all(self, group: StreamsGroup) -> None:
+        """Cancel all timers of a group that was removed."""
+        self._timers.cancel(TimerName(Deadline.STREAMS_DELAY, group.group_id))
+        for member_id in group.members:
+            self.forget(group, member_id)
+
+    def restored(self, group: StreamsGroup, now: Instant) -> None:
+        """Begin the sessions of all members of a group that was loaded."""
+        for member_id, member in group.members.items():
+            self.restart_session(group, member_id, now)
+            self.update_revocation(group, member, now)

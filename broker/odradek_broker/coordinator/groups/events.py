@@ -18,6 +18,7 @@ from odradek_broker.coordinator.groups.classic.group import (
 )
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
 from odradek_broker.coordinator.groups.share.group import ShareGroup, ShareMember
+from odradek_broker.coordinator.groups.streams.group import StreamsMember
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.consumer_group import RecordType
@@ -222,7 +223,7 @@ class MemberRemoved(NamedTuple):
     """A member left, or was removed."""
 
     group_id: str
-    member: Member | ConsumerMember | ShareMember
+    member: Member | ConsumerMember | ShareMember | StreamsMember
     removal: Removal
 
 

@@ -17,6 +17,10 @@ from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.coordinator.groups.share.records import (
     group_tombstones as share_group_tombstones,
 )
+from odradek_broker.coordinator.groups.streams.group import StreamsGroup
+from odradek_broker.coordinator.groups.streams.records import (
+    group_tombstones as streams_group_tombstones,
+)
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_EXPIRY
@@ -50,8 +54,10 @@ def remove_offsets(
     return records
 
 
-def remove_group(group: ClassicGroup | ConsumerGroup | ShareGroup) -> list[Record]:
+def remove_group(group: ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup) -> list[Record]:
     """The tombstones of a group's own records, without its offsets."""
+    if isinstance(group, StreamsGroup):
+        return streams_group_tombstones(group)
     if isinstance(group, ShareGroup):
         return share_group_tombstones(group)
     if isinstance(group, ConsumerGroup):
@@ -63,7 +69,7 @@ def remove_group(group: ClassicGroup | ConsumerGroup | ShareGroup) -> list[Recor
 
 
 def expire(
-    group: ClassicGroup | ConsumerGroup,
+    group: ClassicGroup | ConsumerGroup | StreamsGroup,
     offsets: OffsetStore,
     retention_ms: int,
     wall_ms: int,
@@ -73,7 +79,7 @@ def expire(
     offset, a group without members is removed too."""
     group_id = group.group_id
     committed = offsets.of_group(group_id)
-    if isinstance(group, ConsumerGroup):
+    if isinstance(group, ConsumerGroup | StreamsGroup):
         due = expired_consumer_partitions(group, committed, retention_ms, wall_ms)
     else:
         due = expired_partitions(group, committed, retention_ms, wall_ms)
@@ -91,9 +97,9 @@ def expire(
     return records
 
 
-def _is_unused(group: ClassicGroup | ConsumerGroup) -> bool:
+def _is_unused(group: ClassicGroup | ConsumerGroup | StreamsGroup) -> bool:
     """True if the group has records of its own, but no members."""
-    if isinstance(group, ConsumerGroup):
+    if isinstance(group, ConsumerGroup | StreamsGroup):
         return not group.members
     # A member may have been given an id a moment ago, and be about to join with it.
     return group.state is GroupState.EMPTY and group.stored is not None and not group.pending

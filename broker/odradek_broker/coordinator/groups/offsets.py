@@ -12,6 +12,7 @@ from typing import NamedTuple
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup
 from odradek_broker.coordinator.groups.fencing import check_epoch_for_offsets, check_member
+from odradek_broker.coordinator.groups.streams.group import StreamsGroup
 from odradek_broker.coordinator.runtime import Record
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import (
@@ -320,8 +321,44 @@ def check_fetch(group: ConsumerGroup, asker: FetchingMember) -> ErrorCode:
     return _E.UNKNOWN_MEMBER_ID if member is None else check_epoch_for_offsets(member, asker.epoch)
 
 
+def check_streams_commit(group: StreamsGroup, call: CommitCall, transactional: bool) -> ErrorCode:
+    """The error that forbids a commit in a streams group, or NONE (J-52)."""
+    if call.generation < 0 and not group.members:
+        return _E.NONE
+    anonymous = call.generation < 0 and not call.member_id and call.instance_id is None
+    if transactional and anonymous:
+        return _E.NONE
+    member = group.members.get(call.member_id)
+    if member is None:
+        return _E.UNKNOWN_MEMBER_ID
+    if not transactional and call.api_version < CONSUMER_GROUPS_SINCE:
+        return _E.UNSUPPORTED_VERSION
+    if call.generation == member.epoch:
+        return _E.NONE
+    stale = _E.ILLEGAL_GENERATION if transactional else _E.STALE_MEMBER_EPOCH
+    if call.generation > member.epoch or group.topology is None:
+        return stale
+    epochs = {**member.pending.epochs, **member.assigned.epochs}
+    for part in call.parts:
+        task = (group.topology.source_of(part.topic) or "", part.partition)
+        if task not in epochs or call.generation < epochs[task]:
+            return stale
+    return _E.NONE
+
+
+def check_streams_fetch(group: StreamsGroup, asker: FetchingMember) -> ErrorCode:
+    """The error that forbids a fetch of offsets, or NONE. A caller that claims to be a member must
+    be one (J-52)."""
+    if asker.member_id is None and asker.epoch < 0:
+        return _E.NONE
+    member = group.members.get(asker.member_id or "")
+    if member is None:
+        return _E.UNKNOWN_MEMBER_ID
+    return _E.NONE if asker.epoch == member.epoch else _E.STALE_MEMBER_EPOCH
+
+
 def expired_partitions(
-    group: ConsumerGroup,
+    group: ConsumerGroup | StreamsGroup,
     offsets: dict[TopicPartition, OffsetCommitValue],
     retention_ms: int,
     wall_ms: int,

@@ -1,12 +1,14 @@
-"""Sets of partitions by topic id, as members of groups have them.
+"""Sets of partitions by topic id, and of tasks by subtopology id, as members of groups have them.
 
-A `Partitions` is never changed once made, and has no topic without partitions, so that equal sets
-compare equal.
+A `Partitions` or `Tasks` is never changed once made, and has no topic or subtopology without
+indexes, so that equal sets compare equal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import TypeVar
 
 from odradek_broker.coordinator.groups.settings import Topics
 from odradek_broker.topic_partition import TopicPartition
@@ -14,35 +16,45 @@ from odradek_broker.topic_partition import TopicPartition
 Partitions = Mapping[bytes, frozenset[int]]
 """Topic id to partition indexes."""
 
+Tasks = Mapping[str, frozenset[int]]
+"""Subtopology id to partition indexes."""
+
 NO_PARTITIONS: Partitions = {}
+NO_TASKS: Tasks = {}
+
+K = TypeVar("K", bytes, str)
 
 
-def partitions_of(pairs: Iterable[tuple[bytes, Iterable[int]]]) -> Partitions:
-    """The set with these (topic id, indexes); a topic that occurs twice has the partitions of
+def partitions_of(pairs: Iterable[tuple[K, Iterable[int]]]) -> Mapping[K, frozenset[int]]:
+    """The set with these (id, indexes); a topic or subtopology that occurs twice has the indexes of
     both."""
-    made: dict[bytes, frozenset[int]] = {}
-    for topic_id, indexes in pairs:
-        both = made.get(topic_id, frozenset()) | frozenset(indexes)
+    made: dict[K, frozenset[int]] = {}
+    for each_id, indexes in pairs:
+        both = made.get(each_id, frozenset()) | frozenset(indexes)
         if both:
-            made[topic_id] = both
+            made[each_id] = both
     return made
 
 
-def each_partition(partitions: Partitions) -> Iterator[tuple[bytes, int]]:
-    """(topic id, index) of each partition."""
-    for topic_id, indexes in partitions.items():
+def each_partition(partitions: Mapping[K, frozenset[int]]) -> Iterator[tuple[K, int]]:
+    """(id, index) of each partition or task."""
+    for each_id, indexes in partitions.items():
         for index in indexes:
-            yield topic_id, index
+            yield each_id, index
 
 
-def intersection(left: Partitions, right: Partitions) -> Partitions:
+def intersection(
+    left: Mapping[K, frozenset[int]], right: Mapping[K, frozenset[int]]
+) -> Mapping[K, frozenset[int]]:
     """The partitions that are in both sets."""
     return partitions_of(
         (topic_id, left[topic_id] & right[topic_id]) for topic_id in left if topic_id in right
     )
 
 
-def difference(left: Partitions, right: Partitions) -> Partitions:
+def difference(
+    left: Mapping[K, frozenset[int]], right: Mapping[K, frozenset[int]]
+) -> Mapping[K, frozenset[int]]:
     """The partitions of `left` that are not in `right`."""
     empty: frozenset[int] = frozenset()
     return partitions_of(
@@ -50,18 +62,20 @@ def difference(left: Partitions, right: Partitions) -> Partitions:
     )
 
 
-def union(left: Partitions, right: Partitions) -> Partitions:
+def union(
+    left: Mapping[K, frozenset[int]], right: Mapping[K, frozenset[int]]
+) -> Mapping[K, frozenset[int]]:
     """The partitions that are in either set."""
-    return partitions_of([*left.items(), *right.items()])
+    return partitions_of(chain(left.items(), right.items()))
 
 
-def is_subset(part: Partitions, whole: Partitions) -> bool:
+def is_subset(part: Mapping[K, frozenset[int]], whole: Mapping[K, frozenset[int]]) -> bool:
     """True if all partitions of `part` are in `whole`."""
     empty: frozenset[int] = frozenset()
     return all(indexes <= whole.get(topic_id, empty) for topic_id, indexes in part.items())
 
 
-def intersects(left: Partitions, right: Partitions) -> bool:
+def intersects(left: Mapping[K, frozenset[int]], right: Mapping[K, frozenset[int]]) -> bool:
     """True if the sets have a partition in common."""
     return any(
         not left[topic_id].isdisjoint(right[topic_id]) for topic_id in left if topic_id in right

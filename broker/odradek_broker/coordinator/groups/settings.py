@@ -36,6 +36,21 @@ class ShareGroupSettings(Protocol):
     def group_share_max_size(self) -> int: ...
 
 
+class StreamsGroupSettings(Protocol):
+    """The settings of the broker that streams groups read."""
+
+    @property
+    def group_streams_session_timeout_ms(self) -> int: ...
+    @property
+    def group_streams_heartbeat_interval_ms(self) -> int: ...
+    @property
+    def group_streams_max_size(self) -> int: ...
+    @property
+    def group_streams_num_standby_replicas(self) -> int: ...
+    @property
+    def group_streams_initial_rebalance_delay_ms(self) -> int: ...
+
+
 #: The topics among the given ones that the user of a member may see (A-67).
 Visible = Callable[[frozenset[str]], frozenset[str]]
 
@@ -70,8 +85,14 @@ class Topics(Protocol):
         """The present setting group.share.assignment.interval.ms, which may change at any time."""
         ...
 
+    @property
+    def streams_assignment_interval_ms(self) -> int:
+        """The present setting group.streams.assignment.interval.ms, which may change at any
+        time."""
+        ...
+
     def group_setting_ms(self, group_id: str, name: str) -> int | None:
-        """A group's own value of a setting in milliseconds; None if it has none."""
+        """A group's own value of a setting; None if it has none."""
         ...
 
 
@@ -112,6 +133,43 @@ def share_assignment_interval_ms(topics: Topics, group_id: str) -> int:
     return _own_or(own_ms, topics.share_assignment_interval_ms)
 
 
+def streams_session_timeout_ms(config: StreamsGroupSettings, topics: Topics, group_id: str) -> int:
+    """The longest silence of a member of a streams group: the group's own setting, or the
+    broker's."""
+    own_ms = topics.group_setting_ms(group_id, "streams.session.timeout.ms")
+    return _own_or(own_ms, config.group_streams_session_timeout_ms)
+
+
+def streams_heartbeat_interval_ms(
+    config: StreamsGroupSettings, topics: Topics, group_id: str
+) -> int:
+    """The interval between heartbeats of a member of a streams group: the group's own setting, or
+    the broker's."""
+    own_ms = topics.group_setting_ms(group_id, "streams.heartbeat.interval.ms")
+    return _own_or(own_ms, config.group_streams_heartbeat_interval_ms)
+
+
+def streams_assignment_interval_ms(topics: Topics, group_id: str) -> int:
+    """The shortest interval between two assignments of a streams group: the group's own setting, or
+    the broker's."""
+    own_ms = topics.group_setting_ms(group_id, "streams.assignment.interval.ms")
+    return _own_or(own_ms, topics.streams_assignment_interval_ms)
+
+
+def streams_initial_delay_ms(config: StreamsGroupSettings, topics: Topics, group_id: str) -> int:
+    """The time between the first member of a streams group and the first assignment: the group's
+    own setting, or the broker's."""
+    own_ms = topics.group_setting_ms(group_id, "streams.initial.rebalance.delay.ms")
+    return _own_or(own_ms, config.group_streams_initial_rebalance_delay_ms)
+
+
+def streams_standby_replicas(config: StreamsGroupSettings, topics: Topics, group_id: str) -> int:
+    """The number of standby tasks for each task with a state: the group's own setting, or the
+    broker's."""
+    own = topics.group_setting_ms(group_id, "streams.num.standby.replicas")
+    return _own_or(own, config.group_streams_num_standby_replicas)
+
+
 class Refusal(Exception):
     """A request is answered with an error and changes nothing. `message` is for people."""
 
@@ -121,7 +179,7 @@ class Refusal(Exception):
         self.message = message
 
 
-class GroupSettings(ConsumerGroupSettings, ShareGroupSettings, Protocol):
+class GroupSettings(ConsumerGroupSettings, ShareGroupSettings, StreamsGroupSettings, Protocol):
     """The settings of groups of all protocols."""
 
     @property

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable
 from struct import Struct as Packer
+from typing import Any
 
 from odradek_broker.coordinator.groups.administration import GroupAdministration
 from odradek_broker.coordinator.groups.classic.group import (
@@ -21,9 +23,11 @@ from odradek_broker.coordinator.groups.consumer.heartbeat import ConsumerProtoco
 from odradek_broker.coordinator.groups.conversion import GroupConversion
 from odradek_broker.coordinator.groups.deadlines import (
     MEMBER_DEADLINES,
+    STREAMS_DEADLINES,
     ConsumerDeadlines,
     Deadline,
     ShareDeadlines,
+    StreamsDeadlines,
     TimerName,
 )
 from odradek_broker.coordinator.groups.events import (
@@ -51,12 +55,16 @@ from odradek_broker.coordinator.groups.offsets import (
     check_commit,
     check_consumer_commit,
     check_fetch,
+    check_streams_commit,
+    check_streams_fetch,
     commit_records,
 )
 from odradek_broker.coordinator.groups.responses import join_refused
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
 from odradek_broker.coordinator.groups.share.group import ShareGroup
 from odradek_broker.coordinator.groups.share.groups import ShareGroups
+from odradek_broker.coordinator.groups.streams.group import StreamsGroup
+from odradek_broker.coordinator.groups.streams.groups import StreamsGroups
 from odradek_broker.coordinator.runtime import (
     Instant,
     Outcome,
@@ -76,6 +84,7 @@ from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupRespo
 from odradek_protocol.stored import group_metadata, offset_commit
 from odradek_protocol.stored.consumer_group import RecordType, decode_key, decode_value
 from odradek_protocol.stored.share_group import ShareRecordType
+from odradek_protocol.stored.streams_group import StreamsRecordType
 
 _MINUTE_MS = 60_000
 
@@ -86,6 +95,15 @@ UNRECORDED_GROUPS_MAX = 10_000
 _INT16 = Packer(">h")
 _CONSUMER_TYPES = frozenset(RecordType)
 _SHARE_TYPES = frozenset(ShareRecordType)
+_STREAMS_TYPES = frozenset(StreamsRecordType)
+
+#: The timers that end the session of a member.
+_SESSIONS = (
+    Deadline.SESSION,
+    Deadline.MEMBER_SESSION,
+    Deadline.SHARE_SESSION,
+    Deadline.STREAMS_SESSION,
+)
 
 #: The time at which a group entered Dead is not used.
 _NO_INSTANT = Instant(0, 0)
@@ -106,6 +124,7 @@ class GroupShard:
         self.groups: dict[str, ClassicGroup] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
         self.shares: dict[str, ShareGroup] = {}
+        self.streams: dict[str, StreamsGroup] = {}
         self.offsets = OffsetStore()
         self._unrecorded: set[str] = set()
         self._config = config
@@ -123,7 +142,7 @@ class GroupShard:
             topics,
             self.groups,
             self.consumers,
-            self.shares,
+            ChainMap[str, Any](self.shares, self.streams),
             self._rebalances,
             deadlines,
             observer,
@@ -138,10 +157,26 @@ class GroupShard:
             observer,
             self.shares,
             ShareDeadlines(config, topics, self.timers),
-            lambda group_id: group_id in self.groups or group_id in self.consumers,
+            ChainMap[str, Any](self.groups, self.consumers, self.streams).__contains__,
+        )
+        self.stream = StreamsGroups(
+            config,
+            topics,
+            observer,
+            self.streams,
+            StreamsDeadlines(config, topics, self.timers),
+            ChainMap[str, Any](self.groups, self.consumers, self.shares).__contains__,
+            self._conversion.retire,
         )
         self.administration = GroupAdministration(
-            config, topics, self.groups, self.consumers, self.shares, self.offsets, observer
+            config,
+            topics,
+            self.groups,
+            self.consumers,
+            self.shares,
+            self.streams,
+            self.offsets,
+            observer,
         )
 
     def _create(self, group_id: str, now: Instant) -> ClassicGroup | None:
@@ -181,12 +216,16 @@ class GroupShard:
             self.offsets.replay(where.group, partition, committed, producer_id)
             if committed is None:
                 self._drop_if_void(where.group)
-            elif where.group not in self.consumers:
+            elif where.group not in self.consumers and where.group not in self.streams:
                 self._known(where.group)
         elif kind in _CONSUMER_TYPES:
             self._replay_consumer(RecordType(kind), key, value)
         elif kind in _SHARE_TYPES:
             self.share.replay(ShareRecordType(kind), key, value)
+        elif kind in _STREAMS_TYPES:
+            existed = len(self.streams)
+            group_id = self.stream.replay(StreamsRecordType(kind), key, value)
+            self._follow_type(group_id, len(self.streams) - existed)
 
     def _replay_group(self, group_id: str, value: bytes | None) -> None:
         if value is not None:
@@ -194,7 +233,7 @@ class GroupShard:
         elif group_id in self.groups:
             group = self.groups[group_id]
             group.stored = None
-            if group_id in self.consumers:
+            if group_id in self.consumers or group_id in self.streams:
                 self._retire_classic(group_id)
                 return
             if not group.members:
@@ -205,13 +244,19 @@ class GroupShard:
     def _replay_consumer(self, kind: RecordType, key: bytes, value: bytes | None) -> None:
         existed = len(self.consumers)
         group_id = self._consumer.replay(kind, key, value)
-        if len(self.consumers) > existed:
+        self._follow_type(group_id, len(self.consumers) - existed)
+
+    def _follow_type(self, group_id: str, made: int) -> None:
+        """Remove the classic group of an id where a group of another type was made (1), and keep
+        the offsets of one that is gone (-1) in a classic group."""
+        if made > 0:
             self._retire_classic(group_id)
-        elif len(self.consumers) < existed and self.offsets.has(group_id):
+        elif made < 0 and self.offsets.has(group_id):
             self._known(group_id)
 
     def _retire_classic(self, group_id: str) -> None:
-        """Remove the classic group: the id is a consumer group's from here on (G-156)."""
+        """Remove the classic group: the id is that of a group of another type from here on (G-156,
+        J-16)."""
         group = self.groups.get(group_id)
         if group is None or group.stored is not None:
             return
@@ -246,6 +291,7 @@ class GroupShard:
             self._rebalances.restored(group, now)
         self._consumer.restored(now)
         self.share.restored(now)
+        self.stream.restored(now)
         self._active = True
         self._set_expiry(now)
         return Outcome()
@@ -267,6 +313,12 @@ class GroupShard:
         if call.request.group_id in self.shares:
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             return Outcome(replies=[join_refused(call.deferred, error, "")])
+        streams = self.streams.get(call.request.group_id)
+        if streams is not None and streams.members:
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            return Outcome(replies=[join_refused(call.deferred, error, "")])
+        if streams is not None:
+            return self._conversion.join_empty(streams, lambda: self._classic.join(call, now), now)
         consumer = self.consumers.get(call.request.group_id)
         if consumer is not None and consumer.members:
             return self._consumer.classic.join(consumer, call, now)
@@ -311,13 +363,16 @@ class GroupShard:
         """Let sessions be due at once: of the member with this member id, of the members with this
         client id, or of all."""
         group = (
-            self.groups.get(group_id) or self.consumers.get(group_id) or self.shares.get(group_id)
+            self.groups.get(group_id)
+            or self.consumers.get(group_id)
+            or self.shares.get(group_id)
+            or self.streams.get(group_id)
         )
         ended = []
         for member_id, each in group.members.items() if group else ():
             if member not in (None, member_id, each.client_id):
                 continue
-            for kind in (Deadline.SESSION, Deadline.MEMBER_SESSION, Deadline.SHARE_SESSION):
+            for kind in _SESSIONS:
                 name = TimerName(kind, group_id, member_id)
                 if name in self.timers:
                     self.timers.set(name, now_ms)
@@ -333,6 +388,9 @@ class GroupShard:
             return out
         if name.kind in MEMBER_DEADLINES:
             self._consumer.on_timer(name, out, now)
+            return out
+        if name.kind in STREAMS_DEADLINES:
+            self.stream.on_timer(name, out, now)
             return out
         group = self.groups.get(name.group_id)
         if group is None:
@@ -372,8 +430,11 @@ class GroupShard:
 
         group = self.groups.get(call.group_id)
         consumer = self.consumers.get(call.group_id)
+        streams = self.streams.get(call.group_id)
         if call.group_id in self.shares:
             error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif streams is not None:
+            error = check_streams_commit(streams, call, transactional=producer is not None)
         elif consumer is not None:
             error = check_consumer_commit(consumer, call, transactional=producer is not None)
         else:
@@ -419,11 +480,14 @@ class GroupShard:
         member: FetchingMember = NOT_A_MEMBER,
     ) -> FetchedOffsets:
         """Committed offsets, of all partitions if `partitions` is None (O-08 to O-10, O-21)."""
-        consumer = self.consumers.get(group_id)
-        if consumer is not None:
+        consumer, streams = self.consumers.get(group_id), self.streams.get(group_id)
+        error = ErrorCode.NONE
+        if streams is not None:
+            error = check_streams_fetch(streams, member)
+        elif consumer is not None:
             error = check_fetch(consumer, member)
-            if error is not ErrorCode.NONE:
-                return FetchedOffsets(error, [])
+        if error is not ErrorCode.NONE:
+            return FetchedOffsets(error, [])
         parts = list(self.offsets.fetch(group_id, partitions, require_stable))
         return FetchedOffsets(ErrorCode.NONE, parts)
 
@@ -438,12 +502,13 @@ class GroupShard:
         self._set_expiry(now)
         retention_ms = self._config.offsets_retention_minutes * _MINUTE_MS
         records: list[Record] = []
-        for group_id in [*self.groups, *self.consumers]:
+        groups: list[ClassicGroup | ConsumerGroup | StreamsGroup] = [*self.groups.values()]
+        groups += [*self.consumers.values(), *self.streams.values()]
+        for group in groups:
             if len(records) >= TOMBSTONES_MAX:
                 break
-            group = self.consumers.get(group_id) or self.groups[group_id]
             records += expire(group, self.offsets, retention_ms, now.wall_ms, self._observer)
-            self._drop_if_void(group_id)
+            self._drop_if_void(group.group_id)
         if len(records) >= TOMBSTONES_MAX:
             self.timers.set(TimerName(Deadline.EXPIRY), now.monotonic_ms + EXPIRY_PAUSE_MS)
         return Outcome(records=records)

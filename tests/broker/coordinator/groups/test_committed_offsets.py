@@ -70,7 +70,7 @@ def test_o02_the_legacy_key_and_every_value_version_are_read(world: GroupWorld) 
         assert offset_commit.decode_value(data).offset == version
 
 
-@pytest.mark.parametrize("kind", [9, 10, 15, 17, 30_000, -1])
+@pytest.mark.parametrize("kind", [9, 18, 24, 30_000, -1])
 def test_o02_unknown_key_types_are_skipped(world: GroupWorld, kind: int) -> None:
     world.commit(3)
     world.log.records.insert(0, (kind.to_bytes(2, "big", signed=True) + b"\x00", b"whatever"))

@@ -1,0 +1,1 @@
+"""Streams groups (KIP-1071): membership, topologies, and the assignment of their tasks."""

@@ -1,0 +1,339 @@
+"""The assignor of streams groups, Kafka's `sticky` (rule J-40).
+
+A pure function from the tasks of a topology and the present targets to new targets: every task
+stays where it was, as far as the load allows, and the others go to the least loaded process and
+there to its least loaded member.
+
+Among equals Kafka takes what Java's collections put first. `hash_order` and `_Queue` give the same
+order, so that a history leads to the same tasks on the same members as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Generic, TypeVar
+
+from odradek_broker.coordinator.groups.partitions import each_partition, partitions_of
+from odradek_broker.coordinator.groups.streams.tasks import Task, TaskSet
+from odradek_broker.coordinator.groups.streams.topology import ConfiguredSubtopology
+from odradek_protocol.lazy_dataclass import dataclass
+
+T = TypeVar("T")
+
+_HASH_BITS = 0xFFFF_FFFF
+_CAPACITY_MIN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentMember:
+    """A member as the assignor sees it: its process, and its present target."""
+
+    process_id: str
+    target: TaskSet
+
+
+def assign_sticky(
+    subtopologies: Mapping[str, ConfiguredSubtopology],
+    members: Mapping[str, AssignmentMember],
+    standby_replicas: int,
+) -> dict[str, TaskSet]:
+    """The new targets by member id."""
+    if not members:
+        return {}
+    assignment = _Assignment(subtopologies, members, standby_replicas)
+    assignment.assign_active()
+    if standby_replicas:
+        assignment.assign_standby()
+    return assignment.targets()
+
+
+# --- Java's order ---
+
+
+def hash_order(keys: Iterable[str], capacity: int = _CAPACITY_MIN) -> list[str]:
+    """The keys in the order in which Java's HashMap of this capacity gives them, if they were put
+    in the given order."""
+    listed = list(keys)
+    buckets = 1
+    while buckets < capacity or len(listed) * 4 > buckets * 3:
+        buckets *= 2
+    return sorted(listed, key=lambda key: _spread(key) & (buckets - 1))
+
+
+def _spread(key: str) -> int:
+    hashed = 0
+    units = key.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        hashed = (hashed * 31 + int.from_bytes(units[at : at + 2], "big")) & _HASH_BITS
+    return hashed ^ (hashed >> 16)
+
+
+class _Queue(Generic[T]):
+    """A binary heap that takes equal entries in the order of Java's PriorityQueue."""
+
+    def __init__(self, load: Callable[[T], float]) -> None:
+        self._load = load
+        self._heap: list[T] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._heap)
+
+    def add(self, entry: T) -> None:
+        heap, load = self._heap, self._load(entry)
+        at = len(heap)
+        heap.append(entry)
+        while at:
+            parent = (at - 1) // 2
+            if load >= self._load(heap[parent]):
+                break
+            heap[at], at = heap[parent], parent
+        heap[at] = entry
+
+    def take(self) -> T:
+        """Remove the entry with the least load."""
+        heap = self._heap
+        first, last = heap[0], heap.pop()
+        if not heap:
+            return first
+        load, at = self._load(last), 0
+        while (child := 2 * at + 1) < len(heap):
+            right = child + 1
+            if right < len(heap) and self._load(heap[child]) > self._load(heap[right]):
+                child = right
+            if load <= self._load(heap[child]):
+                break
+            heap[at], at = heap[child], child
+        heap[at] = last
+        return first
+
+
+# --- Load ---
+
+
+@dataclass(slots=True)
+class _Place:
+    """A member with the tasks that it gets."""
+
+    member_id: str
+    active: set[Task] = field(default_factory=set)
+    standby: set[Task] = field(default_factory=set)
+
+    @property
+    def count(self) -> int:
+        return len(self.active) + len(self.standby)
+
+
+class _Process:
+    """A client: its members share what they have in memory and on disk."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, _Place] = {}
+        self._tasks: set[Task] = set()
+        self._queue: _Queue[_Place] | None = None
+
+    def add_member(self, place: _Place) -> None:
+        self.places[place.member_id] = place
+
+    @property
+    def load(self) -> float:
+        """The number of tasks for each member."""
+        return sum(place.count for place in self.places.values()) / len(self.places)
+
+    def has(self, task: Task) -> bool:
+        return task in self._tasks
+
+    def add(self, member_id: str, task: Task, *, active: bool) -> int:
+        """Give a task to a member; returns the number of its tasks."""
+        self._queue = None
+        return self._add(self.places[member_id], task, active=active)
+
+    def add_to_least_loaded(self, task: Task, *, active: bool) -> int:
+        """Give a task to the member with the fewest tasks; returns the number of its tasks."""
+        if len(self.places) == 1:
+            return self._add(next(iter(self.places.values())), task, active=active)
+        if self._queue is None:
+            self._queue = _Queue(lambda place: place.count)
+            for member_id in hash_order(self.places):
+                self._queue.add(self.places[member_id])
+        place = self._queue.take()
+        count = self._add(place, task, active=active)
+        self._queue.add(place)
+        return count
+
+    def _add(self, place: _Place, task: Task, *, active: bool) -> int:
+        (place.active if active else place.standby).add(task)
+        self._tasks.add(task)
+        return place.count
+
+
+class _Quota:
+    """The most tasks of a member, so that all have about equally many. The quota of the others is
+    computed anew when a member has reached it."""
+
+    def __init__(self, tasks: int, members: int) -> None:
+        self._tasks = tasks
+        self._members = members
+        self.each = 0
+        self._share()
+
+    def _share(self) -> None:
+        self.each = -(-self._tasks // self._members) if self._members else 0
+
+    def counted(self, count: int) -> None:
+        """Note that a member has this number of tasks."""
+        if count == self.each:
+            self._members -= 1
+            self._tasks -= count
+            self._share()
+
+
+class _Assignment:
+    """An assignment in the making."""
+
+    def __init__(
+        self,
+        subtopologies: Mapping[str, ConfiguredSubtopology],
+        members: Mapping[str, AssignmentMember],
+        standby_replicas: int,
+    ) -> None:
+        self._subtopologies = subtopologies
+        self._replicas = standby_replicas
+        active = sum(each.tasks for each in subtopologies.values())
+        stateful = sum(each.tasks for each in subtopologies.values() if each.is_stateful)
+        self._active_quota = _Quota(active, len(members))
+        self._quota = _Quota(active + stateful * standby_replicas, len(members))
+        self._processes: dict[str, _Process] = {}
+        self._process_of: dict[str, _Process] = {}
+        self._was_active: dict[Task, str] = {}
+        self._was_standby: dict[Task, list[str]] = {}
+        for member_id in hash_order(members):
+            member = members[member_id]
+            process = self._processes.setdefault(member.process_id, _Process())
+            process.add_member(_Place(member_id))
+            self._process_of[member_id] = process
+            for task in each_partition(member.target.active):
+                self._was_active[task] = member_id
+            for task in each_partition(member.target.standby):
+                self._was_standby.setdefault(task, []).append(member_id)
+        self._order = hash_order(self._processes, len(members))
+
+    def _tasks(self, *, stateful: bool) -> list[Task]:
+        return [
+            (each_id, index)
+            for each_id, each in self._subtopologies.items()
+            if each.is_stateful or not stateful
+            for index in range(each.tasks)
+        ]
+
+    def _queue(self) -> _Queue[_Process]:
+        queue: _Queue[_Process] = _Queue(lambda process: process.load)
+        for process_id in self._order:
+            queue.add(self._processes[process_id])
+        return queue
+
+    def _count(self, member_id: str) -> int:
+        return self._process_of[member_id].places[member_id].count
+
+    # --- Active tasks ---
+
+    def assign_active(self) -> None:
+        """Keep active tasks; then make them of standby tasks; then give them to the least loaded
+        process."""
+        waiting = sorted(self._tasks(stateful=False), key=lambda task: (task[1], task[0]))
+        waiting = [task for task in waiting if not self._keep(task, self._was_active.get(task))]
+        waiting = [
+            task
+            for task in waiting
+            if not self._keep(task, self._least_loaded(self._was_standby.get(task, ())))
+        ]
+        queue = self._queue()
+        for task in sorted(waiting):
+            process = queue.take()
+            count = process.add_to_least_loaded(task, active=True)
+            self._active_quota.counted(count)
+            self._quota.counted(count)
+            queue.add(process)
+
+    def _keep(self, task: Task, member_id: str | None) -> bool:
+        if member_id is None or self._count(member_id) >= self._active_quota.each:
+            return False
+        count = self._process_of[member_id].add(member_id, task, active=True)
+        self._active_quota.counted(count)
+        self._quota.counted(count)
+        return True
+
+    def _least_loaded(self, member_ids: Sequence[str], without: Task | None = None) -> str | None:
+        """The least loaded of the members; with `without`, one whose process does not have the
+        task. As in Kafka, another member than the first must be less loaded by both measures, its
+        process and itself."""
+        if not member_ids:
+            return None
+        first = self._process_of[member_ids[0]]
+        chosen, process_load, load = member_ids[0], first.load, self._count(member_ids[0])
+        for member_id in member_ids[1:]:
+            process = self._process_of[member_id]
+            if without is not None and process.has(without):
+                continue
+            if process.load < process_load and self._count(member_id) < load:
+                chosen, process_load, load = member_id, process.load, self._count(member_id)
+        return None if without is not None and first.has(without) else chosen
+
+    # --- Standby tasks ---
+
+    def assign_standby(self) -> None:
+        """Keep standby tasks, and make them of active tasks that went elsewhere; then give them to
+        the least loaded process that does not have the task."""
+        waiting: list[tuple[Task, int]] = []
+        for task in sorted(
+            self._tasks(stateful=True), key=lambda task: (task[1], task[0]), reverse=True
+        ):
+            for given in range(self._replicas):
+                if not self._keep_standby(task):
+                    waiting.append((task, self._replicas - given))
+                    break
+        queue = self._queue()
+        for task, replicas in sorted(waiting, key=lambda entry: entry[0], reverse=True):
+            for _ in range(replicas):
+                if not self._add_standby(queue, task):
+                    break
+
+    def _keep_standby(self, task: Task) -> bool:
+        was_active = self._was_active.get(task)
+        moved = was_active is not None and not self._process_of[was_active].has(task)
+        if moved and was_active is not None and self._standby(was_active, task):
+            return True
+        was_standby = self._least_loaded(self._was_standby.get(task, ()), task)
+        return was_standby is not None and self._standby(was_standby, task)
+
+    def _standby(self, member_id: str, task: Task) -> bool:
+        if self._count(member_id) >= self._quota.each:
+            return False
+        self._quota.counted(self._process_of[member_id].add(member_id, task, active=False))
+        return True
+
+    def _add_standby(self, queue: _Queue[_Process], task: Task) -> bool:
+        """Give a standby task to the least loaded process without the task; False if there is
+        none."""
+        passed: list[_Process] = []
+        found = False
+        while queue and not found:
+            process = queue.take()
+            passed.append(process)
+            if not process.has(task):
+                self._quota.counted(process.add_to_least_loaded(task, active=False))
+                found = True
+        for process in reversed(passed):
+            queue.add(process)
+        return found
+
+    def targets(self) -> dict[str, TaskSet]:
+        """The targets of all members."""
+        return {
+            member_id: TaskSet(
+                partitions_of((each_id, [index]) for each_id, index in sorted(place.active)),
+                partitions_of((each_id, [index]) for each_id, index in sorted(place.standby)),
+            )
+            for process in self._processes.values()
+            for member_id, place in process.places.items()
+        }

@@ -1,0 +1,150 @@
+"""The way of a member of a streams group from the tasks that it has to its target (rules J-30 to
+J-32): it gives tasks back first, and gets others when no process has them any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import Enum, auto
+
+from odradek_broker.coordinator.groups.partitions import (
+    Tasks,
+    difference,
+    each_partition,
+    intersection,
+    partitions_of,
+)
+from odradek_broker.coordinator.groups.settings import Refusal
+from odradek_broker.coordinator.groups.streams.group import (
+    Holders,
+    StreamsMember,
+    StreamsMemberState,
+)
+from odradek_broker.coordinator.groups.streams.tasks import (
+    NOTHING_HELD,
+    HeldTasks,
+    Task,
+    TaskSet,
+    held_tasks,
+)
+from odradek_protocol.errors import ErrorCode
+
+_S = StreamsMemberState
+_NOBODY: frozenset[str] = frozenset()
+
+
+class Step(Enum):
+    """The steps of a reconciliation."""
+
+    #: Some tasks are still to be given back.
+    REVOKE = auto()
+    #: All tasks of the target are there or can be given out.
+    FINISH = auto()
+    #: Some tasks of the target are still with another process.
+    WAIT = auto()
+
+
+#: The state that a member enters with each step; the state before does not matter (J-30).
+STATES: Mapping[Step, StreamsMemberState] = {
+    Step.REVOKE: _S.UNREVOKED_TASKS,
+    Step.FINISH: _S.STABLE,
+    Step.WAIT: _S.UNRELEASED_TASKS,
+}
+
+
+def reconcile(
+    member: StreamsMember,
+    epoch: int,
+    target: TaskSet,
+    owned: TaskSet | None,
+    holders: Callable[[], Holders],
+) -> StreamsMember:
+    """The member after its next step towards the target of this epoch; the same member if it must
+    wait.
+
+    `owned`: the tasks that the member reports, None if it does not report them.
+    """
+    if member.is_reconciled(epoch):
+        return member
+    member_epoch = member.epoch
+    if member.state is _S.UNREVOKED_TASKS:
+        if owned is None or owned.intersects(member.pending.tasks):
+            return member
+        member_epoch += 1
+    elif member.state is _S.UNKNOWN:
+        if owned is None or not owned.is_empty:
+            raise Refusal(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                "The streams group member is in a unknown state. The member must abandon all its"
+                " tasks and rejoin.",
+            )
+        member_epoch = epoch
+    plan = _Plan(member, epoch, target, holders())
+    if not plan.revoked.tasks.is_empty and (owned is None or owned.intersects(plan.revoked.tasks)):
+        return _moved(member, Step.REVOKE, member_epoch, plan.kept, plan.revoked)
+    step = Step.WAIT if plan.waits else Step.FINISH
+    return _moved(member, step, epoch, plan.kept.merge(plan.added), NOTHING_HELD)
+
+
+def _moved(
+    member: StreamsMember, step: Step, epoch: int, assigned: HeldTasks, pending: HeldTasks
+) -> StreamsMember:
+    return replace(
+        member,
+        state=STATES[step],
+        epoch=epoch,
+        previous_epoch=member.epoch,
+        assigned=assigned,
+        pending=pending,
+    )
+
+
+class _Plan:
+    """The tasks that a member keeps, gives back and gets, and whether it waits for others."""
+
+    def __init__(
+        self, member: StreamsMember, epoch: int, target: TaskSet, holders: Holders
+    ) -> None:
+        self._holders = holders
+        self._process_id = member.process_id
+        self.waits = False
+        now, epochs = member.assigned.tasks, member.assigned.epochs
+        kept = TaskSet(
+            intersection(now.active, target.active),
+            intersection(now.standby, target.standby),
+            intersection(now.warmup, target.warmup),
+        )
+        revoked = TaskSet(
+            difference(now.active, kept.active),
+            difference(now.standby, kept.standby),
+            difference(now.warmup, kept.warmup),
+        )
+        active = self._free(difference(target.active, kept.active), self._active_is_free)
+        self.kept = held_tasks(kept.active, kept.standby, kept.warmup, epochs)
+        self.revoked = held_tasks(revoked.active, revoked.standby, revoked.warmup, epochs)
+        self.added = held_tasks(
+            active,
+            self._free(difference(target.standby, kept.standby), self._copy_is_free),
+            self._free(difference(target.warmup, kept.warmup), self._copy_is_free),
+            dict.fromkeys(each_partition(active), epoch),
+        )
+
+    def _free(self, wanted: Tasks, is_free: Callable[[Task], bool]) -> Tasks:
+        """The tasks that can be given out."""
+        free = partitions_of(
+            (each_id, [index for index in indexes if is_free((each_id, index))])
+            for each_id, indexes in wanted.items()
+        )
+        self.waits = self.waits or free != wanted
+        return free
+
+    def _active_is_free(self, task: Task) -> bool:
+        """No process has the task as an active one, and the member's own has no copy of it."""
+        return task not in self._holders.active and not self._has_copy(task)
+
+    def _copy_is_free(self, task: Task) -> bool:
+        """The member's process has the task in no way."""
+        return self._holders.active.get(task) != self._process_id and not self._has_copy(task)
+
+    def _has_copy(self, task: Task) -> bool:
+        return self._process_id in self._holders.copies.get(task, _NOBODY)

@@ -1,0 +1,234 @@
+"""The records of a streams group: made from its state, and replayed into it (rule J-02)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from odradek_broker.coordinator.groups.partitions import Tasks
+from odradek_broker.coordinator.groups.streams.group import StreamsGroup, StreamsMember
+from odradek_broker.coordinator.groups.streams.tasks import HeldTasks, TaskSet, sorted_tasks
+from odradek_broker.coordinator.runtime import Record
+from odradek_protocol.schemas.streams_group_heartbeat import InternalTopicInfo, StreamsTopology
+from odradek_protocol.stored.streams_group import (
+    StoredAssignmentConfig,
+    StoredClientTag,
+    StoredCopartitionGroup,
+    StoredEndpoint,
+    StoredInternalTopic,
+    StoredSubtopology,
+    StoredTargetTasks,
+    StoredTasks,
+    StoredTopicConfig,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupCurrentMemberAssignmentValue,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMemberValue,
+    StreamsGroupTargetAssignmentMetadataKey,
+    StreamsGroupTargetAssignmentMetadataValue,
+    StreamsGroupTopologyKey,
+    StreamsGroupTopologyValue,
+    StreamsRecordType,
+)
+from odradek_protocol.stored.typed_records import encode_key, encode_value
+
+# --- From the state to records ---
+
+
+def group_record(
+    group_id: str, epoch: int, hashed: int, validated_epoch: int, settings: Mapping[str, str]
+) -> Record:
+    """A record of the group epoch, and of what it belongs to."""
+    value = StreamsGroupMetadataValue(
+        epoch=epoch,
+        metadata_hash=hashed,
+        validated_topology_epoch=validated_epoch,
+        last_assignment_configs=[
+            StoredAssignmentConfig(key=key, value=setting)
+            for key, setting in sorted(settings.items())
+        ],
+    )
+    return encode_key(StreamsGroupMetadataKey(group_id=group_id)), encode_value(value)
+
+
+def stored_topology(topology: StreamsTopology) -> StreamsGroupTopologyValue:
+    """The topology of a request, as it is stored."""
+    return StreamsGroupTopologyValue(
+        epoch=topology.epoch,
+        subtopologies=[
+            StoredSubtopology(
+                subtopology_id=each.subtopology_id,
+                source_topics=each.source_topics,
+                source_topic_regex=each.source_topic_regex,
+                state_changelog_topics=[*map(_stored_topic, each.state_changelog_topics)],
+                repartition_sink_topics=each.repartition_sink_topics,
+                repartition_source_topics=[*map(_stored_topic, each.repartition_source_topics)],
+                copartition_groups=[
+                    StoredCopartitionGroup(
+                        source_topics=group.source_topics,
+                        source_topic_regex=group.source_topic_regex,
+                        repartition_source_topics=group.repartition_source_topics,
+                    )
+                    for group in each.copartition_groups
+                ],
+            )
+            for each in topology.subtopologies
+        ],
+    )
+
+
+def _stored_topic(topic: InternalTopicInfo) -> StoredInternalTopic:
+    return StoredInternalTopic(
+        name=topic.name,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        topic_configs=[
+            StoredTopicConfig(key=each.key, value=each.value) for each in topic.topic_configs
+        ],
+    )
+
+
+def topology_record(group_id: str, value: StreamsGroupTopologyValue) -> Record:
+    """A record of the topology."""
+    return encode_key(StreamsGroupTopologyKey(group_id=group_id)), encode_value(value)
+
+
+def member_record(group_id: str, member: StreamsMember) -> Record:
+    """A record of a member's metadata."""
+    endpoint = member.endpoint
+    value = StreamsGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process_id,
+        user_endpoint=None
+        if endpoint is None
+        else StoredEndpoint(host=endpoint.host, port=endpoint.port),
+        client_tags=[
+            StoredClientTag(key=key, value=tag) for key, tag in sorted(member.tags.items())
+        ],
+    )
+    key = StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id)
+    return encode_key(key), encode_value(value)
+
+
+def current_record(group_id: str, member: StreamsMember) -> Record:
+    """A record of the tasks of a member, its epoch and state."""
+    assigned, pending = member.assigned.tasks, member.pending.tasks
+    value = StreamsGroupCurrentMemberAssignmentValue(
+        member_epoch=member.epoch,
+        previous_member_epoch=member.previous_epoch,
+        state=member.state,
+        active_tasks=_stored_active(member.assigned),
+        standby_tasks=_stored(assigned.standby),
+        warmup_tasks=_stored(assigned.warmup),
+        active_tasks_pending_revocation=_stored_active(member.pending),
+        standby_tasks_pending_revocation=_stored(pending.standby),
+        warmup_tasks_pending_revocation=_stored(pending.warmup),
+    )
+    key = StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id)
+    return encode_key(key), encode_value(value)
+
+
+def _stored_active(held: HeldTasks) -> list[StoredTasks]:
+    return [
+        StoredTasks(
+            subtopology_id=each_id,
+            partitions=indexes,
+            assignment_epochs=[held.epochs[each_id, index] for index in indexes],
+        )
+        for each_id, indexes in sorted_tasks(held.tasks.active)
+    ]
+
+
+def _stored(tasks: Tasks) -> list[StoredTasks]:
+    return [
+        StoredTasks(subtopology_id=each_id, partitions=indexes)
+        for each_id, indexes in sorted_tasks(tasks)
+    ]
+
+
+def target_record(group_id: str, member_id: str, target: TaskSet) -> Record:
+    """A record of a member's target."""
+    value = StreamsGroupTargetAssignmentMemberValue(
+        active_tasks=_stored_target(target.active),
+        standby_tasks=_stored_target(target.standby),
+        warmup_tasks=_stored_target(target.warmup),
+    )
+    key = StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+    return encode_key(key), encode_value(value)
+
+
+def _stored_target(tasks: Tasks) -> list[StoredTargetTasks]:
+    return [
+        StoredTargetTasks(subtopology_id=each_id, partitions=indexes)
+        for each_id, indexes in sorted_tasks(tasks)
+    ]
+
+
+def target_epoch_record(group_id: str, epoch: int, wall_ms: int) -> Record:
+    """A record of the group epoch that the target assignment belongs to, and of the time."""
+    key = StreamsGroupTargetAssignmentMetadataKey(group_id=group_id)
+    value = StreamsGroupTargetAssignmentMetadataValue(
+        assignment_epoch=epoch, assignment_timestamp=wall_ms
+    )
+    return encode_key(key), encode_value(value)
+
+
+def member_tombstones(group_id: str, member_id: str) -> list[Record]:
+    """The tombstones of a member. The member's own one comes last, so that no load finds half a
+    member."""
+    return [
+        (encode_key(cls(group_id=group_id, member_id=member_id)), None)
+        for cls in (
+            StreamsGroupCurrentMemberAssignmentKey,
+            StreamsGroupTargetAssignmentMemberKey,
+            StreamsGroupMemberMetadataKey,
+        )
+    ]
+
+
+def group_tombstones(group: StreamsGroup) -> list[Record]:
+    """The tombstones of a group and its members."""
+    group_id = group.group_id
+    records: list[Record] = []
+    for member_id in group.members:
+        records += member_tombstones(group_id, member_id)
+    for member_id in group.targets.keys() - group.members.keys():
+        key = StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)
+        records.append((encode_key(key), None))
+    records += [
+        (encode_key(cls(group_id=group_id)), None)
+        for cls in (
+            StreamsGroupTargetAssignmentMetadataKey,
+            StreamsGroupTopologyKey,
+            StreamsGroupMetadataKey,
+        )
+    ]
+    return records
+
+
+# --- From records to the state ---
+
+
+def replay(group: StreamsGroup, kind: StreamsRecordType, key: Any, value: Any) -> None:
+    """Apply one record to a group; `key` and `value` are decoded, None is a tombstone."""
+    if kind is StreamsRecordType.GROUP:
+        group.replay_group(value)
+    elif kind is StreamsRecordType.TOPOLOGY:
+        group.replay_topology(value)
+    elif kind is StreamsRecordType.TARGET_EPOCH:
+        group.replay_target_epoch(value)
+    elif kind is StreamsRecordType.MEMBER:
+        group.replay_member(key.member_id, value)
+    elif kind is StreamsRecordType.TARGET:
+        group.replay_target(key.member_id, value)
+    else:
+        group.replay_current(key.member_id, value)

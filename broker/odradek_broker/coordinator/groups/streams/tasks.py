@@ -1,0 +1,102 @@
+"""Sets of tasks of Kafka Streams, as members of streams groups have them and are to have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Protocol
+
+from odradek_broker.coordinator.groups.partitions import (
+    Tasks,
+    each_partition,
+    intersects,
+    is_subset,
+    partitions_of,
+    union,
+)
+from odradek_protocol.lazy_dataclass import dataclass
+
+Task = tuple[str, int]
+"""Subtopology id and partition index."""
+
+
+class TaskIds(Protocol):
+    """Tasks of one subtopology, in a message or a record."""
+
+    subtopology_id: str
+    partitions: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSet:
+    """Tasks by kind: active ones process records, standby ones keep a copy of the state of a task
+    of another client, and warm-up ones prepare to become active."""
+
+    active: Tasks = field(default_factory=dict)
+    standby: Tasks = field(default_factory=dict)
+    warmup: Tasks = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.active or self.standby or self.warmup)
+
+    def intersects(self, other: TaskSet) -> bool:
+        """True if the sets have a task of the same kind in common."""
+        return (
+            intersects(self.active, other.active)
+            or intersects(self.standby, other.standby)
+            or intersects(self.warmup, other.warmup)
+        )
+
+    def is_subset(self, whole: TaskSet) -> bool:
+        """True if all tasks are in `whole`, under the same kind."""
+        return (
+            is_subset(self.active, whole.active)
+            and is_subset(self.standby, whole.standby)
+            and is_subset(self.warmup, whole.warmup)
+        )
+
+
+NO_TASK_SET = TaskSet()
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTasks:
+    """Tasks that a member has or must give back. `epochs`: the group epoch in which the member got
+    each active task."""
+
+    tasks: TaskSet = NO_TASK_SET
+    epochs: Mapping[Task, int] = field(default_factory=dict)
+
+    def merge(self, other: HeldTasks) -> HeldTasks:
+        """The tasks of both sets."""
+        mine, theirs = self.tasks, other.tasks
+        return HeldTasks(
+            TaskSet(
+                union(mine.active, theirs.active),
+                union(mine.standby, theirs.standby),
+                union(mine.warmup, theirs.warmup),
+            ),
+            {**self.epochs, **other.epochs},
+        )
+
+
+NOTHING_HELD = HeldTasks()
+
+
+def tasks_of(ids: Iterable[TaskIds] | None) -> Tasks:
+    """The tasks in a list of a message or a record."""
+    return partitions_of((each.subtopology_id, each.partitions) for each in ids or ())
+
+
+def held_tasks(
+    active: Tasks, standby: Tasks, warmup: Tasks, epochs: Mapping[Task, int]
+) -> HeldTasks:
+    """Held tasks with the epochs of exactly the active ones."""
+    kept = {task: epochs[task] for task in each_partition(active)}
+    return HeldTasks(TaskSet(active, standby, warmup), kept)
+
+
+def sorted_tasks(tasks: Tasks) -> Sequence[tuple[str, list[int]]]:
+    """(subtopology id, indexes), both sorted."""
+    return [(each_id, sorted(indexes)) for each_id, indexes in sorted(tasks.items())]

@@ -1,0 +1,380 @@
+"""The topology of a streams group, and what follows from it and the topics of the cluster (rules
+J-20 to J-25): the internal topics, the numbers of their partitions, and the tasks.
+
+Source topics are those that the users of the application make. Repartition topics are between two
+subtopologies: one writes them, the other reads them. Changelog topics keep the state of tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
+from enum import IntEnum
+from typing import NamedTuple
+
+from odradek_broker.coordinator.groups.settings import Refusal
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.stored.streams_group import (
+    StoredInternalTopic,
+    StoredSubtopology,
+    StreamsGroupTopologyValue,
+)
+
+
+class StreamsStatusCode(IntEnum):
+    """The codes of the states that answers to heartbeats tell members."""
+
+    STALE_TOPOLOGY = 0
+    MISSING_SOURCE_TOPICS = 1
+    INCORRECTLY_PARTITIONED_TOPICS = 2
+    MISSING_INTERNAL_TOPICS = 3
+    SHUTDOWN_APPLICATION = 4
+    ASSIGNMENT_DELAYED = 5
+
+
+class Topology(NamedTuple):
+    """The topology of a group, with its subtopologies by id."""
+
+    epoch: int
+    subtopologies: Mapping[str, StoredSubtopology]
+
+    @property
+    def required_topics(self) -> frozenset[str]:
+        """The topics that the tasks read and write as sources and changelogs."""
+        changelogs = {
+            topic.name
+            for each in self.subtopologies.values()
+            for topic in each.state_changelog_topics
+        }
+        return self.input_topics | changelogs
+
+    @property
+    def input_topics(self) -> frozenset[str]:
+        """The topics that the tasks read."""
+        names: set[str] = set()
+        for each in self.subtopologies.values():
+            names.update(each.source_topics)
+            names.update(topic.name for topic in each.repartition_source_topics)
+        return frozenset(names)
+
+    def source_of(self, topic: str) -> str | None:
+        """The id of the subtopology that reads a topic."""
+        found = None
+        for each_id, each in self.subtopologies.items():
+            repartitioned = [source.name for source in each.repartition_source_topics]
+            if topic in each.source_topics or topic in repartitioned:
+                found = each_id
+        return found
+
+
+def topology_of(value: StreamsGroupTopologyValue) -> Topology:
+    """The topology in a record."""
+    return Topology(value.epoch, {each.subtopology_id: each for each in value.subtopologies})
+
+
+class TopicProblem(NamedTuple):
+    """The reason why the tasks of a topology cannot run on the topics that there are."""
+
+    status: StreamsStatusCode
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    """An internal topic with its number of partitions. `replicas` 0: the broker decides."""
+
+    name: str
+    partitions: int
+    replicas: int
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredSubtopology:
+    """A subtopology with its number of tasks."""
+
+    tasks: int
+    sources: frozenset[str]
+    repartition_sinks: frozenset[str]
+    repartition_sources: Mapping[str, InternalTopic]
+    changelogs: Mapping[str, InternalTopic]
+
+    @property
+    def is_stateful(self) -> bool:
+        return bool(self.changelogs)
+
+    @property
+    def inputs(self) -> list[str]:
+        """All topics that the tasks read."""
+        return sorted({*self.sources, *self.repartition_sources})
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredTopology:
+    """A topology with what follows from the topics. `subtopologies` are empty with a problem other
+    than missing internal topics, `missing` are those."""
+
+    epoch: int
+    subtopologies: Mapping[str, ConfiguredSubtopology] = field(default_factory=dict)
+    missing: Mapping[str, InternalTopic] = field(default_factory=dict)
+    problem: TopicProblem | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """True if all tasks can run."""
+        return self.problem is None
+
+
+class _Unusable(Exception):
+    """The topics do not fit the topology."""
+
+    def __init__(self, status: StreamsStatusCode, detail: str) -> None:
+        super().__init__(detail)
+        self.problem = TopicProblem(status, detail)
+
+
+def invalid_topology(message: str) -> Refusal:
+    """The refusal of a topology that no topics could fit (J-25)."""
+    return Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
+
+
+def configure(topology: Topology, partition_count: Callable[[str], int]) -> ConfiguredTopology:
+    """The consequences of the topology and the topics; `partition_count` is 0 for a missing topic.
+
+    Refusal for a topology that no topics could fit.
+    """
+    copartitioned = [
+        group for each in topology.subtopologies.values() for group in _copartition_groups(each)
+    ]
+    try:
+        _check_sources(topology, partition_count)
+        counts = _Counts(topology, partition_count)
+        counts.set_repartition_topics()
+        for group in copartitioned:
+            counts.enforce_copartitioning(group)
+        counts.set_changelogs()
+        configured = {
+            each_id: _configured(each, counts)
+            for each_id, each in sorted(topology.subtopologies.items())
+        }
+        missing = _missing(configured, partition_count)
+    except _Unusable as unusable:
+        return ConfiguredTopology(topology.epoch, problem=unusable.problem)
+    problem = None
+    if missing:
+        problem = TopicProblem(
+            StreamsStatusCode.MISSING_INTERNAL_TOPICS,
+            f"Internal topics are missing: {_summary(sorted(missing))}",
+        )
+    return ConfiguredTopology(topology.epoch, configured, missing, problem)
+
+
+_SHOWN_MAX = 3
+
+
+def _summary(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_SHOWN_MAX])
+    more = len(names) - _SHOWN_MAX
+    return shown if more <= 0 else f"{shown} and {more} additional topics"
+
+
+def _check_sources(topology: Topology, partition_count: Callable[[str], int]) -> None:
+    names = {name for each in topology.subtopologies.values() for name in each.source_topics}
+    missing = sorted(name for name in names if not partition_count(name))
+    if missing:
+        raise _Unusable(
+            StreamsStatusCode.MISSING_SOURCE_TOPICS,
+            f"Source topics {_summary(missing)} are missing.",
+        )
+
+
+def _copartition_groups(subtopology: StoredSubtopology) -> Iterator[frozenset[str]]:
+    repartitioned = [topic.name for topic in subtopology.repartition_source_topics]
+    for group in subtopology.copartition_groups:
+        names = set()
+        for indexes, topics in (
+            (group.source_topics, subtopology.source_topics),
+            (group.repartition_source_topics, repartitioned),
+        ):
+            for index in indexes:
+                if not 0 <= index < len(topics):
+                    raise invalid_topology(
+                        f"A copartition group of subtopology {subtopology.subtopology_id} has the"
+                        f" topic {index} of {len(topics)}; the first is 0."
+                    )
+                names.add(topics[index])
+        yield frozenset(names)
+
+
+class _Counts:
+    """The numbers of partitions: those of existing topics, and those that internal topics will
+    have."""
+
+    def __init__(self, topology: Topology, partition_count: Callable[[str], int]) -> None:
+        self._subtopologies = topology.subtopologies
+        self._partition_count = partition_count
+        self._decided: dict[str, int] = {}
+        self._fixed = {
+            topic.name: topic.partitions
+            for each in topology.subtopologies.values()
+            for topic in each.repartition_source_topics
+            if topic.partitions
+        }
+        self._flexible = {
+            topic.name
+            for each in topology.subtopologies.values()
+            for topic in each.repartition_source_topics
+            if not topic.partitions
+        }
+
+    def of(self, name: str) -> int:
+        """The number of partitions of a topic."""
+        count = self._partition_count(name) or self._decided.get(name, 0)
+        if not count:
+            raise invalid_topology(f"The number of partitions of topic {name} cannot be found out.")
+        return count
+
+    def decided(self, topic: StoredInternalTopic) -> int:
+        """The number of partitions that an internal topic is to have."""
+        return topic.partitions or self._decided[topic.name]
+
+    # --- Repartition topics ---
+
+    def set_repartition_topics(self) -> None:
+        """Give every repartition topic as many partitions as the largest input of the subtopology
+        that writes it, unless the application asks for a number."""
+        counts = dict(self._fixed)
+        waiting = {
+            sink: each
+            for each in self._subtopologies.values()
+            for sink in each.repartition_sink_topics
+            if sink not in counts
+        }
+        while waiting:
+            found = {}
+            for sink, each in waiting.items():
+                count = self._largest_input(each, counts)
+                if count:
+                    found[sink] = counts[sink] = count
+            if not found:
+                raise invalid_topology(
+                    "Failed to compute number of partitions for all repartition topics. There may"
+                    " be loops in the topology that cannot be resolved."
+                )
+            waiting = {sink: each for sink, each in waiting.items() if sink not in found}
+        if not counts.keys() >= self._flexible:
+            raise invalid_topology(
+                "Failed to compute number of partitions for all repartition topics, because a"
+                " repartition source topic is never used as a sink topic."
+            )
+        self._decided.update(counts)
+
+    def _largest_input(self, subtopology: StoredSubtopology, counts: Mapping[str, int]) -> int:
+        inputs = [counts.get(topic.name, 0) for topic in subtopology.repartition_source_topics]
+        inputs += [self._partition_count(name) for name in subtopology.source_topics]
+        return max(inputs, default=0)
+
+    # --- Copartitioning ---
+
+    def enforce_copartitioning(self, names: frozenset[str]) -> None:
+        """Give the repartition topics of a copartition group equally many partitions: as the other
+        topics have, which must agree."""
+        if not names:
+            return
+        counts = {name: self.of(name) for name in sorted(names)}
+        repartitioned = {
+            name: count
+            for name, count in counts.items()
+            if name in self._fixed or name in self._flexible
+        }
+        if len(repartitioned) == len(counts):
+            if self._fixed:
+                wanted = self._agreed({name: self.of(name) for name in self._fixed}, repartitioned)
+            else:
+                wanted = max(repartitioned.values())
+        else:
+            others = {name: count for name, count in counts.items() if name not in repartitioned}
+            wanted = self._agreed(others, others)
+        for name, count in repartitioned.items():
+            if name in self._fixed and count != wanted:
+                raise _Unusable(
+                    StreamsStatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+                    f"Number of partitions [{count}] of repartition topic [{name}] doesn't match"
+                    f" number of partitions [{wanted}] of the source topic.",
+                )
+            self._decided[name] = wanted
+
+    def _agreed(self, counts: Mapping[str, int], shown: Mapping[str, int]) -> int:
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"{name}={count}" for name, count in sorted(shown.items()))
+            raise _Unusable(
+                StreamsStatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+                f"Following topics do not have the same number of partitions: [{{{listed}}}]",
+            )
+        return next(iter(counts.values()))
+
+    # --- Changelogs ---
+
+    def set_changelogs(self) -> None:
+        """Give every changelog topic one partition for each task."""
+        for each in self._subtopologies.values():
+            tasks = self.tasks(each)
+            for topic in each.state_changelog_topics:
+                self._decided[topic.name] = tasks
+
+    def tasks(self, subtopology: StoredSubtopology) -> int:
+        """The number of tasks of a subtopology: the partitions of its largest input."""
+        inputs = [
+            *subtopology.source_topics,
+            *(topic.name for topic in subtopology.repartition_source_topics),
+        ]
+        if not inputs:
+            raise invalid_topology(
+                f"No source topics found for subtopology {subtopology.subtopology_id}"
+            )
+        return max(map(self.of, inputs))
+
+
+def _configured(subtopology: StoredSubtopology, counts: _Counts) -> ConfiguredSubtopology:
+    return ConfiguredSubtopology(
+        counts.tasks(subtopology),
+        frozenset(subtopology.source_topics),
+        frozenset(subtopology.repartition_sink_topics),
+        _internal_topics(subtopology.repartition_source_topics, counts),
+        _internal_topics(subtopology.state_changelog_topics, counts),
+    )
+
+
+def _internal_topics(
+    topics: Sequence[StoredInternalTopic], counts: _Counts
+) -> dict[str, InternalTopic]:
+    return {
+        topic.name: InternalTopic(
+            topic.name,
+            counts.decided(topic),
+            topic.replication_factor,
+            {each.key: each.value for each in topic.topic_configs},
+        )
+        for topic in topics
+    }
+
+
+def _missing(
+    subtopologies: Mapping[str, ConfiguredSubtopology], partition_count: Callable[[str], int]
+) -> dict[str, InternalTopic]:
+    """The internal topics that do not exist."""
+    wanted = {
+        name: topic
+        for each in subtopologies.values()
+        for name, topic in {**each.repartition_sources, **each.changelogs}.items()
+    }
+    for name, topic in sorted(wanted.items()):
+        count = partition_count(name)
+        if count and count != topic.partitions:
+            raise _Unusable(
+                StreamsStatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+                f"Existing topic {name} has different number of partitions: expected"
+                f" {topic.partitions}, found {count}",
+            )
+    return {name: topic for name, topic in wanted.items() if not partition_count(name)}

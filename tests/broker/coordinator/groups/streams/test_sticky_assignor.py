@@ -1,0 +1,68 @@
+"""The assignor of streams groups (J-40)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek_broker.coordinator.groups.partitions import each_partition
+from odradek_broker.coordinator.groups.streams.assignor import AssignmentMember, assign_sticky
+from odradek_broker.coordinator.groups.streams.tasks import TaskSet
+from streams_histories import case_of, histories, printed, subtopology
+
+#: Cases, and behind a tab what Kafka 4.3.0 made of each; written by `StickyTasks.java`.
+RECORDED = Path(__file__).with_name("sticky_assignments.txt").read_text("utf-8").splitlines()
+
+
+def test_j40_every_task_goes_where_kafka_gives_it() -> None:
+    assert len(RECORDED) > 100
+    for line in RECORDED:
+        case, answer = line.split("\t")
+        assert printed(case_of(case).assigned()) == answer, case
+
+
+@given(st.integers(min_value=0, max_value=1 << 32))
+def test_j40_every_active_task_is_assigned_once_and_standbys_are_elsewhere(seed: int) -> None:
+    for case in histories(seed, 5):
+        targets = case.assigned()
+        active = [task for each in targets.values() for task in each_partition(each.active)]
+        wanted = [
+            (each_id, index)
+            for each_id, each in case.subtopologies.items()
+            for index in range(each.tasks)
+        ]
+        assert sorted(active) == sorted(wanted)
+        processes = [
+            (task, case.members[member_id].process_id)
+            for member_id, each in targets.items()
+            for tasks in (each.active, each.standby)
+            for task in each_partition(tasks)
+        ]
+        assert len(set(processes)) == len(processes)
+
+
+def _members(targets: Mapping[str, TaskSet], *member_ids: str) -> dict[str, AssignmentMember]:
+    return {each: AssignmentMember(each, targets.get(each, TaskSet())) for each in member_ids}
+
+
+def test_j40_a_member_that_joins_takes_no_more_than_its_share() -> None:
+    parts = {"0": subtopology(6, stateful=False)}
+    alone = assign_sticky(parts, _members({}, "a"), 0)
+    both = assign_sticky(parts, _members(alone, "a", "b"), 0)
+    assert [len(both[each].active["0"]) for each in "ab"] == [3, 3]
+    assert both["a"].active["0"] <= alone["a"].active["0"]
+
+
+def test_j40_a_standby_becomes_active_when_its_process_goes() -> None:
+    parts = {"0": subtopology(4, stateful=True)}
+    both = assign_sticky(parts, _members({}, "a", "b"), 1)
+    assert both["a"].standby == both["b"].active
+    alone = assign_sticky(parts, _members(both, "b"), 1)
+    assert alone["b"] == TaskSet({"0": frozenset(range(4))})
+
+
+def test_without_members_there_are_no_targets() -> None:
+    assert assign_sticky({"0": subtopology(1, stateful=False)}, {}, 1) == {}

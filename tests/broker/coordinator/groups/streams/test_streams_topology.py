@@ -1,0 +1,167 @@
+"""Topologies of streams groups, and what follows from them and the topics (J-21 to J-25)."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek_broker.coordinator.groups.settings import Refusal
+from odradek_broker.coordinator.groups.streams.records import stored_topology
+from odradek_broker.coordinator.groups.streams.topology import (
+    ConfiguredTopology,
+    StreamsStatusCode,
+    TopicProblem,
+    configure,
+    topology_of,
+)
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas.streams_group_heartbeat import CopartitionGroup, StreamsSubtopology
+from streams_group_world import internal, subtopology, topology
+
+S = StreamsStatusCode
+TOPICS = {"two": 2, "also-two": 2, "three": 3}
+
+
+def configured(*parts: StreamsSubtopology, **topics: int) -> ConfiguredTopology:
+    made = topology_of(stored_topology(topology(*parts, epoch=5)))
+    return configure(made, lambda name: {**TOPICS, **topics}.get(name, 0))
+
+
+def counts(made: ConfiguredTopology) -> dict[str, int]:
+    return {name: topic.partitions for name, topic in made.missing.items()}
+
+
+def together(sources: list[int], repartitioned: list[int]) -> CopartitionGroup:
+    return CopartitionGroup(source_topics=sources, repartition_source_topics=repartitioned)
+
+
+def test_j22_missing_sources_are_named() -> None:
+    made = configured(subtopology(sources=["two", "e", "d", "c", "b", "a"]))
+    detail = "Source topics a, b, c and 2 additional topics are missing."
+    assert made.problem == TopicProblem(S.MISSING_SOURCE_TOPICS, detail)
+    assert not made.is_ready and not made.subtopologies and made.epoch == 5
+
+
+def test_a_subtopology_has_a_task_for_each_partition_of_its_largest_input() -> None:
+    made = configured(subtopology(sources=["two", "three"]))
+    assert made.is_ready and made.subtopologies["0"].tasks == 3
+
+
+def test_j23_repartition_topics_follow_the_writer_and_changelogs_the_tasks() -> None:
+    made = configured(
+        subtopology("0", ["two"], sinks=["r"]),
+        subtopology(
+            "1", [], repartitioned=[internal("r")], changelogs=[internal("c")], sinks=["s"]
+        ),
+        subtopology("2", ["three"], repartitioned=[internal("s")], changelogs=[internal("d")]),
+    )
+    assert counts(made) == {"r": 2, "c": 2, "s": 2, "d": 3}
+    assert made.problem is not None
+    assert made.problem.status is S.MISSING_INTERNAL_TOPICS
+    assert made.problem.detail == "Internal topics are missing: c, d, r and 1 additional topics"
+
+
+def test_j23_the_application_may_ask_for_a_number() -> None:
+    made = configured(
+        subtopology("0", ["two"], sinks=["r"]),
+        subtopology("1", [], repartitioned=[internal("r", 7)], changelogs=[internal("c")]),
+    )
+    assert counts(made) == {"r": 7, "c": 7}
+
+
+def test_j23_copartitioned_repartition_topics_follow_the_others() -> None:
+    made = configured(
+        subtopology("0", ["two"], sinks=["r"]),
+        subtopology("1", ["three"], repartitioned=[internal("r")], together=[together([0], [0])]),
+    )
+    assert counts(made) == {"r": 3}
+
+
+def test_j23_alone_they_get_the_largest_number() -> None:
+    made = configured(
+        subtopology("0", ["two"], sinks=["r"]),
+        subtopology("1", ["three"], sinks=["s"]),
+        subtopology(
+            "2", [], repartitioned=[internal("r"), internal("s")], together=[together([], [0, 1])]
+        ),
+    )
+    assert counts(made) == {"r": 3, "s": 3}
+
+
+@pytest.mark.parametrize(
+    ("parts", "detail"),
+    [
+        (
+            [subtopology(sources=["two", "three"], together=[together([0, 1], [])])],
+            "Following topics do not have the same number of partitions: [{three=3, two=2}]",
+        ),
+        (
+            [
+                subtopology("0", ["two"], sinks=["r"]),
+                subtopology(
+                    "1", ["two"], repartitioned=[internal("r", 3)], together=[together([0], [0])]
+                ),
+            ],
+            (
+                "Number of partitions [3] of repartition topic [r] doesn't match number of"
+                " partitions [2] of the source topic."
+            ),
+        ),
+        (
+            [
+                subtopology(
+                    "0",
+                    ["two"],
+                    sinks=["r", "s"],
+                    repartitioned=[internal("r", 3), internal("s", 4)],
+                    together=[together([], [0, 1])],
+                )
+            ],
+            "Following topics do not have the same number of partitions: [{r=3, s=4}]",
+        ),
+        (
+            [subtopology(sources=["two"], changelogs=[internal("three")])],
+            "Existing topic three has different number of partitions: expected 2, found 3",
+        ),
+    ],
+)
+def test_j23_numbers_that_do_not_agree(parts: list[StreamsSubtopology], detail: str) -> None:
+    made = configured(*parts)
+    assert made.problem == TopicProblem(S.INCORRECTLY_PARTITIONED_TOPICS, detail)
+    assert not made.missing
+
+
+def test_existing_internal_topics_are_not_missing() -> None:
+    made = configured(subtopology(sources=["two"], changelogs=[internal("also-two")]))
+    assert made.is_ready and not made.missing
+    assert made.subtopologies["0"].is_stateful
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (
+            [subtopology(sources=["two"], repartitioned=[internal("r")])],
+            "a repartition source topic is never used as a sink topic",
+        ),
+        (
+            [subtopology(sources=[], repartitioned=[internal("r")], sinks=["r"])],
+            "There may be loops in the topology",
+        ),
+        ([subtopology("7", sources=[])], "No source topics found for subtopology 7"),
+        (
+            [subtopology(sources=["two"], together=[together([1], [])])],
+            "the topic 1 of 1; the first is 0",
+        ),
+        (
+            [subtopology(sources=["two"], together=[together([], [-1])])],
+            "the topic -1 of 0; the first is 0",
+        ),
+    ],
+)
+def test_j25_a_topology_that_no_topics_could_fit(
+    parts: list[StreamsSubtopology], message: str
+) -> None:
+    with pytest.raises(Refusal) as refusal:
+        configured(*parts)
+    assert refusal.value.error is ErrorCode.STREAMS_INVALID_TOPOLOGY
+    assert message in refusal.value.message
