@@ -153,6 +153,13 @@ def test_ignored_keys_are_no_settings_of_ours() -> None:
         ("log.dirs", ","),
         ("http.listen", "9090"),
         ("group.min.session.timeout.ms", "1800001"),
+        ("group.share.session.timeout.ms", "44999"),
+        ("group.share.session.timeout.ms", "60001"),
+        ("group.share.heartbeat.interval.ms", "4999"),
+        ("group.share.heartbeat.interval.ms", "15001"),
+        ("group.share.assignment.interval.ms", "15001"),
+        ("group.share.max.size", "1001"),
+        ("group.share.assignors", "other"),
         ("replication.factor.policy", "shrug"),
     ],
 )

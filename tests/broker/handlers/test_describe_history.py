@@ -14,6 +14,7 @@ from odradek_broker.security.authorizer import AllowEverything, Operation, Resou
 from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_history as wire
+from share_group_world import ShareGroupWorld
 from transaction_world import ID, O0, T0, TransactionWorld
 
 E = ErrorCode
@@ -79,6 +80,23 @@ def test_a18_topics_of_a_subscription_that_one_may_not_describe_are_left_out() -
         "n joined",
     ]
     assert "secret" not in repr(ask(world, wire.GROUP, GROUP))
+
+
+def test_h05_the_state_of_a_share_group_is_told() -> None:
+    world = ShareGroupWorld()
+    world.share_join("m", ["topic"])
+    world.share_states.hold = True
+    world.beat("m", world.epoch("m"), topics=["topic", "other"])
+    answer = ask(world, wire.GROUP, GROUP)
+    group, member = (state.text for state in answer.states)
+    assert group == (
+        "Stable, group epoch 4, assignment of epoch 3; members: 1; partitions with a state: 10;"
+        " 10 are to get one"
+    )
+    assert member.startswith(
+        "member m of client client at 127.0.0.1, session timeout 45.0 s: epoch 3, until there is a"
+        " new assignment; it has topic-0, topic-1"
+    )
 
 
 def test_d11_an_answer_fits_however_large_what_it_tells_of_is(world: TransactionWorld) -> None:

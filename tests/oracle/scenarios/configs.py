@@ -518,6 +518,27 @@ _OTHERS = [
         ],
     ),
     Scenario(
+        "alter-share-group",
+        "IncrementalAlterConfigs",
+        _each(
+            [
+                *(("share.session.timeout.ms", _SET, v) for v in ("44999", "60001", "60000", "x")),
+                *(("share.heartbeat.interval.ms", _SET, v) for v in ("4999", "15001", "15000")),
+                *(
+                    ("share.assignment.interval.ms", _SET, v)
+                    for v in ("-1", "15001", "15000", "0", "")
+                ),
+                ("share.session.timeout.ms", _DELETE, None),
+                ("share.heartbeat.interval.ms", _DELETE, None),
+                ("share.assignment.interval.ms", _DELETE, None),
+                ("share.session.timeout.ms", _APPEND, "1"),
+                ("share.assignor.offload.enable", _SET, "true"),
+            ],
+            kind=_GROUP,
+            name="@g",
+        ),
+    ),
+    Scenario(
         "alter-client-metrics",
         "IncrementalAlterConfigs",
         [

@@ -73,6 +73,26 @@ def test_h03_a_changed_topic_raises_the_epoch(world: ShareGroupWorld, change: st
     assert {topic_id: len(indexes) for topic_id, indexes in assigned.items()} == expected
 
 
+def test_h02_records_that_cannot_be_written_leave_the_group_as_it_was(
+    world: ShareGroupWorld,
+) -> None:
+    world.log.refuse = E.MESSAGE_TOO_LARGE
+    refused = world.beat("m", 0, topics=["topic"])
+    assert (refused.error_code, refused.member_epoch) == (E.UNKNOWN_SERVER_ERROR, 0)
+    assert world.groups.share_group(GROUP) is None
+    assert not world.share_states.states
+    world.log.refuse = E.NONE
+    world.share_join("m", ["topic"])
+    world.wait(1_000)
+    epoch = world.epoch("m")
+    world.log.refuse = E.MESSAGE_TOO_LARGE
+    world.metadata.counts["topic"] = 11
+    world.metadata.topics_version += 1
+    assert world.beat("m", epoch).error_code == E.UNKNOWN_SERVER_ERROR
+    world.log.refuse = E.NONE
+    assert world.beat("m", epoch).member_epoch == epoch + 1
+
+
 def test_h03_another_topic_changes_nothing(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
     before = len(world.log.records)
@@ -274,6 +294,15 @@ def test_h16_a_group_may_have_its_own_session_timeout(world: ShareGroupWorld) ->
     assert world.beat("m", world.epoch("m")).heartbeat_interval_ms == 7_000
     world.wait(59_999)
     assert world.share_group().members
+
+
+def test_h16_sessions_can_be_ended_at_once(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic"])
+    world.share_join("n", ["topic"])
+    assert world.groups.expire_sessions(GROUP, "m") == ["m"]
+    assert set(world.share_group().members) == {"n"}
+    assert world.groups.expire_sessions(GROUP) == ["n"]
+    assert world.described().group_state == "Empty"
 
 
 def test_h16_an_append_that_fails_removes_nobody(world: ShareGroupWorld) -> None:
