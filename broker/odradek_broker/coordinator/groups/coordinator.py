@@ -164,8 +164,9 @@ class GroupCoordinator:
         """Delete the offsets of a deleted topic (O-15), and the notes of share groups about it
         (H-27). To be called when the deletion of the topic is durable, since a crash before that
         would undo it; resolves when the offsets and notes are deleted durably."""
-        self.share.forget_missing_topics()
-        return self._drop_offsets(lambda topic: topic == name, OffsetDeletion.TOPIC_DELETED)
+        forgotten = self.share.forget_missing_topics()
+        dropped = self._drop_offsets(lambda topic: topic == name, OffsetDeletion.TOPIC_DELETED)
+        return gather([forgotten, dropped]).map(lambda _: None)
 
     def _drop_missing_topics(self) -> None:
         """Delete the offsets of topics that were deleted before a crash, which prevented the

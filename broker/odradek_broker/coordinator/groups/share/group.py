@@ -2,7 +2,7 @@
 
 All state is durable and only the `replay_*` functions change it, except the session deadlines,
 which start anew after a restart, `topics_version`, the version of the topics that was hashed last,
-and `states_changed_ms`.
+`states_changed_ms`, `changes` and `steady_at`.
 """
 
 from __future__ import annotations
@@ -112,6 +112,11 @@ class ShareGroup:
     topics_version: int | None = None
     #: The monotonic time of the last change of `states`, or of the load.
     states_changed_ms: int = 0
+    #: The number of records that were applied.
+    changes: int = 0
+    #: `changes`, and the version of the cluster's topics, when nothing was left to be done for the
+    #: group: while both are the same, heartbeats of members need not look.
+    steady_at: tuple[int, int] | None = None
 
     @property
     def state(self) -> ShareGroupState:

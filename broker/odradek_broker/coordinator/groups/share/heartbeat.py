@@ -196,9 +196,15 @@ class ShareProtocol:
         if known is None or member != before:
             out.records.append(make.member_record(group.group_id, member))
         members = {**group.members, member.member_id: member}
-        epoch = self._next_epoch(group, before, members, out.records)
+        now_at = (group.changes, self._topics.topics_version)
+        epoch, wanted = group.epoch, None
+        if group.steady_at != now_at or out.records:
+            epoch = self._next_epoch(group, before, members, out.records)
         after = self._reconciled(group, member, members, epoch, now, out.records)
-        wanted = self._note_missing_states(group, members, epoch, now, out.records)
+        if group.steady_at != now_at or out.records:
+            wanted = self._note_missing_states(group, members, epoch, now, out.records)
+            making = group.states is not None and group.states.initializing
+            group.steady_at = None if out.records or making else now_at
         self._finish(group, after, wanted, out, now)
         response = ShareGroupHeartbeatResponse(
             member_id=after.member_id,

@@ -152,6 +152,7 @@ def group_tombstones(group: ShareGroup) -> list[Record]:
 
 def replay(group: ShareGroup, kind: ShareRecordType, key: Any, value: Any) -> None:
     """Apply one record to a group; `key` and `value` are decoded, None is a tombstone."""
+    group.changes += 1
     if kind is ShareRecordType.GROUP:
         group.replay_group(value)
     elif kind is ShareRecordType.TARGET_EPOCH:

@@ -275,14 +275,16 @@ class ShareRequests:
             lambda done: done if isinstance(done, ErrorCode) else _first_error(done)
         )
 
-    def forget_missing_topics(self) -> None:
+    def forget_missing_topics(self) -> Deferred[None]:
         """Delete the notes about topics that do not exist any more (H-27), as far as the disk
-        allows."""
+        allows; resolves when that is durable."""
+        written = []
         for runtime in self._shards:
             if runtime.state is RuntimeState.ACTIVE:
                 records = runtime.core.share.without_missing_topics()
                 if records:
-                    self._write(runtime, records)
+                    written.append(self._write(runtime, records))
+        return gather(written).map(lambda _: None)
 
     # --- Steps ---
 

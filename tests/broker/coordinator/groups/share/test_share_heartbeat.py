@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kafka_definitions import decode_record
+from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_protocol.errors import ErrorCode as E
 from odradek_protocol.stored.share_group import ShareRecordType
 from share_group_world import GROUP, ShareGroupWorld, T
@@ -142,6 +144,32 @@ def test_h04_the_records_of_a_join_are_kafkas(world: ShareGroupWorld) -> None:
         kind.STATE_PARTITIONS,
         kind.STATE_PARTITIONS,
     ]
+
+
+def test_h04_every_record_has_kafkas_form(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic"], rack="r")
+    world.share_states.refuse = E.COORDINATOR_NOT_AVAILABLE
+    world.beat("m", -1)
+    world.groups.delete_group(GROUP)
+    world.share_states.refuse = E.NONE
+    world.groups.delete_group(GROUP)
+    seen = set()
+    for key, value in world.log.records:
+        (name, _, _), valued = decode_record(OFFSETS_TOPIC, key, value)
+        seen.add((name, valued is None))
+        assert valued is None or valued[0] == name.removesuffix("Key") + "Value"
+    assert seen == {
+        (f"ShareGroup{name}Key", gone)
+        for name in (
+            "CurrentMemberAssignment",
+            "MemberMetadata",
+            "Metadata",
+            "StatePartitionMetadata",
+            "TargetAssignmentMember",
+            "TargetAssignmentMetadata",
+        )
+        for gone in (False, True)
+    }
 
 
 def test_h05_a_group_is_stable_with_members_and_empty_without(world: ShareGroupWorld) -> None:

@@ -207,7 +207,11 @@ def test_h26_a_group_that_is_missing_has_no_offsets(world: ShareGroupWorld) -> N
 def test_h27_a_deleted_topic_is_forgotten(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic", "other"])
     del world.metadata.counts["topic"], world.metadata.ids["topic"]
-    world.groups.topic_deleted("topic")
+    world.log.hold = True
+    forgotten = world.groups.topic_deleted("topic")
+    assert not forgotten.done
+    world.log.flush()
+    assert forgotten.done
     assert states(world) == StatePartitions(initialized={O: StateTopic("other", ALL)})
 
 
