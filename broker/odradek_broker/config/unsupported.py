@@ -14,6 +14,7 @@ def _setting(name: str, kind: Kind, default: Value, check: Check = ANYTHING) -> 
 
 _POSITIVE = at_least(1)
 _NOT_NEGATIVE = at_least(0)
+_BUFFER = at_least(524_288)
 _ASSIGNMENT_INTERVAL = between(0, 15_000)
 
 #: Kafka's dynamic settings that have no effect here. They are checked, kept and shown, so that
@@ -33,7 +34,7 @@ NO_EFFECT_SETTINGS: dict[str, Setting] = {
         _setting("follower.fetch.last.tiered.offset.enable", Kind.BOOLEAN, False),
         _setting("follower.replication.throttled.rate", Kind.LONG, INT64_MAX, _NOT_NEGATIVE),
         _setting("group.consumer.assignment.interval.ms", Kind.INT, 1_000, _ASSIGNMENT_INTERVAL),
-        _setting("group.coordinator.cached.buffer.max.bytes", Kind.INT, 1_048_588, _POSITIVE),
+        _setting("group.coordinator.cached.buffer.max.bytes", Kind.INT, 1_048_588, _BUFFER),
         _setting("leader.replication.throttled.rate", Kind.LONG, INT64_MAX, _NOT_NEGATIVE),
         _setting("log.cleaner.io.buffer.size", Kind.INT, 524_288, _NOT_NEGATIVE),
         _setting("log.cleaner.threads", Kind.INT, 1, _NOT_NEGATIVE),
@@ -61,7 +62,7 @@ NO_EFFECT_SETTINGS: dict[str, Setting] = {
         _setting("sasl.kerberos.service.name", Kind.STRING, ""),
         _setting("sasl.kerberos.ticket.renew.jitter", Kind.DOUBLE, 0.05),
         _setting("sasl.kerberos.ticket.renew.window.factor", Kind.DOUBLE, 0.8),
-        _setting("share.coordinator.cached.buffer.max.bytes", Kind.INT, 1_048_588, _POSITIVE),
+        _setting("share.coordinator.cached.buffer.max.bytes", Kind.INT, 1_048_588, _BUFFER),
     )
 }
 

@@ -364,6 +364,33 @@ _OTHERS = [
         versions="1",
     ),
     Scenario(
+        "alter-buffers-of-coordinators",
+        "IncrementalAlterConfigs",
+        [
+            *_each(
+                [
+                    (f"{coordinator}.coordinator.cached.buffer.max.bytes", _SET, value)
+                    for coordinator in ("group", "share")
+                    for value in ("524288", "524287", "2147483647", "x")
+                ],
+                kind=_BROKER,
+                name="",
+            ),
+            *_each(
+                [
+                    ("share.coordinator.snapshot.update.records.per.snapshot", _SET, "100"),
+                    ("share.coordinator.state.topic.prune.interval.ms", _SET, "1000"),
+                    ("share.coordinator.write.timeout.ms", _SET, "1000"),
+                    ("share.coordinator.threads", _SET, "2"),
+                    ("share.coordinator.append.linger.ms", _SET, "-1"),
+                ],
+                kind=_BROKER,
+                name="",
+            ),
+        ],
+        versions="1",
+    ),
+    Scenario(
         "throttles-of-replicas",
         "IncrementalAlterConfigs",
         [
