@@ -325,6 +325,19 @@ def test_h106_records_before_the_oldest_needed_snapshot_are_deleted() -> None:
     assert [world.stored(), world.stored(OTHER)] == before
 
 
+def test_h106_the_epochs_of_deleted_records_are_forgotten_at_a_restart() -> None:
+    """As in Kafka: a snapshot has no room for them."""
+    world = pruning()
+    world.initialize(state_epoch=5)
+    world.read(leader_epoch=5)
+    world.initialize(state_epoch=-1)
+    assert prune(world) == [{0: 2}]
+    assert world.share.read(KEY, 4).result() == FENCED_LEADER
+    world.restart()
+    assert world.read(leader_epoch=4).state_epoch == -1
+    world.initialize(state_epoch=1)
+
+
 def test_h106_a_deleted_state_needs_no_records() -> None:
     world = pruning()
     world.initialize()
