@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -260,3 +261,41 @@ async def test_blocking_programs_share_too(kafka: KafkaCluster, topic: str) -> N
         return seen
 
     assert sorted(await asyncio.to_thread(work)) == list(range(50))
+
+
+async def test_nothing_is_lost_when_a_leader_dies(tmp_path: Path) -> None:
+    settings = {
+        "share.coordinator.state.topic.replication.factor": "3",
+        "share.coordinator.state.topic.min.isr": "2",
+        "share.coordinator.state.topic.num.partitions": "3",
+        "offsets.topic.num.partitions": "3",
+    }
+    accepted, unknown, killed = set[int](), set[int](), False
+    with KafkaCluster(tmp_path, 3, settings) as cluster:
+        name = make_unique_topic()
+        async with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+            await admin.create_topics([NewTopic(name, 3)])
+            await configure(admin, name, {"share.auto.offset.reset": "earliest"})
+        await produce(cluster, name, 90)
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            member(cluster, name, max_poll_records=7) as consumer,
+        ):
+            while True:
+                records = await consumer.poll(2_000)
+                if not records and len(accepted | unknown) == 90:
+                    break
+                numbers = [int(record.value) for record in records]
+                assert accepted.isdisjoint(numbers), "accepted, and delivered again"
+                if len(accepted) > 20 and not killed:
+                    killed = True
+                    await asyncio.to_thread(cluster.nodes[records[0].node_id - 1].kill)
+                results = [record.accept() for record in records]
+                for number, result in zip(numbers, results, strict=True):
+                    try:
+                        await result
+                    except odradek.OdradekError:
+                        unknown.add(number)
+                    else:
+                        accepted.add(number)
+    assert killed

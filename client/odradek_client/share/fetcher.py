@@ -261,6 +261,7 @@ class ShareFetcher:
     def next_requests(self, cluster: ClusterView, now_ms: float) -> list[SharePlan]:
         """Plan a request for each node that has none in flight and needs one. The plans count as in
         flight from here on."""
+        self._drop_moved(cluster)
         by_node: dict[int, list[SharePartition]] = {}
         for partition in self._assigned:
             leader = cluster.leader_of(partition.topic, partition.partition)
@@ -602,12 +603,19 @@ class ShareFetcher:
 
     # --- leaders that are gone --------------------------------------------------------------------
 
+    def _drop_moved(self, cluster: ClusterView) -> None:
+        """Drop the buffered records of partitions that another node leads: their locks are gone."""
+        self._buffer = deque(
+            batch
+            for batch in self._buffer
+            if not _is_led_elsewhere(cluster, batch.partition, batch.node_id)
+        )
+
     def _fail_moved(self, node_id: int, node: _Node, cluster: ClusterView, now_ms: float) -> None:
         """Fail the acknowledgements for partitions that another node leads: it has none of the
         locks."""
         for partition in list(node.pending):
-            leader = cluster.leader_of(partition.topic, partition.partition)
-            if leader is not None and leader != node_id:
+            if _is_led_elsewhere(cluster, partition, node_id):
                 self._fail_of(
                     node_id, node, partition, "does not lead the partition any more", now_ms
                 )
@@ -648,6 +656,12 @@ class ShareFetcher:
     def is_closed(self) -> bool:
         """True if every session is closed."""
         return all(node.closed for node in self._nodes.values())
+
+
+def _is_led_elsewhere(cluster: ClusterView, partition: SharePartition, node_id: int) -> bool:
+    """True if the leader of the partition is known, and another node."""
+    leader = cluster.leader_of(partition.topic, partition.partition)
+    return leader is not None and leader != node_id
 
 
 def _take(node: _Node) -> dict[SharePartition, Types]:

@@ -15,6 +15,8 @@ from odradek_client.share.errors import LockExpired
 from odradek_client.share.record import RecordState, ShareRecord
 from odradek_protocol.errors import ErrorCode
 
+_NEVER = float("inf")
+
 Place = tuple[SharePartition, int]
 
 
@@ -32,6 +34,8 @@ class HeldRecords:
         self._answer_grace_ms = answer_grace_ms
         self._handled: dict[Place, ShareRecord] = {}
         self._ever_renewed = False
+        #: No record expires before this; a bound, so that thousands are not looked at each time.
+        self._next_expiry_ms = _NEVER
         #: The number of records that the application has not answered, and whose locks run.
         self.unanswered = 0
         self.on_result: Callable[[ShareRecord], None] = lambda record: None
@@ -41,6 +45,7 @@ class HeldRecords:
         """Add a record that is handed out."""
         self.lent_again(record.place, record.offset)
         self._records[(record.place, record.offset)] = record
+        self._next_expiry_ms = min(self._next_expiry_ms, record.deadline_ms)
         self.unanswered += 1
 
     def lent_again(self, partition: SharePartition, offset: int) -> None:
@@ -97,9 +102,12 @@ class HeldRecords:
     def expire(self, now_ms: float) -> list[ShareRecord]:
         """End the records whose locks have expired, and return them: at once without an answer of
         the application, else when the broker's answer has not come for the time of a request."""
+        if now_ms < self._next_expiry_ms:
+            return []
         expired = [each for each in self._records.values() if self._expires_at_ms(each) <= now_ms]
         for record in expired:
             self._end(record, LockExpired(record.topic_partition, record.offset))
+        self._next_expiry_ms = min(map(self._expires_at_ms, self._records.values()), default=_NEVER)
         return expired
 
     def _expires_at_ms(self, record: ShareRecord) -> float:
@@ -146,7 +154,7 @@ class HeldRecords:
         ]
         for record in found:
             # Until the result is there.
-            record.renew_at_ms = float("inf")
+            record.renew_at_ms = _NEVER
         return found
 
     def renewed(
@@ -175,7 +183,7 @@ class HeldRecords:
 
     def wake_at_ms(self) -> float | None:
         """The time of the next renewal or expiry."""
-        times = [self._expires_at_ms(record) for record in self._records.values()]
+        times = [self._next_expiry_ms] if self._records else []
         if self._renew_locks:
             times += [
                 record.renew_at_ms

@@ -304,6 +304,16 @@ def test_answers_to_a_leader_that_is_gone_fail() -> None:
     assert "node 1" in str(record.error)
 
 
+def test_buffered_records_of_a_leader_that_is_gone_are_not_returned() -> None:
+    world = World([1, 2])
+    world.partition(0).append([b"x"] * 3)
+    assert len(world.poll(1)) == 1
+    world.leads = [2, 2]
+    world.learn(epoch=1)
+    world.go()
+    assert world.fetcher.collect(5, world.now_ms) == []
+
+
 def test_a_new_leader_that_an_answer_names_is_taken_over() -> None:
     world = World([1, 2])
     world.leaders[1].errors[(TOPIC_ID, 0)] = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE)
