@@ -173,6 +173,20 @@ DIFFERENCES: tuple[Difference, ...] = (
         "DescribeTopicPartitions of the empty name: INVALID_TOPIC_EXCEPTION for that topic, where Kafka "
         "answers UNKNOWN_SERVER_ERROR for every topic of the request.",
     ),
+    Difference(
+        "share-fetch-by-duration",
+        ("*.answer.responses.0.partitions.0.*",),
+        "A share group with share.auto.offset.reset=by_duration begins at the end of a partition that "
+        "has no record of that age or newer; in Kafka its members get OFFSET_NOT_AVAILABLE until such "
+        "a record is there.",
+    ),
+    Difference(
+        "share-fetch-unknown-topic",
+        ("*.answer.*",),
+        "A ShareFetch that names an unknown topic id is answered for each partition, those of this "
+        "topic with UNKNOWN_TOPIC_ID; Kafka answers UNKNOWN_SERVER_ERROR for the whole request, and "
+        "for all later ones of the session.",
+    ),
     Difference("describe-producers-odd", ("2.answer.topics.0.partitions",), _ONCE),
     Difference(
         "offset-fetch-named-twice",

@@ -50,19 +50,12 @@ def test_few_runs_differ_for_a_reason(verdict: Verdict) -> None:
     assert verdict.explained_runs <= MOST_RUNS
 
 
-#: The APIs that refuse all requests, because share groups are switched off.
-_SWITCHED_OFF = {
-    "ShareFetch",
-    "ShareAcknowledge",
-}
-
-
 def test_every_version_that_is_served_is_played() -> None:
     played = {(scenario.api, version) for _, scenario in chosen("*") for version in scenario.runs()}
     served = {
         (api.name, version)
         for api in APIS.values()
-        if api.key not in PRIVATE_KEYS and api.name not in _SWITCHED_OFF
+        if api.key not in PRIVATE_KEYS
         for version in api.versions
     }
     assert not served - played
