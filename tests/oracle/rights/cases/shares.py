@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.oracle.group_steps import group
 from tests.oracle.rights.cells import Case, cluster_right, group_right, topic_right
-from tests.oracle.script import Ask, Step, Wait, coordinator, topic
+from tests.oracle.script import Ask, Batch, Step, Wait, coordinator, produced, topic
 
 #: Share groups are switched on, as they are in a new Kafka.
 _ON = Ask(
@@ -43,7 +43,71 @@ _WITH_STATES: list[Step] = [
     ),
 ]
 
+_FETCHED = {
+    "group_id": "@g",
+    "member_id": "m",
+    "share_session_epoch": 0,
+    "max_wait_ms": 5_000,
+    "min_bytes": 1,
+    "max_bytes": 1 << 20,
+    "max_records": 100,
+    "batch_size": 100,
+    "topics": [{"topic_id": "$t", "partitions": [{"partition_index": 0}]}],
+}
+_ACKNOWLEDGED = {
+    "first_offset": 1,
+    "last_offset": 1,
+    "acknowledge_types": [1],
+}
+#: One record behind the start offset.
+_WITH_RECORDS: list[Step] = [*_WITH_STATES, produced(Batch(["a", "b"]))]
+
 CASES = [
+    Case(
+        "share-fetch",
+        "ShareFetch",
+        _FETCHED,
+        [group_right("READ"), topic_right("READ")],
+        before=_WITH_RECORDS,
+    ),
+    Case(
+        "share-fetch-acknowledges",
+        "ShareFetch",
+        {
+            **_FETCHED,
+            "share_session_epoch": 1,
+            "max_records": 0,
+            "topics": [
+                {
+                    "topic_id": "$t",
+                    "partitions": [
+                        {"partition_index": 0, "acknowledgement_batches": [_ACKNOWLEDGED]}
+                    ],
+                }
+            ],
+        },
+        [group_right("READ"), topic_right("READ")],
+        before=[*_WITH_RECORDS, Ask("ShareFetch", _FETCHED, quiet=True)],
+    ),
+    Case(
+        "share-acknowledge",
+        "ShareAcknowledge",
+        {
+            "group_id": "@g",
+            "member_id": "m",
+            "share_session_epoch": 1,
+            "topics": [
+                {
+                    "topic_id": "$t",
+                    "partitions": [
+                        {"partition_index": 0, "acknowledgement_batches": [_ACKNOWLEDGED]}
+                    ],
+                }
+            ],
+        },
+        [group_right("READ"), topic_right("READ")],
+        before=[*_WITH_RECORDS, Ask("ShareFetch", _FETCHED, quiet=True)],
+    ),
     Case(
         "share-heartbeat",
         "ShareGroupHeartbeat",
