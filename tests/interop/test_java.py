@@ -60,6 +60,12 @@ def test_t65_transactions_right_behind_each_other(address: str, how: str) -> Non
     assert printed[-1] == "100 of 100 rounds"
 
 
+def test_share_groups_deliver_each_record_until_it_is_finished(address: str) -> None:
+    """Accepted, released, rejected and renewed records, and those of a member that closes."""
+    printed = run(kafka_cluster.class_path(), "Shares", address, "shares", "500")
+    assert printed[-1] == "7 of 7 checks", printed
+
+
 @pytest.mark.parametrize(
     ("codec", "protocol"),
     [

@@ -10,7 +10,7 @@ from typing import Any
 from odradek_protocol.message import Versions
 
 #: The number of runs that may differ for a reason.
-MOST_RUNS = 30
+MOST_RUNS = 36
 
 
 @dataclass(frozen=True)
