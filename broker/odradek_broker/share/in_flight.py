@@ -307,6 +307,9 @@ class InFlight:
     def add(self, batch: Batch) -> None:
         """Add a batch, which overlaps no other."""
         batches = self.batches
+        if not batches or batches[-1].last < batch.first:
+            batches.append(batch)
+            return
         at = bisect_left(batches, batch.first, key=_first)
         overlaps = (at and batches[at - 1].last >= batch.first) or (
             at < len(batches) and batches[at].first <= batch.last
