@@ -82,6 +82,12 @@ def test_groups_read_everything_once(address: str, codec: str, protocol: str) ->
     assert printed[-1] == "2000 of 2000 records"
 
 
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_share_consumers_work_through_a_queue(address: str, mode: str) -> None:
+    printed = run(kafka_cluster.class_path(), "Share", address, "1000", "3", mode)
+    assert printed[-1] == "1000 of 1000 records"
+
+
 def test_q03_q07_quotas_are_set_and_throttle(address: str) -> None:
     printed = run(kafka_cluster.class_path(), "Quotas", address)
     assert printed[-1] == "3 of 3 steps", printed

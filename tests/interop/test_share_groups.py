@@ -1,0 +1,314 @@
+"""librdkafka's share consumers at our broker; with `--kafka`, at Apache Kafka's as well (KIP-932)."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+from confluent_kafka import AcknowledgeType
+
+from broker_process import BrokerProcess
+from foreign_topics import create_topic, send_records
+from kafka_cluster import KafkaCluster
+from waiting import DEADLINE_S, wait_until
+
+#: Names of Kafka's settings, so that an Apache Kafka takes them too.
+SETTINGS = {
+    "group.share.heartbeat.interval.ms": "300",
+    "group.share.min.heartbeat.interval.ms": "300",
+    "group.share.min.session.timeout.ms": "3000",
+    "group.share.session.timeout.ms": "3000",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.record.lock.duration.ms": "2000",
+    "group.share.delivery.count.limit": "3",
+    "group.share.min.assignment.interval.ms": "0",
+    "group.share.assignment.interval.ms": "0",
+}
+_NUMBERS = count(1)
+
+#: A member that acquires records, prints one line for each, and acknowledges none.
+_HOLDER = """
+import sys, confluent_kafka
+address, group, topic = sys.argv[1:]
+consumer = confluent_kafka.ShareConsumer({"bootstrap.servers": address, "group.id": group,
+                                          "share.acknowledgement.mode": "explicit"})
+consumer.subscribe([topic])
+while True:
+    for message in consumer.poll(0.2):
+        print(message.offset(), flush=True)
+        held = True
+    if "held" in globals():
+        sys.stdin.read()
+"""
+
+
+class Server:
+    """A broker: its address, and a way to kill and start it again (None if it cannot be killed)."""
+
+    def __init__(self, address: str, restart: Callable[[], None] | None = None) -> None:
+        self.address, self.restart = address, restart
+
+    def group(self) -> str:
+        """A new group that reads from the beginning."""
+        name = f"share-{next(_NUMBERS)}-{time.monotonic_ns()}"
+        kafka_admin: Any = confluent_kafka.admin
+        client = kafka_admin.AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        operation = kafka_admin.AlterConfigOpType.SET
+        entry = kafka_admin.ConfigEntry(
+            "share.auto.offset.reset", "earliest", incremental_operation=operation
+        )
+        resource = kafka_admin.ConfigResource(
+            kafka_admin.ResourceType.GROUP, name, incremental_configs=[entry]
+        )
+        client.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+        return name
+
+    def topic(self, records: int, partitions: int = 1) -> str:
+        """A new topic with so many records in each partition; their values are all different."""
+        name = f"shared-{next(_NUMBERS)}-{time.monotonic_ns()}"
+        create_topic(self.address, name, partitions)
+        self.send(name, [b"%d" % number for number in range(records)], partitions)
+        return name
+
+    def send(self, topic: str, values: Sequence[bytes], partitions: int = 1) -> None:
+        rows: list[tuple[Any, ...]] = [
+            (partition, None, b"%d-%s" % (partition, value), 0, [])
+            for value in values
+            for partition in range(partitions)
+        ]
+        send_records(self.address, topic, rows)
+
+
+@pytest.fixture(scope="module", params=["ours", pytest.param("kafka", marks=pytest.mark.kafka)])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("share")
+    if request.param == "kafka":
+        with KafkaCluster(folder, 1, SETTINGS) as cluster:
+            yield Server(cluster.bootstrap)
+        return
+    ours = ("log.durability=fsync", "log.retention.ms=-1")
+    broker = BrokerProcess(folder, [*(f"{k}={v}" for k, v in SETTINGS.items()), *ours])
+    broker.start()
+
+    def restart() -> None:
+        broker.kill()
+        broker.start()
+
+    yield Server(broker.address, restart)
+    broker.stop()
+
+
+class Delivery(NamedTuple):
+    """A record, and how often it has been delivered."""
+
+    partition: int
+    offset: int
+    times: int
+
+
+Decide = Callable[[Delivery], AcknowledgeType]
+
+
+class Member:
+    """A share consumer that acknowledges explicitly, polled by a thread of its own.
+
+    `decide` gives the acknowledgement of a delivery. `confirmed` has the places (partition, offset)
+    whose acceptance or rejection the broker has confirmed, `seen` every delivery.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        group: str,
+        topic: str,
+        decide: Decide,
+    ) -> None:
+        self.seen: list[Delivery] = []
+        self.values: Counter[bytes] = Counter()
+        self.confirmed: set[tuple[int, int]] = set()
+        self._ending: set[tuple[int, int]] = set()
+        self._decide = decide
+        self._stop = threading.Event()
+        self.consumer = confluent_kafka.ShareConsumer(
+            {
+                "bootstrap.servers": address,
+                "group.id": group,
+                "share.acknowledgement.mode": "explicit",
+                "log_level": 0,
+            }
+        )
+        self.consumer.set_acknowledgement_commit_callback(self._answered)
+        self.consumer.subscribe([topic])
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        self._thread.start()
+
+    def _answered(
+        self, offsets: dict[confluent_kafka.TopicPartition, set[int]], error: object
+    ) -> None:
+        for where, these in offsets.items():
+            places = {(where.partition, offset) for offset in these}
+            if error is None:
+                self.confirmed |= places & self._ending
+
+    def _poll(self) -> None:
+        while not self._stop.is_set():
+            for message in self.consumer.poll(0.1):
+                if message.error() is not None:
+                    continue
+                place = (message.partition() or 0, message.offset() or 0)
+                delivery = Delivery(*place, message.delivery_count() or 0)
+                self.seen.append(delivery)
+                self.values[message.value() or b""] += 1
+                decision = self._decide(delivery)
+                if decision is not AcknowledgeType.RELEASE:
+                    self._ending.add(place)
+                self.consumer.acknowledge(message, decision)
+            self.consumer.commit_async()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(DEADLINE_S)
+        self.consumer.close()
+
+
+def accept(_: Delivery) -> AcknowledgeType:
+    return AcknowledgeType.ACCEPT
+
+
+def test_members_share_the_records_of_a_partition(server: Server) -> None:
+    """Every record goes to one member, and the records of one partition to several."""
+    topic, group = server.topic(1_500, partitions=2), server.group()
+    members = [Member(server.address, group, topic, accept) for _ in range(3)]
+    ended: set[tuple[int, int]] = set()
+    wait_until(lambda: len(set().union(*(m.confirmed for m in members))) == 3_000, "all have ended")
+    for member in members:
+        member.close()
+        assert not ended & member.confirmed
+        ended |= member.confirmed
+    assert sum((member.values for member in members), Counter()).most_common(1)[0][1] == 1
+    assert {count for member in members for _, _, count in member.seen} == {1}
+
+
+def test_released_records_come_back_and_rejected_ones_do_not(server: Server) -> None:
+    topic, group = server.topic(30), server.group()
+
+    def decide(delivery: Delivery) -> AcknowledgeType:
+        if delivery.offset % 10 == 3 and delivery.times == 1:
+            return AcknowledgeType.RELEASE
+        return AcknowledgeType.REJECT if delivery.offset % 10 == 5 else AcknowledgeType.ACCEPT
+
+    member = Member(server.address, group, topic, decide)
+    wait_until(lambda: len(member.confirmed) == 30, "all have ended")
+    time.sleep(0.5)
+    member.close()
+    counts = Counter(offset for _, offset, _ in member.seen)
+    assert counts == {offset: 2 if offset % 10 == 3 else 1 for offset in range(30)}
+    assert {(o, n) for _, o, n in member.seen if o % 10 == 3} == {
+        (offset, count) for offset in (3, 13, 23) for count in (1, 2)
+    }
+
+
+def test_a_record_is_delivered_no_more_often_than_its_limit(server: Server) -> None:
+    """A record that every consumer releases is archived, and the records behind it go on."""
+    topic, group = server.topic(10), server.group()
+
+    def decide(delivery: Delivery) -> AcknowledgeType:
+        return AcknowledgeType.RELEASE if delivery.offset == 4 else AcknowledgeType.ACCEPT
+
+    member = Member(server.address, group, topic, decide)
+    wait_until(lambda: len(member.confirmed) == 9, "the others have ended")
+    wait_until(lambda: sum(o == 4 for _, o, _ in member.seen) == 3, "the last delivery")
+    server.send(topic, [b"later"])
+    wait_until(lambda: (0, 10) in member.confirmed, "the record behind")
+    time.sleep(0.5)
+    member.close()
+    assert [n for _, offset, n in member.seen if offset == 4] == [1, 2, 3]
+
+
+def _holder(server: Server, group: str, topic: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, server.address, group, topic],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_records_of_a_killed_member_go_to_another(server: Server) -> None:
+    topic, group = server.topic(5), server.group()
+    holder = _holder(server, group, topic)
+    assert holder.stdout is not None
+    assert holder.stdout.readline().strip() == "0"
+    holder.send_signal(signal.SIGKILL)
+    holder.wait(DEADLINE_S)
+    member = Member(server.address, group, topic, accept)
+    wait_until(lambda: len(member.confirmed) == 5, "all have ended")
+    member.close()
+
+
+def test_a_lock_that_ends_frees_its_records(server: Server) -> None:
+    """The member lives and keeps its heartbeats, and acknowledges nothing."""
+    topic, group = server.topic(5), server.group()
+    holder = _holder(server, group, topic)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline().strip() == "0"
+        member = Member(server.address, group, topic, accept)
+        wait_until(lambda: len(member.confirmed) == 5, "all have ended")
+        member.close()
+        assert {n for _, _, n in member.seen} == {2}
+    finally:
+        holder.kill()
+        holder.wait(DEADLINE_S)
+
+
+def _survives_kills(server: Server, restart: Callable[[], None], kills: int, members: int) -> None:
+    """Kill the broker again and again while members work: nothing is lost, and nothing that was
+    acknowledged is delivered again."""
+    topic, group = server.topic(200), server.group()
+    working = [Member(server.address, group, topic, accept) for _ in range(members)]
+
+    def ended() -> set[tuple[int, int]]:
+        return set().union(*(member.confirmed for member in working))
+
+    sent = 200
+    for number in range(kills):
+        before = len(ended())
+        wait_until(lambda before=before: len(ended()) > before, "some have ended")  # type: ignore[misc]
+        known = ended()
+        begins = [len(member.seen) for member in working]
+        restart()
+        server.send(topic, [b"%d-%d" % (number, index) for index in range(100)])
+        sent += 100
+        for member, begin in zip(working, begins, strict=True):
+            again = {(partition, offset) for partition, offset, _ in member.seen[begin:]} & known
+            assert not again, f"delivered after their acknowledgement: {sorted(again)[:5]}"
+    wait_until(lambda: len(ended()) == sent, "all have ended")
+    for member in working:
+        member.close()
+
+
+def test_a_killed_broker_forgets_no_acknowledgement(server: Server) -> None:
+    if server.restart is None:
+        pytest.skip("this broker is not restarted here")
+    _survives_kills(server, server.restart, kills=3, members=2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_hundred_kills_lose_no_record(server: Server) -> None:
+    if server.restart is None:
+        pytest.skip("this broker is not restarted here")
+    _survives_kills(server, server.restart, kills=100, members=8)
