@@ -21,7 +21,6 @@ from foreign_programs import run
 from kafka_cluster import KafkaCluster
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
 from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
-from odradek_protocol.schemas.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from raw_client import PATIENCE_S, RawClient
 
 pytestmark = [pytest.mark.kafka, pytest.mark.own_broker]
@@ -162,8 +161,6 @@ async def _share_groups(address: str) -> None:
     host, _, port = address.rpartition(":")
     client = RawClient(*await asyncio.open_connection(host, int(port)))
     try:
-        update = FeatureUpdateKey(feature="share.version", max_version_level=1, upgrade_type=1)
-        await client.call(UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]))
         await client.create_topic("shares-a", 2)
         await client.call(FindCoordinatorRequest(coordinator_keys=["shares-m"]))
         for group in ("shares-m", "shares-e"):

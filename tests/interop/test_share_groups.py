@@ -1,4 +1,4 @@
-"""librdkafka's share consumers at our broker; with `--kafka`, at Apache Kafka's as well (KIP-932)."""
+"""librdkafka's share consumers at our broker, and with `--kafka` at Apache Kafka's (KIP-932)."""
 
 from __future__ import annotations
 

@@ -80,10 +80,16 @@ def test_n07_every_api_is_answered_with_its_range(version: int) -> None:
     assert ranges[ApiKey.PRODUCE][0] == 0, "librdkafka reads more as no compression"
     assert ranges[ApiKey.FETCH] == (4, 18)
     finalized = [(row.name, row.max_version_level) for row in answer.finalized_features]
-    levels = [("group.version", 1), ("metadata.version", 30), ("transaction.version", 2)]
+    levels = [
+        *(("group.version", 1), ("metadata.version", 30)),
+        *(("share.version", 1), ("transaction.version", 2)),
+    ]
     assert finalized == (levels if version >= 3 else [])
     supported = [(row.name, row.min_version, row.max_version) for row in answer.supported_features]
-    from_0 = [("group.version", 0, 1), ("share.version", 0, 1), ("transaction.version", 0, 2)]
+    from_0 = [
+        *(("group.version", 0, 1), ("share.version", 0, 1)),
+        *(("streams.version", 0, 1), ("transaction.version", 0, 2)),
+    ]
     assert sorted(supported) == sorted(
         [("metadata.version", 7, 30)] * (version >= 3) + from_0 * (version >= 4)
     )

@@ -80,21 +80,9 @@ def _listed(states: Sequence[str] = (), types: Sequence[str] = ()) -> Ask:
 
 #: Wait until the coordinator, too, knows a topic.
 _KNOWN = Wait(300)
-#: Share groups are switched on, as they are in a new Kafka.
-_ON = Ask(
-    "UpdateFeatures",
-    {
-        "timeout_ms": 10_000,
-        "feature_updates": [
-            {"feature": "share.version", "max_version_level": 1, "upgrade_type": 1}
-        ],
-    },
-    version=2,
-    quiet=True,
-)
 #: The time until the coordinator may assign again.
 _INTERVAL = Wait(1_100)
-_START: list[Step] = [_ON, *topic(), *group(), _KNOWN]
+_START: list[Step] = [*topic(), *group(), _KNOWN]
 #: The member `m` has joined at epoch 2, and has partition 0 at epoch 3.
 _MEMBER: list[Step] = [
     *_START,
@@ -232,7 +220,6 @@ _HEARTBEAT = [
         "share-topic-is-created",
         "ShareGroupHeartbeat",
         [
-            _ON,
             *group(),
             _entered(),
             _beat(epoch="$e"),
@@ -278,7 +265,6 @@ _HEARTBEAT = [
         "share-in-a-group-of-others",
         "ShareGroupHeartbeat",
         [
-            _ON,
             *topic(),
             *stable(),
             _beat(),
@@ -393,7 +379,6 @@ _OFFSETS = [
         "describe-share-offsets",
         "DescribeShareGroupOffsets",
         [
-            _ON,
             *topic(partitions=2),
             *group(),
             _KNOWN,
