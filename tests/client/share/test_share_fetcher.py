@@ -214,6 +214,17 @@ def test_a_partition_that_goes_to_others_is_not_fetched_and_its_buffer_released(
     assert world.leaders[1].sessions["m"].partitions == {(TOPIC_ID, 0)}
 
 
+def test_records_that_arrive_for_a_partition_of_others_are_released() -> None:
+    world = filled(2)
+    world.fetcher.wanted_records = 5
+    (plan,) = world.plans()
+    world.fetcher.assign([], world.now_ms)
+    world.fetcher.on_response(plan, world.ask(plan), world.cluster, world.now_ms)
+    assert world.fetcher.collect(5, world.now_ms) == []
+    world.flush()
+    assert {record.state for record in world.partition().records} == {AVAILABLE}
+
+
 # --- results --------------------------------------------------------------------------------------
 
 
