@@ -266,6 +266,7 @@ _WRITE = [
         "share-state-write-a-batch-that-ends-before-it-begins",
         "WriteShareGroupState",
         [*_START, _write((9, 5, _AVAILABLE, 1)), _read()],
+        versions="1",
     ),
 ]
 
