@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,12 @@ from foreign_programs import run
 from kafka_cluster import KafkaCluster
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
 from odradek_protocol.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
+from odradek_protocol.schemas.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsSubtopology,
+    StreamsTopology,
+)
+from odradek_protocol.schemas.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from raw_client import PATIENCE_S, RawClient
 
 pytestmark = [pytest.mark.kafka, pytest.mark.own_broker]
@@ -200,3 +207,63 @@ def test_kafkas_tool_for_share_groups(brokers: Mapping[str, str], tmp_path: Path
         printed[name] = sorted(comparable(ran, address))
     assert printed["ours"] == printed["kafka"]
     assert "These share groups were deleted successfully: 'shares-e'" in printed["ours"]
+
+
+async def _with_streams_groups(address: str, tool: Callable[[], str]) -> str:
+    """Run a tool beside two streams groups that read a topic of two partitions: `streams-m` has a
+    member, which stays alive, `streams-e` had one."""
+    host, _, port = address.rpartition(":")
+    client = RawClient(*await asyncio.open_connection(host, int(port)))
+    try:
+        update = FeatureUpdateKey(feature="streams.version", max_version_level=1, upgrade_type=1)
+        await client.call(UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]))
+        await client.create_topic("streams-a", 2)
+        await client.call(FindCoordinatorRequest(coordinator_keys=["streams-m"]))
+        for group in ("streams-m", "streams-e"):
+            made = StreamsTopology(
+                subtopologies=[StreamsSubtopology(subtopology_id="0", source_topics=["streams-a"])]
+            )
+            first = StreamsGroupHeartbeatRequest(
+                group_id=group,
+                member_id="m",
+                rebalance_timeout_ms=60_000,
+                process_id="p",
+                topology=made,
+                active_tasks=[],
+                standby_tasks=[],
+                warmup_tasks=[],
+            )
+            epoch, assigned = 0, False
+            async with asyncio.timeout(PATIENCE_S):
+                while not assigned:
+                    later = StreamsGroupHeartbeatRequest(
+                        group_id=group, member_id="m", member_epoch=epoch
+                    )
+                    answer = await client.call(later if epoch else first)
+                    if not answer.error_code:
+                        epoch, assigned = answer.member_epoch, bool(answer.active_tasks)
+                    await asyncio.sleep(0.1)
+        await client.call(
+            StreamsGroupHeartbeatRequest(group_id="streams-e", member_id="m", member_epoch=-1)
+        )
+        alive = StreamsGroupHeartbeatRequest(group_id="streams-m", member_id="m", member_epoch=2)
+        running = asyncio.ensure_future(asyncio.to_thread(tool))
+        while not running.done():
+            assert not (await client.call(alive)).error_code
+            await asyncio.wait([running], timeout=5)
+        return running.result()
+    finally:
+        client.close()
+
+
+def test_kafkas_tool_for_streams_groups(brokers: Mapping[str, str], tmp_path: Path) -> None:
+    """kafka-streams-groups: list, describe, reset and delete offsets, delete."""
+    printed = {}
+    for name, address in brokers.items():
+        command = [kafka_cluster.java(), "-cp", kafka_cluster.streams_class_path(), str(TOOLS)]
+        tool = partial(run, *command, address, str(tmp_path), "streams", folder=tmp_path)
+        ran = asyncio.run(_with_streams_groups(address, tool))
+        # The tool lists groups in the order of a hash table.
+        printed[name] = sorted(comparable(ran, address))
+    assert printed["ours"] == printed["kafka"]
+    assert "Deletion of requested streams groups ('streams-e') was successful." in printed["ours"]

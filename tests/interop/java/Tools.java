@@ -12,8 +12,9 @@ import org.apache.kafka.common.utils.Exit;
 /**
  * Kafka's command line tools against a broker, one after the other in this process.
  *
- * Arguments: address, a folder for their files, and the word "shares" for the tool for share groups alone. Each command is printed with how it ended and what it wrote, without the
- * words of errors, which are each broker's own.
+ * Arguments: address, a folder for their files, and the word "shares" or "streams" for the tool for share groups or
+ * streams groups alone. Each command is printed with how it ended and what it wrote, without the words of errors,
+ * which are each broker's own.
  */
 public class Tools {
     private static final String TOOLS = "org.apache.kafka.tools.";
@@ -25,6 +26,7 @@ public class Tools {
     private static final String QUORUM = TOOLS + "MetadataQuorumCommand";
     private static final String REASSIGN = TOOLS + "reassign.ReassignPartitionsCommand";
     private static final String SHARES = TOOLS + "consumer.group.ShareGroupCommand";
+    private static final String STREAMS = TOOLS + "streams.StreamsGroupCommand";
     private static final String TOPICS = TOOLS + "TopicCommand";
 
     private static final PrintStream NOWHERE = new PrintStream(OutputStream.nullOutputStream());
@@ -239,12 +241,39 @@ public class Tools {
         run(SHARES, "--list");
     }
 
+    /** The group `streams-m` has a member, `streams-e` had one; both read the topic `streams-a`. */
+    private static void streams() throws Exception {
+        run(STREAMS, "--list");
+        run(STREAMS, "--list", "--state");
+        run(STREAMS, "--list", "--state", "stable");
+        run(STREAMS, "--list", "--state", "nonsense");
+        for (String name : List.of("streams-m", "streams-e", "streams-none")) {
+            run(STREAMS, "--describe", "--group", name);
+            run(STREAMS, "--describe", "--group", name, "--verbose");
+            run(STREAMS, "--describe", "--group", name, "--members");
+            run(STREAMS, "--describe", "--group", name, "--members", "--verbose");
+            run(STREAMS, "--describe", "--group", name, "--state");
+            run(STREAMS, "--describe", "--group", name, "--state", "--verbose");
+        }
+        for (String name : List.of("streams-m", "streams-e")) {
+            run(STREAMS, "--reset-offsets", "--group", name, "--input-topic", "streams-a", "--to-latest", "--dry-run");
+            run(STREAMS, "--reset-offsets", "--group", name, "--all-input-topics", "--to-latest", "--execute");
+            run(STREAMS, "--delete-offsets", "--group", name, "--input-topic", "streams-a");
+        }
+        run(STREAMS, "--delete", "--group", "streams-m");
+        run(STREAMS, "--delete", "--group", "streams-e");
+        run(STREAMS, "--delete", "--group", "streams-none");
+        run(STREAMS, "--list");
+    }
+
     public static void main(String[] arguments) throws Exception {
         address = arguments[0];
         Path folder = Path.of(arguments[1]);
         own = System.out;
         Exit.setExitProcedure(Tools::end);
-        if (arguments.length > 2) {
+        if (arguments.length > 2 && arguments[2].equals("streams")) {
+            streams();
+        } else if (arguments.length > 2) {
             shares();
         } else {
             topics();

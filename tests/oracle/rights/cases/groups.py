@@ -185,6 +185,89 @@ _BEAT = {
 }
 _BY_EXPRESSION = {**_BEAT, "subscribed_topic_regex": "@(t|hidden)"}
 _SUBSCRIBED = {**_BEAT, "subscribed_topic_names": ["@t"]}
+_STREAMS_ON = Ask(
+    "UpdateFeatures",
+    {
+        "timeout_ms": 10_000,
+        "feature_updates": [
+            {"feature": "streams.version", "max_version_level": 1, "upgrade_type": 1}
+        ],
+    },
+    version=1,
+    quiet=True,
+)
+
+
+def _streams_beat(*changelogs: str) -> dict[str, Any]:
+    """The first heartbeat of a member whose topology reads `@t`."""
+    return {
+        "group_id": "@g",
+        "member_id": "m",
+        "member_epoch": 0,
+        "process_id": "p",
+        "rebalance_timeout_ms": 60_000,
+        "active_tasks": [],
+        "standby_tasks": [],
+        "warmup_tasks": [],
+        "topology": {
+            "epoch": 0,
+            "subtopologies": [
+                {
+                    "subtopology_id": "0",
+                    "source_topics": ["@t"],
+                    "source_topic_regex": [],
+                    "state_changelog_topics": [
+                        {
+                            "name": name,
+                            "partitions": 0,
+                            "replication_factor": 0,
+                            "topic_configs": [],
+                        }
+                        for name in changelogs
+                    ],
+                    "repartition_sink_topics": [],
+                    "repartition_source_topics": [],
+                    "copartition_groups": [],
+                }
+            ],
+        },
+    }
+
+
+_STREAMS_GROUPS = [
+    Case(
+        "streams-heartbeat",
+        "StreamsGroupHeartbeat",
+        _streams_beat(),
+        [group_right("READ"), topic_right("DESCRIBE")],
+        before=[_STREAMS_ON, *topic(), *group(), Wait(500)],
+    ),
+    Case(
+        "streams-heartbeat-with-a-topic-to-create",
+        "StreamsGroupHeartbeat",
+        _streams_beat("@c"),
+        [
+            group_right("READ"),
+            topic_right("DESCRIBE"),
+            topic_right("DESCRIBE", "@c"),
+            topic_right("CREATE", "@c"),
+        ],
+        before=[_STREAMS_ON, *topic(), *group(), Wait(500)],
+    ),
+    Case(
+        "describe-streams-groups",
+        "StreamsGroupDescribe",
+        {"group_ids": ["@g", "@other"], "include_authorized_operations": True},
+        [group_right("DESCRIBE"), topic_right("DESCRIBE")],
+        before=[
+            _STREAMS_ON,
+            *topic(),
+            *group(),
+            Wait(500),
+            Ask("StreamsGroupHeartbeat", _streams_beat(), quiet=True),
+        ],
+    ),
+]
 _CONSUMER_GROUPS = [
     Case(
         "consumer-heartbeat",
@@ -269,4 +352,4 @@ _CONSUMER_GROUPS = [
 ]
 
 
-CASES: list[Case] = [*_GROUPS, *_CONSUMER_GROUPS]
+CASES: list[Case] = [*_GROUPS, *_CONSUMER_GROUPS, *_STREAMS_GROUPS]
