@@ -40,6 +40,7 @@ from odradek_broker.coordinator.groups.events import (
     RemovalReason,
     RequestRefused,
     ShareRecordReplayed,
+    StreamsRecordReplayed,
 )
 from odradek_broker.coordinator.groups.partitions import each_partition, named
 from odradek_broker.coordinator.groups.settings import GroupSettings, Topics
@@ -48,6 +49,7 @@ from odradek_broker.coordinator.groups.streams.group import StreamsMember
 from odradek_broker.explain.history import LIST_MAX, CurrentState, History
 from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text
 from odradek_broker.explain.share_groups import members_left_out, record_share_event
+from odradek_broker.explain.streams_groups import record_streams_event
 from odradek_protocol.constants import LEAVE_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.consumer_group import RecordType
@@ -235,6 +237,8 @@ class GroupRecorder:
                 self._replayed(event)
             case ShareRecordReplayed():
                 record_share_event(self._history, self._topics, event)
+            case StreamsRecordReplayed():
+                record_streams_event(self._history, event)
             case RequestRefused():
                 self._refused(event)
             case GroupConverted(group_id, protocol, reason):

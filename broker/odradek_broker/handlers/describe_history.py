@@ -12,7 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from odradek_broker.coordinator.groups.settings import session_timeout_ms, share_session_timeout_ms
+from odradek_broker.coordinator.groups.settings import (
+    session_timeout_ms,
+    share_session_timeout_ms,
+    streams_session_timeout_ms,
+)
 from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.groups import states_of_consumer_group, states_of_group
@@ -30,6 +34,7 @@ from odradek_broker.explain.producers import (
 )
 from odradek_broker.explain.sentences import Value, sentence
 from odradek_broker.explain.share_groups import states_of_share_group
+from odradek_broker.explain.streams_groups import states_of_streams_group
 from odradek_broker.explain.transactions import state_of_owner, state_of_transaction
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
@@ -109,7 +114,7 @@ def _group(
         return _failed(error)
     history = node.group_history
     classic, consumer = node.groups.group(name), node.groups.consumer_group(name)
-    share = node.groups.share_group(name)
+    share, streams = node.groups.share_group(name), node.groups.streams_group(name)
     offsets = len(node.groups.committed(name))
     if consumer is not None:
         session_ms = session_timeout_ms(node.config, node.metadata, name)
@@ -117,6 +122,9 @@ def _group(
     elif share is not None:
         session_ms = share_session_timeout_ms(node.config, node.metadata, name)
         now = states_of_share_group(share, node.metadata, session_ms)
+    elif streams is not None:
+        session_ms = streams_session_timeout_ms(node.config, node.metadata, name)
+        now = states_of_streams_group(streams, offsets, session_ms)
     elif classic is None and not history.about(name).events:
         return _failed(_E.GROUP_ID_NOT_FOUND)
     else:

@@ -18,11 +18,12 @@ from odradek_broker.coordinator.groups.classic.group import (
 )
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
 from odradek_broker.coordinator.groups.share.group import ShareGroup, ShareMember
-from odradek_broker.coordinator.groups.streams.group import StreamsMember
+from odradek_broker.coordinator.groups.streams.group import StreamsGroup, StreamsMember
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.consumer_group import RecordType
 from odradek_protocol.stored.share_group import ShareRecordType
+from odradek_protocol.stored.streams_group import StreamsRecordType
 
 # --- Reasons --------------------------------------------------------------------------------------
 
@@ -216,6 +217,18 @@ class ShareRecordReplayed(NamedTuple):
     after: ShareMember | None
 
 
+# --- Streams groups ---
+
+
+class StreamsRecordReplayed(NamedTuple):
+    """A record changed a loaded streams group. `before`, `after`: the member of the record."""
+
+    kind: StreamsRecordType
+    group: StreamsGroup
+    before: StreamsMember | None
+    after: StreamsMember | None
+
+
 # --- All -----------------------------------------------------------------------------------------
 
 
@@ -281,6 +294,7 @@ GroupEvent = (
     | GroupEmptied
     | RecordReplayed
     | ShareRecordReplayed
+    | StreamsRecordReplayed
     | MemberRemoved
     | RequestRefused
     | GroupConverted

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from odradek_broker.coordinator.groups.deadlines import Deadline, StreamsDeadlines, TimerName
-from odradek_broker.coordinator.groups.events import Observer, Removal, RemovalReason
+from odradek_broker.coordinator.groups.events import (
+    Observer,
+    Removal,
+    RemovalReason,
+    StreamsRecordReplayed,
+)
 from odradek_broker.coordinator.groups.partitions import Tasks
 from odradek_broker.coordinator.groups.settings import StreamsGroupSettings, Topics
 from odradek_broker.coordinator.groups.streams import records as make
@@ -62,6 +67,8 @@ class StreamsGroups:
         retire: Callable[[str], list[Record] | None],
     ) -> None:
         self.groups = groups
+        self._observer = observer
+        self._active = False
         self._deadlines = deadlines
         self._is_other = is_other
         self._protocol = StreamsProtocol(
@@ -80,7 +87,12 @@ class StreamsGroups:
             if value is None:
                 return group_id
             group = self.groups[group_id] = StreamsGroup(group_id)
+        member_id = str(getattr(named, "member_id", ""))
+        before = group.members.get(member_id)
         make.replay(group, kind, named, None if value is None else decode_value(kind, value))
+        if self._active and value is not None:
+            after = group.members.get(member_id)
+            self._observer(StreamsRecordReplayed(kind, group, before, after))
         if kind is StreamsRecordType.GROUP and value is None:
             del self.groups[group_id]
             self._deadlines.forget_all(group)
@@ -88,6 +100,7 @@ class StreamsGroups:
 
     def restored(self, now: Instant) -> None:
         """Begin all deadlines after a load."""
+        self._active = True
         for group in self.groups.values():
             self._deadlines.restored(group, now)
 

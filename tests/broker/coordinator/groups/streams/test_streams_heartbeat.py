@@ -11,6 +11,8 @@ from group_world import part
 from odradek_broker.coordinator.groups.offsets import FetchingMember
 from odradek_broker.coordinator.groups.streams.group import StreamsGroupState
 from odradek_broker.coordinator.groups.streams.topology import StreamsStatusCode
+from odradek_broker.explain.sentences import sentence
+from odradek_broker.explain.streams_groups import states_of_streams_group
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.streams_group_heartbeat import UserEndpoint
 from streams_group_world import GROUP, StreamsGroupWorld, internal, subtopology, tasks, topology
@@ -327,3 +329,27 @@ def test_j21_the_topology_is_that_of_the_first_member(world: StreamsGroupWorld) 
     for other in (topology(subtopology("1"), epoch=3), topology(epoch=4)):
         assert "Topology updates" in message(world, topology=other)
     assert error(world, "c", topology=topology(epoch=3)) is E.NONE
+
+
+def test_the_history_of_a_group_tells_of_members_and_tasks(world: StreamsGroupWorld) -> None:
+    world.beat("a", topology=topology(subtopology(sources=["two"])))
+    world.create("two", 2)
+    world.beat("a", 2)
+    world.beat("b", topology=topology(subtopology(sources=["two"])))
+    world.beat("a", 3)
+    world.beat("a", -1)
+    events = world.group_history.about(GROUP).events
+    told = "\n".join(sentence(event.kind, event.fields) for event in events)
+    for part_of_it in (
+        "a of client client at 127.0.0.1 joined",
+        "assignment of epoch 3: a (2 active tasks)",
+        "a is at epoch 3, with all that it is to have",
+        "assignment of epoch 4: a (1 active tasks), b (1 active tasks)",
+        "a is at epoch 3, to give tasks back first",
+        "a of client client at 127.0.0.1 left",
+    ):
+        assert part_of_it in told, told
+    now = states_of_streams_group(world.streams_group(), 0, 45_000)
+    texts = [sentence(each.kind, each.fields) for each in now]
+    assert texts[0].startswith("Assigning, group epoch 5"), texts
+    assert "epoch 4, waiting for tasks that others still hold" in texts[1], texts
