@@ -138,6 +138,8 @@ class Acquisition:
         if fetch_offset < base:
             # Compaction has removed what was between the two (H-165).
             partition.archive(_S.AVAILABLE, fetch_offset, base - 1)
+            if partition.open_gaps() is not None:
+                partition.pass_gaps(base)
         floor = partition.in_flight.floor(base)
         if floor is None:
             base = max(base, partition.start_offset)

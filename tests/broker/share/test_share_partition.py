@@ -425,6 +425,15 @@ def test_h164_a_gap_without_records_is_passed() -> None:
     assert world.offsets == (15, 15)
 
 
+def test_h164_a_gap_in_front_of_what_may_not_be_acquired_is_passed() -> None:
+    """Compaction removed all that is in flight, at the limit of locks."""
+    stored = [StateBatch(0, 0, 0, 1), StateBatch(3, 9, 0, 1)]
+    settings = SETTINGS._replace(max_record_locks=8)
+    world = World((10, 10), stored=stored, settings=settings)
+    assert world.fetch() == []
+    assert world.fetch() == [(10, 10, 1)]
+
+
 def test_h165_compacted_records_are_archived() -> None:
     world = World((0, 9), (10, 19), (20, 29))
     world.fetch(batch_size=10)
