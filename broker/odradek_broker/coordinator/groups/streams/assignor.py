@@ -129,6 +129,7 @@ class _Process:
 
     def __init__(self) -> None:
         self.places: dict[str, _Place] = {}
+        self._count = 0
         self._tasks: set[Task] = set()
         self._queue: _Queue[_Place] | None = None
 
@@ -138,7 +139,7 @@ class _Process:
     @property
     def load(self) -> float:
         """The number of tasks for each member."""
-        return sum(place.count for place in self.places.values()) / len(self.places)
+        return self._count / len(self.places)
 
     def has(self, task: Task) -> bool:
         return task in self._tasks
@@ -163,6 +164,7 @@ class _Process:
 
     def _add(self, place: _Place, task: Task, *, active: bool) -> int:
         (place.active if active else place.standby).add(task)
+        self._count += 1
         self._tasks.add(task)
         return place.count
 
