@@ -8,6 +8,7 @@ import pytest
 
 from broker_process import BrokerProcess
 from foreign_topics import topic_maker
+from kafka_cluster import KafkaCluster
 
 # Records of tests have old timestamps, so that nothing may be deleted for its age.
 SETTINGS = [
@@ -41,3 +42,19 @@ def address(broker_process: BrokerProcess) -> str:
 def new_topic(address: str) -> Callable[..., str]:
     """Creates a topic with so many partitions, under a name that no other test has."""
     return topic_maker(address)
+
+
+@pytest.fixture(scope="module", params=["ours", pytest.param("kafka", marks=pytest.mark.kafka)])
+def either(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The address of our broker, with its default settings, and with `--kafka` of an Apache
+    Kafka."""
+    if request.param == "kafka":
+        cluster: KafkaCluster = request.getfixturevalue("kafka")
+        yield cluster.bootstrap
+        return
+    broker = BrokerProcess(tmp_path_factory.mktemp("either"), ["log.retention.ms=-1"])
+    broker.start()
+    yield broker.address
+    broker.stop()

@@ -1,21 +1,20 @@
-"""`odradek share` and the admin's share groups against Apache Kafka."""
+"""`odradek share` and the admin's share groups against both brokers."""
 
 from __future__ import annotations
 
 import pytest
 
 from command_line import Commands
-from kafka_cluster import KafkaCluster
 from odradek import sync
 
-pytestmark = pytest.mark.kafka
+pytestmark = pytest.mark.full
 
 
-def test_the_life_of_a_share_group(kafka: KafkaCluster, unique_topic: str) -> None:
-    odradek = Commands(kafka.bootstrap)
+def test_the_life_of_a_share_group(either: str, unique_topic: str) -> None:
+    odradek = Commands(either)
     name = unique_topic
     odradek.run("topic", "create", name, "-n", "2")
-    with sync.Producer(bootstrap_servers=kafka.bootstrap) as producer:
+    with sync.Producer(bootstrap_servers=either) as producer:
         for number in range(6):
             producer.send_and_wait(name, b"%d" % number, partition=0)
     odradek.run("config", "set", "group", name, "share.auto.offset.reset=earliest")
@@ -47,11 +46,11 @@ def test_the_life_of_a_share_group(kafka: KafkaCluster, unique_topic: str) -> No
     assert name in odradek.stderr
 
 
-def test_a_group_with_members_is_left_alone(kafka: KafkaCluster, unique_topic: str) -> None:
-    odradek = Commands(kafka.bootstrap)
+def test_a_group_with_members_is_left_alone(either: str, unique_topic: str) -> None:
+    odradek = Commands(either)
     odradek.run("topic", "create", unique_topic)
     with sync.ShareConsumer(
-        unique_topic, bootstrap_servers=kafka.bootstrap, group_id=unique_topic
+        unique_topic, bootstrap_servers=either, group_id=unique_topic
     ) as consumer:
         while not consumer.assignment():
             consumer.poll(200)

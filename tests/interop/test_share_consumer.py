@@ -1,4 +1,4 @@
-"""Our share consumer against Apache Kafka: delivery, answers, locks, limits, several members."""
+"""Our share consumer against our broker, and with `--kafka` against Apache Kafka (KIP-932)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from odradek import Admin, ConfigResource, NewTopic, Producer, Reject, Release, 
 from odradek.errors import LockExpired
 from odradek.testing import make_unique_topic
 
-pytestmark = pytest.mark.kafka
+pytestmark = pytest.mark.full
 
 DEADLINE_S = 90.0
 #: The shortest lock that Kafka allows.
@@ -23,11 +23,11 @@ LOCK_MS = 15_000
 
 
 @pytest.fixture
-async def topic(kafka: KafkaCluster) -> AsyncIterator[str]:
+async def topic(either: str) -> AsyncIterator[str]:
     """A topic with three partitions, with a share group of the same name that begins at its
     start."""
     name = make_unique_topic()
-    async with asyncio.timeout(DEADLINE_S), Admin(bootstrap_servers=kafka.bootstrap) as admin:
+    async with asyncio.timeout(DEADLINE_S), Admin(bootstrap_servers=either) as admin:
         await admin.create_topics([NewTopic(name, 3)])
         await configure(admin, name, {"share.auto.offset.reset": "earliest"})
         yield name
@@ -37,25 +37,25 @@ async def configure(admin: Admin, group: str, settings: dict[str, str]) -> None:
     await admin.alter_configs({ConfigResource.group(group): settings})
 
 
-async def produce(kafka: KafkaCluster, topic: str, count: int, **where: Any) -> None:
-    async with Producer(bootstrap_servers=kafka.bootstrap) as producer:
+async def produce(either: str, topic: str, count: int, **where: Any) -> None:
+    async with Producer(bootstrap_servers=either) as producer:
         for number in range(count):
             await producer.send(topic, b"%d" % number, **where)
         await producer.flush()
 
 
-def member(kafka: KafkaCluster, topic: str, **settings: Any) -> ShareConsumer:
+def member(either: str, topic: str, **settings: Any) -> ShareConsumer:
     given = {"share_acknowledgement_mode": "explicit", **settings}
-    return ShareConsumer(topic, bootstrap_servers=kafka.bootstrap, group_id=topic, **given)
+    return ShareConsumer(topic, bootstrap_servers=either, group_id=topic, **given)
 
 
 async def test_every_record_is_accepted_once_released_again_or_rejected(
-    kafka: KafkaCluster, topic: str
+    either: str, topic: str
 ) -> None:
-    await produce(kafka, topic, 300)
+    await produce(either, topic, 300)
     deliveries = dict[int, list[int]]()
     ended = set[int]()
-    async with member(kafka, topic) as consumer:
+    async with member(either, topic) as consumer:
         while len(ended) < 300:
             for record in await consumer.poll(1_000):
                 number = int(record.value)
@@ -72,12 +72,12 @@ async def test_every_record_is_accepted_once_released_again_or_rejected(
 
 
 @pytest.mark.parametrize("mode", ["batch_optimized", "record_limit"])
-async def test_members_share_the_records(kafka: KafkaCluster, topic: str, mode: str) -> None:
-    await produce(kafka, topic, 400)
+async def test_members_share_the_records(either: str, topic: str, mode: str) -> None:
+    await produce(either, topic, 400)
     seen: list[int] = []
 
     async def work(number: int) -> None:
-        async with member(kafka, topic, share_acquire_mode=mode, max_poll_records=20) as consumer:
+        async with member(either, topic, share_acquire_mode=mode, max_poll_records=20) as consumer:
             while len(seen) < 400:
                 records = await consumer.poll(500)
                 assert len(records) <= 20
@@ -90,22 +90,22 @@ async def test_members_share_the_records(kafka: KafkaCluster, topic: str, mode: 
     assert sorted(seen) == list(range(400))
 
 
-async def test_closing_returns_records_at_once(kafka: KafkaCluster, topic: str) -> None:
-    await produce(kafka, topic, 5, partition=0)
-    async with member(kafka, topic) as first:
+async def test_closing_returns_records_at_once(either: str, topic: str) -> None:
+    await produce(either, topic, 5, partition=0)
+    async with member(either, topic) as first:
         held = await first.poll(10_000)
         assert len(held) == 5
         held[0].accept()
-    async with member(kafka, topic) as second:
+    async with member(either, topic) as second:
         again = await second.poll(10_000)
     assert [(record.offset, record.delivery_count) for record in again] == [
         (n, 2) for n in range(1, 5)
     ]
 
 
-async def test_a_lock_expires_or_is_renewed(kafka: KafkaCluster, topic: str) -> None:
-    await produce(kafka, topic, 2, partition=0)
-    async with Admin(bootstrap_servers=kafka.bootstrap) as admin:
+async def test_a_lock_expires_or_is_renewed(either: str, topic: str) -> None:
+    await produce(either, topic, 2, partition=0)
+    async with Admin(bootstrap_servers=either) as admin:
         await configure(
             admin,
             topic,
@@ -114,7 +114,7 @@ async def test_a_lock_expires_or_is_renewed(kafka: KafkaCluster, topic: str) -> 
                 "share.renew.acknowledge.enable": "true",
             },
         )
-    async with member(kafka, topic) as consumer:
+    async with member(either, topic) as consumer:
         handled, left = await consumer.poll(10_000)
         async with handled:
             again = await consumer.getone()
@@ -127,10 +127,10 @@ async def test_a_lock_expires_or_is_renewed(kafka: KafkaCluster, topic: str) -> 
 
 
 async def test_a_refused_renewal_leaves_the_lock_and_is_said(
-    kafka: KafkaCluster, topic: str, caplog: pytest.LogCaptureFixture
+    either: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await produce(kafka, topic, 1)
-    async with Admin(bootstrap_servers=kafka.bootstrap) as admin:
+    await produce(either, topic, 1)
+    async with Admin(bootstrap_servers=either) as admin:
         await configure(
             admin,
             topic,
@@ -139,7 +139,7 @@ async def test_a_refused_renewal_leaves_the_lock_and_is_said(
                 "share.renew.acknowledge.enable": "false",
             },
         )
-    async with member(kafka, topic) as consumer:
+    async with member(either, topic) as consumer:
         record = await consumer.getone()
         async with record:
             while record.error is None and not caplog.messages:
@@ -149,9 +149,9 @@ async def test_a_refused_renewal_leaves_the_lock_and_is_said(
     assert "share.renew.acknowledge.enable" in caplog.messages[0]
 
 
-async def test_each_record_has_its_own_result(kafka: KafkaCluster, topic: str) -> None:
-    await produce(kafka, topic, 20, partition=0)
-    async with member(kafka, topic) as consumer:
+async def test_each_record_has_its_own_result(either: str, topic: str) -> None:
+    await produce(either, topic, 20, partition=0)
+    async with member(either, topic) as consumer:
         records = await consumer.poll(10_000)
         while len(records) < 20:
             records += await consumer.poll(1_000)
@@ -166,10 +166,10 @@ async def test_each_record_has_its_own_result(kafka: KafkaCluster, topic: str) -
         assert [record.error for record in records] == [None] * 20
 
 
-async def test_aborted_and_compacted_records_are_gaps(kafka: KafkaCluster, topic: str) -> None:
-    async with Admin(bootstrap_servers=kafka.bootstrap) as admin:
+async def test_aborted_and_compacted_records_are_gaps(either: str, topic: str) -> None:
+    async with Admin(bootstrap_servers=either) as admin:
         await configure(admin, topic, {"share.isolation.level": "read_committed"})
-    async with Producer(bootstrap_servers=kafka.bootstrap, transactional_id=topic) as producer:
+    async with Producer(bootstrap_servers=either, transactional_id=topic) as producer:
         await producer.init_transactions()
         for number in range(6):
             try:
@@ -180,7 +180,7 @@ async def test_aborted_and_compacted_records_are_gaps(kafka: KafkaCluster, topic
             except KeyError:
                 pass
     seen: list[bytes] = []
-    async with member(kafka, topic) as consumer:
+    async with member(either, topic) as consumer:
         while len(seen) < 3:
             for record in await consumer.poll(1_000):
                 async with record:
@@ -190,10 +190,10 @@ async def test_aborted_and_compacted_records_are_gaps(kafka: KafkaCluster, topic
     assert sorted(seen) == [b"0", b"2", b"4"]
 
 
-async def test_a_lost_connection_costs_only_the_locks(kafka: KafkaCluster, topic: str) -> None:
-    await produce(kafka, topic, 10)
+async def test_a_lost_connection_costs_only_the_locks(either: str, topic: str) -> None:
+    await produce(either, topic, 10)
     seen = set[bytes]()
-    async with member(kafka, topic) as consumer:
+    async with member(either, topic) as consumer:
         first = await consumer.poll(10_000)
         for node_id in list(consumer._network.cluster.brokers):
             consumer._network.close_connection(node_id, "a test", "fetch")
@@ -207,10 +207,8 @@ async def test_a_lost_connection_costs_only_the_locks(kafka: KafkaCluster, topic
         assert all(error is None for error in (await consumer.commit()).values())
 
 
-async def test_an_unreadable_record_reaches_its_delivery_limit(
-    kafka: KafkaCluster, topic: str
-) -> None:
-    await produce(kafka, topic, 3, partition=0)
+async def test_an_unreadable_record_reaches_its_delivery_limit(either: str, topic: str) -> None:
+    await produce(either, topic, 3, partition=0)
     failures, seen = 0, list[int]()
 
     def read(data: bytes) -> int:
@@ -218,7 +216,7 @@ async def test_an_unreadable_record_reaches_its_delivery_limit(
             raise ValueError("not this one")
         return int(data)
 
-    async with member(kafka, topic, value_deserializer=read) as consumer:
+    async with member(either, topic, value_deserializer=read) as consumer:
         while failures < 5 or len(seen) < 2:
             try:
                 for record in await consumer.poll(1_000):
@@ -231,11 +229,11 @@ async def test_an_unreadable_record_reaches_its_delivery_limit(
     assert sorted(seen) == [0, 2]
 
 
-async def test_a_group_of_consumers_is_no_share_group(kafka: KafkaCluster, topic: str) -> None:
+async def test_a_group_of_consumers_is_no_share_group(either: str, topic: str) -> None:
     name = make_unique_topic()
     async with (
-        odradek.Consumer(topic, bootstrap_servers=kafka.bootstrap, group_id=name) as other,
-        ShareConsumer(topic, bootstrap_servers=kafka.bootstrap, group_id=name) as consumer,
+        odradek.Consumer(topic, bootstrap_servers=either, group_id=name) as other,
+        ShareConsumer(topic, bootstrap_servers=either, group_id=name) as consumer,
     ):
         await other.poll(5_000)
         with pytest.raises(odradek.errors.InvalidGroup, match="another kind"):
@@ -243,13 +241,13 @@ async def test_a_group_of_consumers_is_no_share_group(kafka: KafkaCluster, topic
                 await consumer.poll(1_000)
 
 
-async def test_blocking_programs_share_too(kafka: KafkaCluster, topic: str) -> None:
-    await produce(kafka, topic, 50)
+async def test_blocking_programs_share_too(either: str, topic: str) -> None:
+    await produce(either, topic, 50)
 
     def work() -> list[int]:
         seen = list[int]()
         with odradek.sync.ShareConsumer(
-            topic, bootstrap_servers=kafka.bootstrap, group_id=topic
+            topic, bootstrap_servers=either, group_id=topic
         ) as consumer:
             for record in consumer:
                 with record:
@@ -263,6 +261,7 @@ async def test_blocking_programs_share_too(kafka: KafkaCluster, topic: str) -> N
     assert sorted(await asyncio.to_thread(work)) == list(range(50))
 
 
+@pytest.mark.kafka
 async def test_nothing_is_lost_when_a_leader_dies(tmp_path: Path) -> None:
     settings = {
         "share.coordinator.state.topic.replication.factor": "3",
@@ -276,10 +275,10 @@ async def test_nothing_is_lost_when_a_leader_dies(tmp_path: Path) -> None:
         async with Admin(bootstrap_servers=cluster.bootstrap) as admin:
             await admin.create_topics([NewTopic(name, 3)])
             await configure(admin, name, {"share.auto.offset.reset": "earliest"})
-        await produce(cluster, name, 90)
+        await produce(cluster.bootstrap, name, 90)
         async with (
             asyncio.timeout(DEADLINE_S),
-            member(cluster, name, max_poll_records=7) as consumer,
+            member(cluster.bootstrap, name, max_poll_records=7) as consumer,
         ):
             while True:
                 records = await consumer.poll(2_000)
