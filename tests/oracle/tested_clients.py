@@ -59,6 +59,12 @@ RUNS = (
     ),
     Run(
         _JAVA,
+        "the same with `group.protocol=streams`, whose tasks the broker assigns",
+        "2,000 of 2,000",
+        "2,000 of 2,000",
+    ),
+    Run(
+        _JAVA,
         "Connect, standalone: a file into a topic, the topic into a file, lines that arrive",
         "500 of 500",
         "500 of 500",
