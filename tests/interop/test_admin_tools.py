@@ -27,7 +27,6 @@ from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsSubtopology,
     StreamsTopology,
 )
-from odradek_protocol.schemas.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from raw_client import PATIENCE_S, RawClient
 
 pytestmark = [pytest.mark.kafka, pytest.mark.own_broker]
@@ -215,8 +214,6 @@ async def _with_streams_groups(address: str, tool: Callable[[], str]) -> str:
     host, _, port = address.rpartition(":")
     client = RawClient(*await asyncio.open_connection(host, int(port)))
     try:
-        update = FeatureUpdateKey(feature="streams.version", max_version_level=1, upgrade_type=1)
-        await client.call(UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update]))
         await client.create_topic("streams-a", 2)
         await client.call(FindCoordinatorRequest(coordinator_keys=["streams-m"]))
         for group in ("streams-m", "streams-e"):

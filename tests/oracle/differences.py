@@ -144,8 +144,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "features",
         ("*.supported_features", "*.finalized_features"),
         "Two features are missing: eligible.leader.replicas.version, since there is one replica, "
-        "and kraft.version, since voters cannot change; streams.version is at level 0 "
-        "at first.",
+        "and kraft.version, since voters cannot change.",
         "3-4",
     ),
     Difference(

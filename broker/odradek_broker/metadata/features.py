@@ -42,12 +42,8 @@ _LEFT_OUT: dict[str, str] = {
 }
 _LEVEL_LEFT_OUT = 1
 
-#: The level of each feature before it was ever changed: the highest, but streams groups are
-#: switched on by whoever wants to try them.
-FIRST_LEVELS: dict[str, int] = {
-    **{name: levels.highest for name, levels in FEATURES.items()},
-    STREAMS_VERSION: 0,
-}
+#: The level of each feature before it was ever changed: the highest.
+FIRST_LEVELS: dict[str, int] = {name: levels.highest for name, levels in FEATURES.items()}
 
 
 class FinalizedFeatures(NamedTuple):

@@ -82,7 +82,7 @@ def test_n07_every_api_is_answered_with_its_range(version: int) -> None:
     finalized = [(row.name, row.max_version_level) for row in answer.finalized_features]
     levels = [
         *(("group.version", 1), ("metadata.version", 30)),
-        *(("share.version", 1), ("transaction.version", 2)),
+        *(("share.version", 1), ("streams.version", 1), ("transaction.version", 2)),
     ]
     assert finalized == (levels if version >= 3 else [])
     supported = [(row.name, row.min_version, row.max_version) for row in answer.supported_features]

@@ -6,9 +6,7 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.UUID;
 import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.FeatureUpdate;
 import org.apache.kafka.clients.admin.NewTopic;
-import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -40,11 +38,6 @@ public class Streams {
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
             admin.createTopics(
                 List.of(new NewTopic(input, 3, (short) 1), new NewTopic(output, 3, (short) 1))).all().get();
-            if (protocol.equals("streams")) {
-                admin.updateFeatures(
-                    Map.of("streams.version", new FeatureUpdate((short) 1, FeatureUpdate.UpgradeType.UPGRADE)),
-                    new UpdateFeaturesOptions()).all().get();
-            }
         }
         Properties config = new Properties();
         config.put("application.id", name);

@@ -113,19 +113,6 @@ def _described(*names: str, **more: Any) -> Ask:
     return Ask("StreamsGroupDescribe", {"group_ids": list(names or ("@g",)), **more})
 
 
-_ON = Ask(
-    "UpdateFeatures",
-    {
-        "timeout_ms": 10_000,
-        "feature_updates": [
-            {"feature": "streams.version", "max_version_level": 1, "upgrade_type": 1}
-        ],
-    },
-    version=1,
-    quiet=True,
-)
-
-
 def _settings(**values: int) -> Ask:
     """Settings of the group, by their names after `streams.`."""
     return Ask(
@@ -155,7 +142,7 @@ def _settings(**values: int) -> Ask:
 _AT_ONCE = _settings(initial_rebalance_delay_ms=0, assignment_interval_ms=0)
 #: Wait until the coordinator, too, knows a topic or a setting.
 _KNOWN = Wait(2_000)
-_START: list[Step] = [_ON, *topic(partitions=2), *group(), _AT_ONCE, _KNOWN]
+_START: list[Step] = [*topic(partitions=2), *group(), _AT_ONCE, _KNOWN]
 _MEMBER: list[Step] = [*_START, _beat(save=_EPOCH, quiet=True)]
 
 _HEARTBEAT = [
@@ -305,7 +292,6 @@ _HEARTBEAT = [
         "streams-standby-tasks",
         "StreamsGroupHeartbeat",
         [
-            _ON,
             *topic(partitions=2),
             *topic("@c", partitions=2),
             *group(),
@@ -338,7 +324,6 @@ _HEARTBEAT = [
         "streams-delayed",
         "StreamsGroupHeartbeat",
         [
-            _ON,
             *topic(partitions=2),
             *group(),
             _settings(initial_rebalance_delay_ms=1_500, assignment_interval_ms=0),
@@ -355,7 +340,6 @@ _HEARTBEAT = [
         "streams-assignment-interval",
         "StreamsGroupHeartbeat",
         [
-            _ON,
             *topic(partitions=2),
             *group(),
             _settings(initial_rebalance_delay_ms=0, assignment_interval_ms=15_000),
@@ -385,7 +369,6 @@ _TOPOLOGY = [
         "streams-source-topics-missing",
         "StreamsGroupHeartbeat",
         [
-            _ON,
             *group(),
             _AT_ONCE,
             _KNOWN,
@@ -441,7 +424,6 @@ _TOPOLOGY = [
         "streams-copartitioned",
         "StreamsGroupHeartbeat",
         [
-            _ON,
             *topic(partitions=2),
             *topic("@u", partitions=3),
             *topic("@same", partitions=2),
