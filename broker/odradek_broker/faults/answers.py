@@ -152,6 +152,15 @@ def _topics(inner: _Part | None, asked: str = "topics", answered: str = "topics"
 _WITH_ID = (("name", "name"), ("topic_id", "topic_id"))
 _INDEXES = _Part("partitions", "partitions", (("partition_index", "partition_index"),))
 _PLAIN_INDEXES = _Part("partition_indexes", "partitions", (("partition_index", ""),))
+_GROUP_IDS = _Part("group_ids", "groups", (("group_id", ""),))
+#: The requests about stored states of share partitions.
+_STATES = _Part(
+    "topics",
+    "results",
+    (("topic_id", "topic_id"),),
+    _Part("partitions", "partitions", (("partition", "partition"),)),
+    of_topics=True,
+)
 _RESOURCES = (("resource_type", "resource_type"), ("resource_name", "resource_name"))
 
 #: The parts of each API whose answer has several codes. All other APIs have one code for the whole
@@ -246,7 +255,15 @@ _PARTS: dict[ApiKey, tuple[_Part, ...]] = {
             of_topics=True,
         ),
     ),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (_Part("group_ids", "groups", (("group_id", ""),)),),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (_GROUP_IDS,),
+    ApiKey.SHARE_GROUP_DESCRIBE: (_GROUP_IDS,),
+    ApiKey.STREAMS_GROUP_DESCRIBE: (_GROUP_IDS,),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (_Part("groups", "groups", (("group_id", "group_id"),)),),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: (_STATES,),
+    ApiKey.READ_SHARE_GROUP_STATE: (_STATES,),
+    ApiKey.WRITE_SHARE_GROUP_STATE: (_STATES,),
+    ApiKey.DELETE_SHARE_GROUP_STATE: (_STATES,),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: (_STATES,),
 }
 
 

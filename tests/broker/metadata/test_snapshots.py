@@ -302,13 +302,17 @@ def test_l39_a_snapshot_begins_without_a_copy() -> None:
     image = MetadataImage()
     for record in metadata.topic_records("a", {index: [1] for index in range(20_000)}, {}):
         image.replay(record, b"x")
-    tracemalloc.start()
-    try:
-        values = image.values()
-        assert next(values) == b"x"
-        assert tracemalloc.get_traced_memory()[1] < 20_000
-    finally:
-        tracemalloc.stop()
+    peaks = []
+    # Other threads of the test run are measured too, so the lowest of several peaks counts.
+    for _ in range(5):
+        tracemalloc.start()
+        try:
+            values = image.values()
+            assert next(values) == b"x"
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert min(peaks) < 20_000
 
 
 # --- The time of snapshots ------------------------------------------------------------------------

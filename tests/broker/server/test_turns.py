@@ -152,7 +152,7 @@ def test_n56_others_get_their_turn_between_many_small_requests() -> None:
         assert (wire.answers, wire.reading) == (100, True)
         connection.arrive([(ApiVersionsRequest(), 0)] * 10_000)
         assert 100 < wire.answers < 2_100 and not wire.reading
-        for _ in range(20):
+        for _ in range(30):
             await asyncio.sleep(0)
             connection.read()
         assert (wire.answers, wire.reading) == (10_100, True)
