@@ -155,8 +155,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _unit(module: str) -> str:
     """The unit of work of a test module, whose path is relative to the repository."""
     path = REPOSITORY / module
-    shares = path.parent == REPOSITORY / _SPARK_UNIT and "pytest.mark.spark" in path.read_text()
-    return _SPARK_UNIT if shares else module
+    # The rest has so many tests of Spark that one process would take longer than all others.
+    if not budget.is_short() or path.parent != REPOSITORY / _SPARK_UNIT:
+        return module
+    return _SPARK_UNIT if "pytest.mark.spark" in path.read_text() else module
 
 
 def _rank(item: pytest.Item) -> int:
