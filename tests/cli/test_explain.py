@@ -250,7 +250,7 @@ def test_kip848_a_group_that_the_broker_assigns(broker: BrokerProcess) -> None:
         r"\S+ is at epoch \d+, to give partitions back first; it has t-\d, and gives 1 back$",
         (
             r"\S+ of client two at 127.0.0.1 left \(closed, or did not poll within max.poll.interval.ms"
-            r" = 5.0 min: the consumer protocol does not say which\)$"
+            r" = 5.0 min: its protocol does not say which\)$"
         ),
         r"\S+ is at epoch \d+, with all that it is to have; it has t-0, t-1$",
     ]

@@ -133,7 +133,7 @@ def why_left(removal: Removal, rebalance_timeout_ms: int) -> tuple[str | None, s
     if rebalance_timeout_ms > 0:
         missed += f" = {duration_text(rebalance_timeout_ms)}"
     if removal.reason is RemovalReason.LEFT_BY_HEARTBEAT:
-        return None, f"closed, or {missed}: the consumer protocol does not say which"
+        return None, f"closed, or {missed}: its protocol does not say which"
     if removal.stated is None:
         return None, f"closed, or {missed}: it did not say which"
     if any(words in removal.stated.lower() for words in _NO_POLL):

@@ -108,7 +108,7 @@ def acknowledge(
                 ],
             )
     if not begun:
-        # As Kafka answers: partitions without acknowledgements appear only beside others.
+        # Partitions without acknowledgements appear only beside others, as in Kafka.
         return Deferred.of(outcomes)
     return gather(list(begun.values())).map(
         lambda found: {**dict(zip(begun, found, strict=True)), **outcomes, **without}

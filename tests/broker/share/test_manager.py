@@ -153,7 +153,7 @@ def test_h172_a_restart_serves_what_was_stored() -> None:
     assert not lost.done
     world.states.hold = False
     world.start()
-    # Nobody was told that the last one was accepted.
+    # The acceptance of the last record was not confirmed to anybody.
     assert world.acquired("b") == [(5, 7, 2), (8, 19, 1)]
 
 

@@ -326,7 +326,7 @@ def test_h106_records_before_the_oldest_needed_snapshot_are_deleted() -> None:
 
 
 def test_h106_the_epochs_of_deleted_records_are_forgotten_at_a_restart() -> None:
-    """As in Kafka: a snapshot has no room for them."""
+    """A snapshot has no field for them, as in Kafka."""
     world = pruning()
     world.initialize(state_epoch=5)
     world.read(leader_epoch=5)

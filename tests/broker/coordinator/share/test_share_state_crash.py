@@ -67,7 +67,7 @@ class ShareWorld(NodeWorld):
         self.soon.run()
 
 
-#: What a client sees of a state.
+#: The part of a state that clients see.
 Visible = tuple[int, int, int, tuple[StateBatch, ...]] | None
 
 
