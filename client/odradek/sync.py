@@ -23,7 +23,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from re import Pattern
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
@@ -57,6 +57,13 @@ R = TypeVar("R")
 
 Callback = Callable[[], None]
 
+#: A function that makes the coroutine. The loop's thread calls it, so that Ctrl+C in the caller
+#: leaves no coroutine behind that nobody awaits.
+Work = Callable[[], Coroutine[Any, Any, R]]
+
+#: The longest time after which a waiting thread notices a signal.
+_SIGNAL_DELAY_S = 0.25
+
 
 class LoopThread:
     """An event loop in a daemon thread."""
@@ -71,23 +78,70 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    def run(self, work: Coroutine[Any, Any, R], callbacks: SimpleQueue[Callback | None]) -> R:
+    def run(self, work: Work[R], callbacks: SimpleQueue[Callback | None]) -> R:
         """Wait for `work`, and run the `callbacks` that are added meanwhile in the caller's
         thread."""
         if threading.current_thread() is self.thread:
-            work.close()
             raise IllegalState("a blocking call on the event loop's own thread would never return")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        future.add_done_callback(lambda _: callbacks.put(None))
+        call = _Call(self.loop, work, callbacks)
         try:
-            while (callback := callbacks.get()) is not None:
+            self.loop.call_soon_threadsafe(call.begin)
+            while (callback := _next(callbacks)) is not None:
                 callback()
-            return future.result()
         except BaseException:
             # After Ctrl+C, or an exception of a callback, the result of the work is not needed any
             # more.
-            future.cancel()
+            self.loop.call_soon_threadsafe(call.abandon)
             raise
+        return call.result()
+
+
+class _Call(Generic[R]):
+    """The work of the loop's thread for a caller in another thread.
+
+    Caller and loop share no lock: Ctrl+C may raise KeyboardInterrupt at any instruction of the
+    caller, also between taking a lock and entering the block that releases it, and the loop's
+    thread would then wait for that lock for ever.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        work: Work[R],
+        callbacks: SimpleQueue[Callback | None],
+    ) -> None:
+        self._loop, self._work, self._callbacks = loop, work, callbacks
+        self._task: asyncio.Task[R] | None = None
+
+    def begin(self) -> None:
+        self._task = self._loop.create_task(self._awaited())
+        self._task.add_done_callback(self._finish)
+
+    async def _awaited(self) -> R:
+        return await self._work()
+
+    def _finish(self, task: asyncio.Task[R]) -> None:
+        if not task.cancelled():
+            task.exception()  # an abandoned call's error is not reported as never retrieved
+        self._callbacks.put(None)
+
+    def abandon(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def result(self) -> R:
+        assert self._task is not None
+        return self._task.result()
+
+
+def _next(callbacks: SimpleQueue[Callback | None]) -> Callback | None:
+    """The next callback. A signal that arrives just before the thread begins to wait does not end
+    that wait, so each wait is short."""
+    while True:
+        try:
+            return callbacks.get(timeout=_SIGNAL_DELAY_S)
+        except Empty:
+            continue
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -126,7 +180,7 @@ def _waits(
     """A blocking method for a coroutine method."""
 
     def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return _run(self, method(self._inner, *args, **kwargs))
+        return _run(self, functools.partial(method, self._inner, *args, **kwargs))
 
     return _like(method, blocking)
 
@@ -141,7 +195,7 @@ def _calls(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
 
         self._refuse_forked()  # before the lock, which may be locked by a thread of the parent
         with self._quick:
-            return _run(self, on_the_loop())
+            return _run(self, on_the_loop)
 
     return _like(method, blocking)
 
@@ -152,22 +206,19 @@ def _like(original: Callable[..., Any], blocking: F) -> F:
     return blocking
 
 
-def _run(owner: Any, work: Coroutine[Any, Any, R]) -> R:
+def _run(owner: Any, work: Work[R]) -> R:
     """Wait for a method of the object; its callbacks run in this thread (see `_InThisThread`)."""
-    try:
-        owner._refuse_forked()
-    except IllegalState:
-        work.close()
-        raise
+    owner._refuse_forked()
     callbacks: SimpleQueue[Callback | None] = SimpleQueue()
-    owner._serving.append(callbacks)
     try:
+        owner._serving.append(callbacks)
         return loop_thread().run(work, callbacks)
     except NotStarted:
         name = type(owner).__name__.lower()
         raise NotStarted(f'this {name} was not started; use "with" or call start()') from None
     finally:
-        owner._serving.remove(callbacks)
+        if callbacks in owner._serving:  # Ctrl+C may have come before it was added
+            owner._serving.remove(callbacks)
 
 
 def _forked(name: str, pid: int | None) -> IllegalState:
@@ -191,7 +242,7 @@ class _Blocking:
         """Connect. `with` does so. MetadataTimeout if no broker answers within `timeout_ms`."""
         if self._pid is None:
             self._pid = os.getpid()
-        _run(self, self._inner.start(timeout_ms))
+        _run(self, functools.partial(self._inner.start, timeout_ms))
 
     def close(self) -> None:
         """Finish all work, and disconnect. May be called again; `with` does so.
@@ -199,7 +250,7 @@ class _Blocking:
         In a forked child nothing is done, because the connections belong to the parent.
         """
         if not self._is_forked:
-            _run(self, self._inner.close())
+            _run(self, self._inner.close)
 
     @property
     def _is_forked(self) -> bool:
@@ -255,7 +306,7 @@ class _Fate(Generic[R]):
             return found
         if self._pid != os.getpid():
             raise _forked(type(self).__name__, self._pid)
-        return loop_thread().run(wait(), SimpleQueue())
+        return loop_thread().run(wait, SimpleQueue())
 
     def exception(self) -> OdradekError | None:
         """The reason why it was not written, None if it was. IllegalState before that is known."""

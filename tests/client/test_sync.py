@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -221,7 +222,7 @@ def test_ctrl_c_interrupts_an_iteration(broker: LiveBroker, topic: str) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", program, broker.bootstrap, topic],
         stdout=subprocess.PIPE,
-        env={**__import__("os").environ, "PYTHONPATH": ":".join(filter(None, sys.path))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     try:
         assert child.stdout is not None
@@ -233,6 +234,43 @@ def test_ctrl_c_interrupts_an_iteration(broker: LiveBroker, topic: str) -> None:
         child.wait()
     assert json.loads(rest) == [topic]
     assert child.returncode == 0
+
+
+def test_ctrl_c_at_any_moment_of_a_call_interrupts_it(broker: LiveBroker, topic: str) -> None:
+    """The timer stands for Ctrl+C: it strikes 500 calls before, while or after they begin to
+    wait for the loop's thread."""
+    program = textwrap.dedent(
+        """
+        import random, signal, sys
+        from odradek import sync
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, interrupt)
+        moments = random.Random(7)
+        count = 0
+        with sync.Consumer(sys.argv[2], bootstrap_servers=sys.argv[1]) as consumer:
+            while count < 500:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, moments.uniform(5e-6, 2.5e-4))
+                    consumer.getone()
+                except KeyboardInterrupt:
+                    count += 1
+                assert consumer.subscription() == {sys.argv[2]}
+        print(count, len(consumer._serving))
+        """
+    )
+    child = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, broker.bootstrap, topic],
+        check=False,
+        capture_output=True,
+        timeout=4 * DEADLINE_S,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert child.returncode == 0, child.stderr
+    assert child.stdout == b"500 0\n"
+    assert child.stderr == b""
 
 
 def test_a_blocking_call_on_the_loops_own_thread_is_refused() -> None:
