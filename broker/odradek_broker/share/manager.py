@@ -257,6 +257,7 @@ class SharePartitions:
             if error is not _E.NONE:
                 error = _STATE_ERRORS.get(error, _E.UNKNOWN_SERVER_ERROR)
             state.finish(change, durable=error is _E.NONE, now_ms=self.clock.monotonic_ms())
+            self.watch_locks(led)
             if error in _FENCING:
                 self._drop(led, error)
             outcome.resolve(Outcome(error, None if error is _E.NONE else result.message))

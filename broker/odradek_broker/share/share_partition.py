@@ -353,6 +353,9 @@ class SharePartition:
         for run in change.runs():
             before = run.state in FINISHED
             run.finish_change(durable=durable, now_ms=now_ms)
+            if run.deadline_ms is not None:
+                # The lock goes on; `expire` may have passed it over meanwhile.
+                self.note_deadline(run.deadline_ms)
             self._recount(run, finished_before=before)
             if run.state is _S.AVAILABLE:
                 self._look_for_available = True

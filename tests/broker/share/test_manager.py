@@ -237,6 +237,27 @@ def test_h160_archived_by_its_last_lock_a_record_makes_room() -> None:
     assert acquired(waiting) == [(10, 19, 1)]
 
 
+def test_h159_a_lock_that_a_failed_write_gives_back_still_expires() -> None:
+    world = ShareWorld()
+    world.produce(10)
+    world.produce(10)
+    world.acquired(max_records=10)
+    world.pass_time(1_000)
+    assert world.acquired() == [(10, 19, 1)]
+    world.states.hold = True
+    answer = world.acknowledge(10, 19, ACCEPT)
+    world.pass_time(LOCK_MS - 1_000)  # The lock of the first ten ends.
+    world.states.error = E.COORDINATOR_NOT_AVAILABLE
+    world.states.flush()
+    assert answer.result().error is E.COORDINATOR_NOT_AVAILABLE
+    world.states.error, world.states.hold = E.NONE, False
+    assert world.acquired("b") == [(0, 9, 2)]
+    world.acknowledge(0, 9, ACCEPT, "b")
+    waiting = world.fetch("b", wait_ms=LOCK_MS)
+    world.pass_time(1_000)
+    assert acquired(waiting) == [(10, 19, 2)]
+
+
 def test_h154_a_fetch_at_the_limit_of_locks_waits() -> None:
     world = ShareWorld()
     world.settings = world.settings._replace(max_record_locks=10)
