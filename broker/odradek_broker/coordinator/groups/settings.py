@@ -156,6 +156,12 @@ def streams_assignment_interval_ms(topics: Topics, group_id: str) -> int:
     return _own_or(own_ms, topics.streams_assignment_interval_ms)
 
 
+def may_assign_again(assigned_ms: int, interval_ms: int, wall_ms: int) -> bool:
+    """True unless the last assignment, 0 if its time is not known, is younger than the interval.
+    An assignment in the future does not count: the clock was set back."""
+    return not (assigned_ms and 0 <= wall_ms - assigned_ms < interval_ms)
+
+
 def streams_initial_delay_ms(config: StreamsGroupSettings, topics: Topics, group_id: str) -> int:
     """The time between the first member of a streams group and the first assignment: the group's
     own setting, or the broker's."""

@@ -25,6 +25,7 @@ from odradek_broker.coordinator.groups.settings import (
     Refusal,
     ShareGroupSettings,
     Topics,
+    may_assign_again,
     share_assignment_interval_ms,
     share_heartbeat_interval_ms,
 )
@@ -290,8 +291,7 @@ class ShareProtocol:
         """True unless the last assignment is younger than the interval between assignments
         (H-09)."""
         interval_ms = share_assignment_interval_ms(self._topics, group.group_id)
-        known = group.assignment_ms and interval_ms
-        return not known or now.wall_ms >= group.assignment_ms + interval_ms
+        return may_assign_again(group.assignment_ms, interval_ms, now.wall_ms)
 
     def _assign_targets(
         self,

@@ -20,6 +20,7 @@ from odradek_broker.coordinator.groups.settings import (
     Refusal,
     StreamsGroupSettings,
     Topics,
+    may_assign_again,
     streams_assignment_interval_ms,
     streams_heartbeat_interval_ms,
     streams_initial_delay_ms,
@@ -411,7 +412,7 @@ class StreamsProtocol:
         if group.assignment_epoch >= change.epoch:
             return group.assignment_epoch, group.target(member_id)
         interval_ms = streams_assignment_interval_ms(self._topics, group.group_id)
-        if group.assignment_ms and interval_ms and now.wall_ms < group.assignment_ms + interval_ms:
+        if not may_assign_again(group.assignment_ms, interval_ms, now.wall_ms):
             detail = "Assignment delayed due to the configured assignment interval."
             change.statuses.append(_status(StreamsStatusCode.ASSIGNMENT_DELAYED, detail))
             return group.assignment_epoch, group.target(member_id)

@@ -230,6 +230,13 @@ def test_h09_assignments_are_an_interval_apart(world: ShareGroupWorld) -> None:
     assert world.beat("n", assigned).member_epoch == assigned + 1
 
 
+def test_h09_a_clock_that_is_set_back_holds_no_assignment_up(world: ShareGroupWorld) -> None:
+    world.share_join("m", ["topic"])
+    world.clock.jump(-3_600_000)
+    world.beat("n", 0, topics=["topic"])
+    assert world.share_group().assignment_epoch == world.share_group().epoch
+
+
 def test_h09_a_group_may_have_its_own_interval(world: ShareGroupWorld) -> None:
     world.metadata.group_settings[GROUP, "share.assignment.interval.ms"] = 0
     world.share_join("m", ["topic"])

@@ -105,6 +105,13 @@ def test_j07_assignments_have_an_interval() -> None:
     assert world.streams_group().assignment_epoch == 3
 
 
+def test_j07_a_clock_that_is_set_back_holds_no_assignment_up() -> None:
+    world = StreamsGroupWorld(interval_ms=1_000)
+    world.beat("a")
+    world.clock.jump(-3_600_000)
+    assert world.statuses(world.beat("b")) == []
+
+
 def test_j14_the_previous_epoch_counts_if_the_answer_was_lost(world: StreamsGroupWorld) -> None:
     world.beat("a")
     world.beat("b")
