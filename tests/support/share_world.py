@@ -15,10 +15,11 @@ from odradek_broker.partition import Partition
 from odradek_broker.platform.timeouts import Timeouts
 from odradek_broker.share.acquisition import Limits
 from odradek_broker.share.fetching import Answers, ShareFetch
+from odradek_broker.share.in_flight import ShareSettings
 from odradek_broker.share.manager import Outcome, SharePartitions
 from odradek_broker.share.offset_reset import OffsetReset
 from odradek_broker.share.sessions import AskedPartition, SessionPartition, ShareSessions
-from odradek_broker.share.share_partition import Acknowledgement, ShareSettings
+from odradek_broker.share.share_partition import Acknowledgement
 from odradek_broker.share_state import ShareKey, ShareState, StateBatch, StateResult
 from odradek_protocol.errors import ErrorCode
 

@@ -80,6 +80,9 @@ def _is_offset_reset(text: str) -> bool:
 
 _OFFSET_RESET = Check("latest, earliest, or by_duration:PnDTnHnMn.nS", _is_offset_reset)
 
+_REDELIVERY_DELAY = between(0, 3_600_000)
+
+
 #: Every row by key, in alphabetical order.
 GROUP_SETTINGS: dict[str, GroupSetting] = {
     row.name: row
@@ -129,6 +132,22 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
             "share",
             "record.lock.duration.ms",
             "How long a member has a record before it is given to another one.",
+        ),
+        _share_alone(
+            "share.redelivery.delay.max.ms",
+            Kind.INT,
+            60_000,
+            "Upper bound of the pause before a redelivery, which doubles with each delivery. Not a"
+            " setting of Kafka.",
+            _REDELIVERY_DELAY,
+        ),
+        _share_alone(
+            "share.redelivery.delay.ms",
+            Kind.INT,
+            0,
+            "The pause before a record is delivered for the second time; 0: none. Not a setting of"
+            " Kafka.",
+            _REDELIVERY_DELAY,
         ),
         _share_alone(
             "share.renew.acknowledge.enable",

@@ -30,8 +30,8 @@ from odradek_broker.metadata.features import (
 from odradek_broker.platform.seams import Randomness
 from odradek_broker.quotas.client_quotas import QuotaEntity, QuotaKey, quota_entity
 from odradek_broker.security.acls import Acl, AclIndex
+from odradek_broker.share.in_flight import ShareSettings
 from odradek_broker.share.offset_reset import OffsetReset
-from odradek_broker.share.share_partition import ShareSettings
 from odradek_broker.storage.log_config import LogConfig
 from odradek_protocol.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from odradek_protocol.constants import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
@@ -232,6 +232,8 @@ class ClusterMetadata:
             config.group_share_partition_max_record_locks if locks_max is None else locks_max,
             renew=own.get("share.renew.acknowledge.enable", "true") == "true",
             committed=own.get("share.isolation.level") == "read_committed",
+            redelivery_delay_ms=int(own.get("share.redelivery.delay.ms", "0")),
+            redelivery_delay_max_ms=int(own.get("share.redelivery.delay.max.ms", "60000")),
         )
 
     def share_offset_reset(self, group_id: str) -> OffsetReset:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from odradek_broker.share.in_flight import Batch, RecordState, Run
-from odradek_broker.share.share_partition import SharePartition, ShareSettings
+from odradek_broker.share.in_flight import Batch, RecordState, Run, ShareSettings
+from odradek_broker.share.share_partition import SharePartition
 
 _S = RecordState
 #: Records delivered fewer times than this are never throttled.

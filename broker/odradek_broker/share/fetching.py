@@ -9,9 +9,10 @@ from typing import NamedTuple
 from odradek_broker.partition import Partition
 from odradek_broker.share.acquisition import Acquired, Limits, acquire, count_of
 from odradek_broker.share.fetched import read
+from odradek_broker.share.in_flight import ShareSettings
 from odradek_broker.share.manager import LedPartition, SharePartitions
 from odradek_broker.share.sessions import SessionPartition
-from odradek_broker.share.share_partition import SharePartition, ShareSettings
+from odradek_broker.share.share_partition import SharePartition
 from odradek_broker.share_state import ShareKey
 from odradek_broker.storage.errors import OffsetOutOfRange, StorageError
 from odradek_protocol.errors import ErrorCode

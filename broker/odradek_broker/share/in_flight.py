@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from enum import IntEnum
 from itertools import islice
+from typing import NamedTuple
 
 from odradek_broker.share_state import StateBatch
 
@@ -59,18 +60,39 @@ class IllegalStep(RuntimeError):
     """A step that the table does not have: a bug of this program, not an error of a client."""
 
 
+class ShareSettings(NamedTuple):
+    """The settings that hold for the share partitions of a group.
+
+    `redelivery_delay_ms`: the pause after the first delivery, 0 for none; it doubles with each
+    further one, up to `redelivery_delay_max_ms`.
+    """
+
+    record_lock_duration_ms: int
+    delivery_count_limit: int
+    max_record_locks: int
+    renew: bool
+    committed: bool = False
+    redelivery_delay_ms: int = 0
+    redelivery_delay_max_ms: int = 0
+
+    def redelivery_pause_ms(self, delivery_count: int) -> int:
+        """The pause after so many deliveries (H-200)."""
+        pause_ms = self.redelivery_delay_ms << max(0, delivery_count - 1)
+        return min(pause_ms, max(self.redelivery_delay_ms, self.redelivery_delay_max_ms))
+
+
 class Change:
     """Steps of records that one member had, which take effect when they are durable (H-159).
 
-    `delivery_count_limit`: the limit when the change began, which decides about records whose lock
-    has expired meanwhile.
+    `settings`: those when the change began, which decide about records whose lock has expired
+    meanwhile.
     """
 
-    __slots__ = ("delivery_count_limit", "member_id", "ranges", "stored")
+    __slots__ = ("member_id", "ranges", "settings", "stored")
 
-    def __init__(self, member_id: str, delivery_count_limit: int) -> None:
+    def __init__(self, member_id: str, settings: ShareSettings) -> None:
         self.member_id = member_id
-        self.delivery_count_limit = delivery_count_limit
+        self.settings = settings
         self.stored: list[StateBatch] = []
         self.ranges: list[tuple[Batch, int, int]] = []
 
@@ -102,12 +124,23 @@ class Change:
 class Run:
     """Neighbouring offsets of a batch with one state.
 
-    `deadline_ms`: the end of the lock, None for records that nobody has. `change`: the change that
-    is not durable yet. `final`: archived because the record does not exist any more, which no
-    failed change undoes (H-166).
+    `deadline_ms`: the end of the lock, None for records that nobody has. `due_ms`: the end of the
+    pause before available records are delivered again, None if there is no pause. `change`: the
+    change that is not durable yet. `final`: archived because the record does not exist any more,
+    which no failed change undoes (H-166).
     """
 
-    __slots__ = ("change", "count", "deadline_ms", "final", "first", "last", "member_id", "state")
+    __slots__ = (
+        "change",
+        "count",
+        "deadline_ms",
+        "due_ms",
+        "final",
+        "first",
+        "last",
+        "member_id",
+        "state",
+    )
 
     def __init__(self, first: int, last: int, state: RecordState, count: int) -> None:
         self.first = first
@@ -116,6 +149,7 @@ class Run:
         self.count = count
         self.member_id = NOBODY
         self.deadline_ms: int | None = None
+        self.due_ms: int | None = None
         self.change: Change | None = None
         self.final = False
 
@@ -125,7 +159,7 @@ class Run:
     @property
     def acquirable(self) -> bool:
         """True if the records may be acquired."""
-        return self.state is _S.AVAILABLE and self.change is None
+        return self.state is _S.AVAILABLE and self.change is None and self.due_ms is None
 
     @property
     def finished(self) -> bool:
@@ -145,19 +179,21 @@ class Run:
         self.member_id = member_id
         self.deadline_ms = deadline_ms
 
-    def give_back(self, delivery_count_limit: int) -> None:
-        """Make the records available, or archive them if they were delivered often enough
-        (H-157)."""
-        too_often = self.count >= delivery_count_limit
+    def give_back(self, now_ms: int, settings: ShareSettings) -> None:
+        """Make the records available, perhaps after a pause, or archive them if they were delivered
+        often enough (H-157, H-200)."""
+        too_often = self.count >= settings.delivery_count_limit
         self.step(_S.ARCHIVED if too_often else _S.AVAILABLE)
         self.member_id = NOBODY
+        if not too_often and settings.redelivery_delay_ms:
+            self.due_ms = now_ms + settings.redelivery_pause_ms(self.count)
 
     def archive_for_good(self) -> None:
         """Archive records that do not exist any more, or that nobody may see."""
         self.step(_S.ARCHIVED)
         self.final = True
         self.member_id = NOBODY
-        self.deadline_ms = None
+        self.deadline_ms = self.due_ms = None
 
     def finish_change(self, *, durable: bool, now_ms: int) -> None:
         """Keep the steps of the change, or undo them because they could not be written (H-159)."""
@@ -171,15 +207,17 @@ class Run:
             return
         self.state = _S.ACQUIRED
         self.member_id = change.member_id
+        self.due_ms = None
         if expired:
             # The lock expired while the change was being written, and nobody else ends it.
-            self.give_back(change.delivery_count_limit)
+            self.give_back(now_ms, change.settings)
             self.deadline_ms = None
 
     def split_at(self, offset: int) -> Run:
         """Cut the run in two; returns the second one, which begins with `offset`."""
         rest = Run(offset, self.last, self.state, self.count)
         rest.member_id, rest.deadline_ms = self.member_id, self.deadline_ms
+        rest.due_ms = self.due_ms
         rest.change, rest.final = self.change, self.final
         self.last = offset - 1
         return rest
@@ -193,6 +231,7 @@ class Run:
             and other.change is None
             and self.member_id == other.member_id
             and self.deadline_ms == other.deadline_ms
+            and self.due_ms == other.due_ms
             and self.final == other.final
         )
 

@@ -18,14 +18,13 @@ from typing import NamedTuple, Protocol
 from odradek_broker.deferred import Deferred
 from odradek_broker.partition import Partition, Waiter
 from odradek_broker.platform.seams import Clock, Scheduler, Timer
-from odradek_broker.share.in_flight import Change
+from odradek_broker.share.in_flight import Change, ShareSettings
 from odradek_broker.share.offset_reset import OffsetReset
 from odradek_broker.share.share_partition import (
     Acknowledgement,
     InvalidState,
     Refused,
     SharePartition,
-    ShareSettings,
 )
 from odradek_broker.share_state import ShareKey, StateBatch, StateResult
 from odradek_broker.storage.errors import StorageError
@@ -243,8 +242,9 @@ class SharePartitions:
         for key in keys:
             led = self._led.get(key)
             if led is not None and led.state is not None:
-                limit = self.settings(key.group_id).delivery_count_limit
-                self._write(led, led.state, led.state.release(member_id, limit))
+                now_ms = self.clock.monotonic_ms()
+                change = led.state.release(member_id, now_ms, self.settings(key.group_id))
+                self._write(led, led.state, change)
 
     def _write(self, led: LedPartition, state: SharePartition, change: Change) -> Deferred[Outcome]:
         """Store a change, and finish it when it is durable."""
@@ -260,6 +260,7 @@ class SharePartitions:
             self.watch_locks(led)
             if error in _FENCING:
                 self._drop(led, error)
+            self.watch_locks(led)
             outcome.resolve(Outcome(error, None if error is _E.NONE else result.message))
             led.wake()
 
@@ -281,7 +282,7 @@ class SharePartitions:
     # --- Locks ---
 
     def watch_locks(self, led: LedPartition) -> None:
-        """Have the timer ring when the next lock expires (H-160)."""
+        """Have the timer ring when the next lock or pause ends (H-160, H-200)."""
         deadline_ms = None if led.state is None else led.state.next_deadline_ms
         if deadline_ms is None or led.error is not _E.NONE:
             return
@@ -294,16 +295,16 @@ class SharePartitions:
         led.timer = self._scheduler.call_later(delay_ms, lambda: self._locks_expired(led))
 
     def _locks_expired(self, led: LedPartition) -> None:
-        """Take back records whose lock has expired. They are available at once; what happened is
-        stored afterwards, and also counts if that fails (H-160)."""
+        """Take back records whose lock has expired. They are available at once, or after a pause;
+        what happened is stored afterwards, and also counts if that fails (H-160)."""
         led.timer = None
         state = led.state
         if state is None or led.error is not _E.NONE:
             return
-        limit = self.settings(led.key.group_id).delivery_count_limit
-        stored = state.expire(self.clock.monotonic_ms(), limit)
+        stored = state.expire(self.clock.monotonic_ms(), self.settings(led.key.group_id))
         self.watch_locks(led)
         if not stored:
+            led.wake()
             return
 
         def written(result: StateResult) -> None:

@@ -30,6 +30,7 @@ from odradek_broker.share.in_flight import (
     InFlight,
     RecordState,
     Run,
+    ShareSettings,
     add_stored,
 )
 from odradek_broker.share_state import StateBatch
@@ -37,16 +38,6 @@ from odradek_protocol.errors import ErrorCode
 
 _E, _S = ErrorCode, RecordState
 _Wanted = Callable[[Run], bool]
-
-
-class ShareSettings(NamedTuple):
-    """The settings that hold for the share partitions of a group."""
-
-    record_lock_duration_ms: int
-    delivery_count_limit: int
-    max_record_locks: int
-    renew: bool
-    committed: bool = False
 
 
 class AcknowledgeType(IntEnum):
@@ -108,7 +99,8 @@ class GapWindow:
 
 class SharePartition:
     """The state of one share partition. `completed`: the number of records in flight that are
-    finished, for the group's lag. `next_deadline_ms`: no lock expires before; None for never."""
+    finished, for the group's lag. `next_deadline_ms`: no lock and no pause ends before; None for
+    never."""
 
     __slots__ = (
         "_look_for_available",
@@ -226,7 +218,7 @@ class SharePartition:
         self.note_deadline(deadline_ms)
 
     def note_deadline(self, deadline_ms: int) -> None:
-        """Note the end of a lock."""
+        """Note the end of a lock, or of the pause before a redelivery."""
         if self.next_deadline_ms is None or deadline_ms < self.next_deadline_ms:
             self.next_deadline_ms = deadline_ms
 
@@ -243,7 +235,7 @@ class SharePartition:
 
         The change has to be written and then finished with `finish`.
         """
-        change = Change(member_id, settings.delivery_count_limit)
+        change = Change(member_id, settings)
         try:
             for each in acknowledgements:
                 self._acknowledge(each, change, now_ms, settings)
@@ -332,19 +324,19 @@ class SharePartition:
             self.note_deadline(run.deadline_ms)
             return
         if kind == AcknowledgeType.RELEASE:
-            run.give_back(settings.delivery_count_limit)
+            self._return(run, now_ms, settings)
         else:
             run.step(_S.ACKNOWLEDGED if kind == AcknowledgeType.ACCEPT else _S.ARCHIVED)
             run.member_id = NOBODY
         self._recount(run, finished_before=False)
         change.add(batch, run)
 
-    def release(self, member_id: str, delivery_count_limit: int) -> Change:
+    def release(self, member_id: str, now_ms: int, settings: ShareSettings) -> Change:
         """Give back everything that a member has, because its session ended (H-162)."""
-        change = Change(member_id, delivery_count_limit)
+        change = Change(member_id, settings)
         for batch in self.in_flight:
             for run in self._acquired_runs(batch, lambda run: run.member_id == member_id):
-                self._give_back(run, delivery_count_limit)
+                self._give_back(run, now_ms, settings)
                 change.add(batch, run)
         return change
 
@@ -359,13 +351,15 @@ class SharePartition:
             self._recount(run, finished_before=before)
             if run.state is _S.AVAILABLE:
                 self._look_for_available = True
+                self._note_pause(run)
         change.join()
         return durable and self.settle()
 
-    # --- Locks (H-160) ---
+    # --- Locks and pauses (H-160, H-200) ---
 
-    def expire(self, now_ms: int, delivery_count_limit: int) -> list[StateBatch]:
-        """Take back the records whose lock has expired; returns what is to be stored."""
+    def expire(self, now_ms: int, settings: ShareSettings) -> list[StateBatch]:
+        """Take back the records whose lock has expired, and end the pauses that are over; returns
+        what is to be stored."""
         stored: list[StateBatch] = []
         if self.next_deadline_ms is None or now_ms < self.next_deadline_ms:
             return stored
@@ -373,13 +367,17 @@ class SharePartition:
         for batch in self.in_flight:
             found = False
             for run in self._acquired_runs(batch, lambda run: _is_over(run, now_ms)):
-                self._give_back(run, delivery_count_limit)
+                self._give_back(run, now_ms, settings)
                 run.deadline_ms = None
                 add_stored(stored, run)
                 found = True
             for run in batch.runs:
+                if run.due_ms is not None and run.due_ms <= now_ms and run.change is None:
+                    run.due_ms = None
+                    found = True
                 if run.state is _S.ACQUIRED and run.deadline_ms is not None:
                     self.note_deadline(run.deadline_ms)
+                self._note_pause(run)
             if found:
                 batch.join(batch.first, batch.last)
                 self._look_for_available = True
@@ -395,13 +393,21 @@ class SharePartition:
         batch.runs_within(batch.first, self.start_offset - 1)
         return [run for run in batch.runs if run.state is _S.ACQUIRED and wanted(run)]
 
-    def _give_back(self, run: Run, delivery_count_limit: int) -> None:
+    def _give_back(self, run: Run, now_ms: int, settings: ShareSettings) -> None:
         if run.last < self.start_offset:
             run.step(_S.ARCHIVED)
             run.member_id = NOBODY
         else:
-            run.give_back(delivery_count_limit)
+            self._return(run, now_ms, settings)
         self._recount(run, finished_before=False)
+
+    def _return(self, run: Run, now_ms: int, settings: ShareSettings) -> None:
+        run.give_back(now_ms, settings)
+        self._note_pause(run)
+
+    def _note_pause(self, run: Run) -> None:
+        if run.due_ms is not None and run.change is None:
+            self.note_deadline(run.due_ms)
 
     # --- Records that are not there (H-165 to H-167) ---
 

@@ -13,13 +13,13 @@ from odradek_broker.share.in_flight import (
     IllegalStep,
     RecordState,
     Run,
+    ShareSettings,
 )
 from odradek_broker.share.share_partition import (
     Acknowledgement,
     InvalidState,
     Refused,
     SharePartition,
-    ShareSettings,
 )
 from odradek_broker.share_state import StateBatch
 from odradek_protocol.errors import ErrorCode
@@ -95,13 +95,13 @@ class World:
         return change.stored
 
     def release(self, member: str = "a") -> list[StateBatch]:
-        change = self.partition.release(member, self.settings.delivery_count_limit)
+        change = self.partition.release(member, self.now_ms, self.settings)
         self.partition.finish(change, durable=True, now_ms=self.now_ms)
         return change.stored
 
     def expire(self, after_ms: int = LOCK_MS) -> list[StateBatch]:
         self.now_ms += after_ms
-        stored = self.partition.expire(self.now_ms, self.settings.delivery_count_limit)
+        stored = self.partition.expire(self.now_ms, self.settings)
         self.partition.settle()
         return stored
 

@@ -22,13 +22,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import budget
 from odradek_broker.share.acquisition import Limits, LogBatch, acquire
-from odradek_broker.share.in_flight import FINISHED, Change, RecordState
-from odradek_broker.share.share_partition import (
-    Acknowledgement,
-    Refused,
-    SharePartition,
-    ShareSettings,
-)
+from odradek_broker.share.in_flight import FINISHED, Change, RecordState, ShareSettings
+from odradek_broker.share.share_partition import Acknowledgement, Refused, SharePartition
 from odradek_broker.share_state import StateBatch
 
 S = RecordState
@@ -269,7 +264,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
     @rule(member=MEMBERS, durable=st.sampled_from([True, False, None]))
     def close_session(self, member: str, durable: bool | None) -> None:
         limit = self.settings.delivery_count_limit
-        change = self.partition.release(member, limit)
+        change = self.partition.release(member, self.now_ms, self.settings)
         changed = []
         for number, record in self.records.items():
             if record.state is S.ACQUIRED and record.member == member:
@@ -320,7 +315,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.now_ms += ms
         limit = self.settings.delivery_count_limit
         start = self.partition.start_offset
-        stored = self.partition.expire(self.now_ms, limit)
+        stored = self.partition.expire(self.now_ms, self.settings)
         for number, record in self.records.items():
             if record.state is S.ACQUIRED and record.deadline_ms <= self.now_ms:
                 record.gone = record.gone or number < start
