@@ -278,6 +278,7 @@ class Node:
             self.metadata.share_offset_reset,
             self.clock,
             self.scheduler,
+            lambda event: None,
         )
 
     def _new_share_sessions(self) -> ShareSessions:

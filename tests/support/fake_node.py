@@ -19,6 +19,7 @@ from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
+from odradek_broker.share.statistics import ShareStatistics
 from odradek_broker.storage.cleaner.statistics import CleanerStatistics
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.handles import HandleCache
@@ -101,6 +102,16 @@ class FakeShareState:
     pruned: dict[int, int] = field(default_factory=dict)
 
 
+class FakeSharePartitions:
+    """The leader of share partitions, for metrics: it leads none."""
+
+    def __init__(self) -> None:
+        self.statistics = ShareStatistics()
+
+    def loaded(self) -> Iterator[Any]:
+        return iter(())
+
+
 class FakeMetadataLog:
     """See `FakeNode`."""
 
@@ -140,6 +151,7 @@ class FakeNode:
         self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.transactions = FakeTransactions()
         self.share_state = FakeShareState()
+        self.share_partitions = FakeSharePartitions()
         self.cleaner = FakeCleaner()
         self.logs = FakeLogs(self.config.data_dir)
         self.durable = True

@@ -14,6 +14,7 @@ from odradek_broker.fetch.parked import ParkedFetches
 from odradek_broker.partition import Partition
 from odradek_broker.platform.timeouts import Timeouts
 from odradek_broker.share.acquisition import Limits
+from odradek_broker.share.events import ShareEvent
 from odradek_broker.share.fetching import Answers, ShareFetch
 from odradek_broker.share.in_flight import ShareSettings
 from odradek_broker.share.manager import Outcome, SharePartitions
@@ -116,6 +117,7 @@ class ShareWorld:
         self.states = States()
         self.settings = ShareSettings(30_000, 5, 2000, renew=True)
         self.reset = reset
+        self.events: list[ShareEvent] = []
         self.sessions_max = 100
         self.partition: Partition | None = Partition(make_log(MemoryFiles()), 0, lambda _: None)
         self.start()
@@ -129,6 +131,7 @@ class ShareWorld:
             lambda _: OffsetReset.parsed(self.reset),
             self.clock,
             self,
+            self.events.append,
         )
         self.sessions = ShareSessions(
             lambda: self.sessions_max,

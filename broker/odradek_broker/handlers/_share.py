@@ -110,9 +110,16 @@ def acknowledge(
     if not begun:
         # Partitions without acknowledgements appear only beside others, as in Kafka.
         return Deferred.of(outcomes)
-    return gather(list(begun.values())).map(
-        lambda found: {**dict(zip(begun, found, strict=True)), **outcomes, **without}
-    )
+
+    def ended(found: list[Outcome]) -> Outcomes:
+        results = dict(zip(begun, found, strict=True))
+        failed = [each for each, result in results.items() if result.error is not _E.NONE]
+        node.share_partitions.statistics.acknowledgements_answered(
+            [names[each] or "" for each in results], [names[each] or "" for each in failed]
+        )
+        return {**results, **outcomes, **without}
+
+    return gather(list(begun.values())).map(ended)
 
 
 def _sound(ranges: Sequence[AcknowledgedRange], version: int, *, renews: bool) -> bool:

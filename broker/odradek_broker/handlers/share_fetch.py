@@ -26,8 +26,15 @@ from odradek_broker.platform.seams import Scheduler
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.request import RequestContext
 from odradek_broker.share.acquisition import Limits
+from odradek_broker.share.events import SessionBegan
 from odradek_broker.share.fetching import Answers, ShareFetch, ShareFetched
-from odradek_broker.share.sessions import FINAL_EPOCH, AskedPartition, SessionPartition, SharePlan
+from odradek_broker.share.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    AskedPartition,
+    SessionPartition,
+    SharePlan,
+)
 from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.share_fetch import (
@@ -95,6 +102,9 @@ def handle(
         return _later(node, request.max_wait_ms, ShareFetchResponse(error_code=plan))
     if isinstance(plan, ErrorCode):
         return ShareFetchResponse(error_code=plan)
+    if request.share_session_epoch == INITIAL_EPOCH:
+        began = SessionBegan(group_id, member_id, context.client_id, context.host)
+        node.share_partitions.tell(began)
     outcomes: Deferred[Outcomes] = Deferred.of({})
     if acknowledges:
         outcomes = acknowledge(
@@ -194,6 +204,11 @@ def _answer(
     outcomes: Outcomes,
 ) -> ShareFetchResponse:
     group_id, member_id = request.group_id or "", request.member_id or ""
+    if not request.is_renew_ack:
+        failed = [each.topic for each, answer in answers if answer.error and each.topic]
+        node.share_partitions.statistics.fetched(
+            [each.topic for each in plan.partitions if each.topic], failed
+        )
     told = answers
     if plan.session is not None:
         session = plan.session

@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import Metric
 
 from odradek_broker.coordinator.transactions.transaction import STORED_STATES, TransactionState
-from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
+from odradek_broker.metrics.share import share_families
 from odradek_broker.node import Node
 from odradek_broker.storage.errors import StorageError
 
@@ -55,7 +55,7 @@ def node_families(node: Node) -> Iterator[Metric]:
     yield from _partition_families(node)
     yield from _group_families(node)
     yield from _transaction_families(node)
-    yield from _share_state_families(node)
+    yield from share_families(node)
 
 
 def _directory_families(node: Node) -> Iterator[Metric]:
@@ -228,27 +228,3 @@ def _transaction_families(node: Node) -> Iterator[Metric]:
     for state, count in counts.items():
         states.add_metric([state.label], count)
     yield from (states, age)
-
-
-def _share_state_families(node: Node) -> Iterator[Metric]:
-    """The metrics of Kafka's share coordinator, with the names that Prometheus' JMX exporter gives
-    them, and the number of stored states."""
-    coordinator = node.share_state
-    yield Gauge(
-        "odradek_share_partitions",
-        "Share partitions with a stored state.",
-        value=sum(len(shard.partitions) for shard in coordinator.shards.cores),
-    )
-    yield Counter(
-        "kafka_server_share_coordinator_metrics_write",
-        "Calls that write the state of a share partition.",
-        value=coordinator.writes,
-    )
-    pruned = Gauge(
-        "kafka_server_share_coordinator_metrics_last_pruned_offset",
-        "Offset below which the records of the share-group state topic were deleted last.",
-        labels=_PARTITION,
-    )
-    for index, offset in sorted(coordinator.pruned.items()):
-        pruned.add_metric([SHARE_STATE_TOPIC, str(index)], offset)
-    yield pruned

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from odradek_broker.share.in_flight import Batch, RecordState, Run, ShareSettings
+from odradek_broker.share.in_flight import Batch, RecordState, RemovalReason, Run, ShareSettings
 from odradek_broker.share.share_partition import SharePartition
 
 _S = RecordState
@@ -73,7 +73,9 @@ def acquire(
     acquired = acquisition.run(fetch_offset)
     if acquired and aborted:
         for batch in aborted:
-            partition.archive(_S.ACQUIRED, batch.base_offset, batch.last_offset)
+            partition.archive(
+                _S.ACQUIRED, batch.base_offset, batch.last_offset, RemovalReason.ABORTED
+            )
         acquired = without(acquired, aborted)
     partition.settle()
     return acquired
@@ -137,7 +139,7 @@ class Acquisition:
         read_from = base = self._batches[0].base_offset
         if fetch_offset < base:
             # Compaction has removed what was between the two (H-165).
-            partition.archive(_S.AVAILABLE, fetch_offset, base - 1)
+            partition.archive(_S.AVAILABLE, fetch_offset, base - 1, RemovalReason.COMPACTED)
             if partition.open_gaps() is not None:
                 partition.pass_gaps(base)
         floor = partition.in_flight.floor(base)

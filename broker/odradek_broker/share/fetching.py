@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from odradek_broker.partition import Partition
 from odradek_broker.share.acquisition import Acquired, Limits, acquire, count_of
+from odradek_broker.share.events import NothingReason
 from odradek_broker.share.fetched import read
 from odradek_broker.share.in_flight import ShareSettings
 from odradek_broker.share.manager import LedPartition, SharePartitions
@@ -115,7 +116,16 @@ class ShareFetch:
             if answer.acquired:
                 nothing_yet = False
                 left = left._replace(max_records=left.max_records - count_of(answer.acquired))
+        if nothing_yet and not self.asks_for_nothing:
+            self._tell_why_nothing(settings)
         return answers + [(each, ShareFetched(error)) for each, error in self._errors.items()]
+
+    def _tell_why_nothing(self, settings: ShareSettings) -> None:
+        """Tell the observer why partitions have records, but none for this fetch."""
+        for led in self._led.values():
+            reason = _why_nothing(led, settings)
+            if reason is not None:
+                self._leader.tell_nothing(led, self._member_id, reason)
 
     def _settings(self) -> ShareSettings:
         return self._leader.settings(self._group_id)
@@ -166,7 +176,7 @@ class ShareFetch:
         except OffsetOutOfRange:
             # Retention or DeleteRecords has moved the beginning of the log; the next fetch goes on
             # from there.
-            each.state.move_log_start(log.log_start_offset)
+            self._leader.move_log_start(each.led, log.log_start_offset)
             return ShareFetched()
         except StorageError as problem:
             return ShareFetched(problem.error)
@@ -181,6 +191,26 @@ class ShareFetch:
             settings,
         )
         self._leader.watch_locks(each.led)
+        self._leader.tell_acquired(each.led, self._member_id, acquired, settings)
         if not acquired:
             return ShareFetched()
         return ShareFetched(records=fetched.part_of(acquired), acquired=acquired)
+
+
+def _why_nothing(led: LedPartition, settings: ShareSettings) -> NothingReason | None:
+    """The reason why a partition has records, but none that may be acquired; None if it has no
+    records, or those that it has may be acquired (by a fetch with other limits)."""
+    state = led.state
+    if state is None or not state.in_flight:
+        return None
+    log = led.partition.log
+    bound = log.last_stable_offset if settings.committed else log.high_watermark
+    if not state.may_acquire(settings):
+        return NothingReason.LOCKS_USED_UP if bound > state.end_offset + 1 else _locked(state)
+    return _locked(state) if state.next_fetch_offset() >= bound else None
+
+
+def _locked(state: SharePartition) -> NothingReason | None:
+    if state.anything_delayed:
+        return NothingReason.DELAYED
+    return NothingReason.LOCKED if state.anything_acquired else None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from enum import IntEnum
+from enum import Enum, IntEnum
 from itertools import islice
 from typing import NamedTuple
 
@@ -54,6 +54,22 @@ NEXT: dict[RecordState, frozenset[RecordState]] = {
 
 #: The states in which a record is finished.
 FINISHED = frozenset(state for state, following in NEXT.items() if not following)
+
+
+class RemovalReason(Enum):
+    """The reasons why records in flight are archived without an acknowledgement."""
+
+    COMPACTED = "compacted"
+    ABORTED = "aborted"
+    LOG_START = "log_start"
+
+
+class Removed(NamedTuple):
+    """Neighbouring records that were archived for good, and the reason."""
+
+    first_offset: int
+    last_offset: int
+    reason: RemovalReason
 
 
 class IllegalStep(RuntimeError):
@@ -327,10 +343,12 @@ class InFlight:
     """The batches of a share partition in the order of their offsets; there may be gaps between
     them."""
 
-    __slots__ = ("batches",)
+    __slots__ = ("added", "added_records", "batches")
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
+        #: The number of batches that were ever added, and of their records.
+        self.added = self.added_records = 0
 
     def __bool__(self) -> bool:
         return bool(self.batches)
@@ -345,6 +363,8 @@ class InFlight:
 
     def add(self, batch: Batch) -> None:
         """Add a batch, which overlaps no other."""
+        self.added += 1
+        self.added_records += len(batch)
         batches = self.batches
         if not batches or batches[-1].last < batch.first:
             batches.append(batch)

@@ -12,12 +12,29 @@ its topic is deleted or its state was changed by somebody else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.partition import Partition, Waiter
 from odradek_broker.platform.seams import Clock, Scheduler, Timer
+from odradek_broker.share.acquisition import Acquired
+from odradek_broker.share.events import (
+    AcknowledgementsRefused,
+    Dropped,
+    Loaded,
+    LocksExpired,
+    LogStartMoved,
+    NothingAcquired,
+    NothingReason,
+    Observer,
+    RecordsAcknowledged,
+    RecordsAcquired,
+    RecordsRemoved,
+    RecordsReturned,
+    SessionEnd,
+    ShareEvent,
+)
 from odradek_broker.share.in_flight import Change, ShareSettings
 from odradek_broker.share.offset_reset import OffsetReset
 from odradek_broker.share.share_partition import (
@@ -26,6 +43,7 @@ from odradek_broker.share.share_partition import (
     Refused,
     SharePartition,
 )
+from odradek_broker.share.statistics import ShareStatistics
 from odradek_broker.share_state import ShareKey, StateBatch, StateResult
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
@@ -118,7 +136,7 @@ class SharePartitions:
     """All share partitions that this broker leads.
 
     `find` gives a partition of a topic; `settings` and `offset_reset` the present settings of a
-    group.
+    group. `observer` is told of every event (H-240).
     """
 
     def __init__(
@@ -129,8 +147,11 @@ class SharePartitions:
         offset_reset: Callable[[str], OffsetReset],
         clock: Clock,
         scheduler: Scheduler,
+        observer: Observer,
     ) -> None:
         self._states = states
+        self._observer = observer
+        self.statistics = ShareStatistics()
         self._find = find
         self.settings = settings
         self._offset_reset = offset_reset
@@ -141,6 +162,20 @@ class SharePartitions:
 
     def __len__(self) -> int:
         return len(self._led)
+
+    def tell(self, event: ShareEvent) -> None:
+        """Count an event, and pass it to the observer."""
+        self.statistics.count(event)
+        self._observer(event)
+
+    def loaded(self) -> Iterator[LedPartition]:
+        """The share partitions that are loaded."""
+        return (led for led in self._led.values() if led.state is not None)
+
+    def of_group(self, group_id: str) -> list[LedPartition]:
+        """The share partitions of a group that are loaded."""
+        keys = self._keys_of.get(group_id, {})
+        return [self._led[key] for key in keys if self._led[key].state is not None]
 
     # --- Leading ---
 
@@ -159,7 +194,10 @@ class SharePartitions:
             return _E.COORDINATOR_NOT_AVAILABLE
         led = self._led[key] = LedPartition(key, topic, partition)
         self._keys_of.setdefault(key.group_id, {})[key] = None
-        self._states.read(key, led.leader_epoch).then(lambda result: self._loaded(led, result))
+        asked_ms = self.clock.monotonic_ms()
+        self._states.read(key, led.leader_epoch).then(
+            lambda result: self._loaded(led, result, asked_ms)
+        )
         return led
 
     def check(self, led: LedPartition) -> ErrorCode:
@@ -183,6 +221,8 @@ class SharePartitions:
         if led.error is not _E.NONE:
             return
         led.error = error
+        if led.state is not None:
+            self.tell(Dropped(led.key, error))
         del self._led[led.key]
         keys = self._keys_of[led.key.group_id]
         del keys[led.key]
@@ -192,7 +232,7 @@ class SharePartitions:
             led.timer.cancel()
         led.wake()
 
-    def _loaded(self, led: LedPartition, result: StateResult) -> None:
+    def _loaded(self, led: LedPartition, result: StateResult, asked_ms: int) -> None:
         """Begin to serve a share partition whose state was read (H-170)."""
         if led.error is not _E.NONE:
             return
@@ -211,7 +251,41 @@ class SharePartitions:
         except InvalidState:
             self._drop(led, _E.UNKNOWN_SERVER_ERROR)
         else:
+            took_ms = self.clock.monotonic_ms() - asked_ms
+            self.tell(Loaded(led.key, start_offset, stored.batches, took_ms))
             led.wake()
+
+    # --- Fetches ---
+
+    def tell_acquired(
+        self,
+        led: LedPartition,
+        member_id: str,
+        acquired: Sequence[Acquired],
+        settings: ShareSettings,
+    ) -> None:
+        """Tell the observer what a fetch has acquired, and what it did not find any more."""
+        self._tell_removed(led)
+        if acquired:
+            lock_ms = settings.record_lock_duration_ms
+            self.tell(RecordsAcquired(led.key, member_id, acquired, lock_ms))
+
+    def tell_nothing(self, led: LedPartition, member_id: str, reason: NothingReason) -> None:
+        """Tell the observer why a fetch has acquired nothing."""
+        self.tell(NothingAcquired(led.key, member_id, reason))
+
+    def move_log_start(self, led: LedPartition, log_start_offset: int) -> None:
+        """Note that the log begins later (H-166)."""
+        state = led.state
+        if state is not None and state.start_offset < log_start_offset:
+            before = state.start_offset
+            state.move_log_start(log_start_offset)
+            self._tell_removed(led)
+            self.tell(LogStartMoved(led.key, before, log_start_offset))
+
+    def _tell_removed(self, led: LedPartition) -> None:
+        for each in led.state.take_removed() if led.state is not None else ():
+            self.tell(RecordsRemoved(led.key, each))
 
     # --- Acknowledgements ---
 
@@ -233,22 +307,40 @@ class SharePartitions:
                 self.settings(key.group_id),
             )
         except Refused as refused:
-            return Deferred.of(Outcome(refused.error, refused.message))
+            error, message = refused.error, refused.message
+            self.tell(AcknowledgementsRefused(key, member_id, acknowledgements, error, message))
+            return Deferred.of(Outcome(error, message))
         self.watch_locks(led)
-        return self._write(led, state, change)
+        return self._write(
+            led,
+            state,
+            change,
+            lambda error: RecordsAcknowledged(
+                key, member_id, acknowledgements, change.stored, error
+            ),
+        )
 
-    def release(self, member_id: str, keys: Sequence[ShareKey]) -> None:
+    def release(self, member_id: str, keys: Sequence[ShareKey], end: SessionEnd) -> None:
         """Give back everything that a member has, because its session is over (H-162)."""
         for key in keys:
             led = self._led.get(key)
             if led is not None and led.state is not None:
                 now_ms = self.clock.monotonic_ms()
                 change = led.state.release(member_id, now_ms, self.settings(key.group_id))
-                self._write(led, led.state, change)
+                if change.stored:
+                    self._write(led, led.state, change, _returned(key, change, end))
 
-    def _write(self, led: LedPartition, state: SharePartition, change: Change) -> Deferred[Outcome]:
-        """Store a change, and finish it when it is durable."""
+    def _write(
+        self,
+        led: LedPartition,
+        state: SharePartition,
+        change: Change,
+        event: Callable[[ErrorCode], ShareEvent],
+    ) -> Deferred[Outcome]:
+        """Store a change, and finish it when it is durable. `event` says that it is, or the
+        error."""
         if not change.stored:
+            self.tell(event(_E.NONE))
             return Deferred.of(Outcome())
         outcome: Deferred[Outcome] = Deferred()
 
@@ -257,7 +349,7 @@ class SharePartitions:
             if error is not _E.NONE:
                 error = _STATE_ERRORS.get(error, _E.UNKNOWN_SERVER_ERROR)
             state.finish(change, durable=error is _E.NONE, now_ms=self.clock.monotonic_ms())
-            self.watch_locks(led)
+            self.tell(event(error))
             if error in _FENCING:
                 self._drop(led, error)
             self.watch_locks(led)
@@ -301,11 +393,13 @@ class SharePartitions:
         state = led.state
         if state is None or led.error is not _E.NONE:
             return
-        stored = state.expire(self.clock.monotonic_ms(), self.settings(led.key.group_id))
+        settings = self.settings(led.key.group_id)
+        stored = state.expire(self.clock.monotonic_ms(), settings)
         self.watch_locks(led)
         if not stored:
             led.wake()
             return
+        self.tell(LocksExpired(led.key, stored, settings.delivery_count_limit))
 
         def written(result: StateResult) -> None:
             state.settle()
@@ -315,3 +409,10 @@ class SharePartitions:
 
         self._store(led, state, stored).then(written)
         led.wake()
+
+
+def _returned(key: ShareKey, change: Change, end: SessionEnd) -> Callable[[ErrorCode], ShareEvent]:
+    """The event of records that are given back, by the error of the write."""
+    return lambda error: RecordsReturned(
+        key, change.member_id, end, change.stored, change.settings.delivery_count_limit, error
+    )

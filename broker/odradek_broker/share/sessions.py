@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
+from odradek_broker.share.events import SessionEnd
 from odradek_broker.share_state import ShareKey
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
@@ -78,14 +79,15 @@ class ShareSessions:
     """All share sessions of this broker, at most `sessions_max`.
 
     `topic_name` gives the name behind a topic id, or None. `left` is told of each session that is
-    over, with its share partitions, and then `emptied` of a group that has no other session.
+    over, with its share partitions and how it ended, and then `emptied` of a group that has no
+    other session.
     """
 
     def __init__(
         self,
         sessions_max: Callable[[], int],
         topic_name: Callable[[bytes], str | None],
-        left: Callable[[str, list[ShareKey]], None],
+        left: Callable[[str, list[ShareKey], SessionEnd], None],
         emptied: Callable[[str], None],
     ) -> None:
         self._sessions_max = sessions_max
@@ -185,12 +187,12 @@ class ShareSessions:
 
     def close(self, group_id: str, member_id: str) -> None:
         """End a session, and give back what its member has."""
-        self._end(_Member(group_id, member_id))
+        self._end(_Member(group_id, member_id), SessionEnd.CLOSED)
 
     def connection_closed(self, connection_id: int) -> None:
         """End the sessions that began on a connection."""
         for member in list(self._members_of.get(connection_id, ())):
-            self._end(member)
+            self._end(member, SessionEnd.DISCONNECTED)
 
     def clear(self) -> None:
         """Forget all sessions, because share groups were switched off."""
@@ -198,11 +200,11 @@ class ShareSessions:
             self._remove(member)
             self._check_emptied(member.group_id)
 
-    def _end(self, member: _Member) -> None:
+    def _end(self, member: _Member, end: SessionEnd) -> None:
         session = self._remove(member)
         if session is not None:
             keys = [ShareKey(member.group_id, *each) for each in session.partitions]
-            self._left(member.member_id, keys)
+            self._left(member.member_id, keys, end)
             self._check_emptied(member.group_id)
 
     def _remove(self, member: _Member) -> ShareSession | None:

@@ -29,6 +29,8 @@ from odradek_broker.share.in_flight import (
     Change,
     InFlight,
     RecordState,
+    RemovalReason,
+    Removed,
     Run,
     ShareSettings,
     add_stored,
@@ -104,6 +106,7 @@ class SharePartition:
 
     __slots__ = (
         "_look_for_available",
+        "_removed",
         "completed",
         "end_offset",
         "gaps",
@@ -124,6 +127,8 @@ class SharePartition:
         self.next_deadline_ms: int | None = None
         #: True if there may be records before the end offset that can be acquired.
         self._look_for_available = False
+        #: What `take_removed` returns next: at most the records in flight.
+        self._removed: list[Removed] = []
 
     @classmethod
     def restored(
@@ -160,6 +165,16 @@ class SharePartition:
     def records_in_flight(self) -> int:
         """The number of offsets from the start offset to the end offset."""
         return self.end_offset - self.start_offset + 1 if self.in_flight else 0
+
+    @property
+    def anything_acquired(self) -> bool:
+        """True if members have records."""
+        return any(run.state is _S.ACQUIRED for batch in self.in_flight for run in batch.runs)
+
+    @property
+    def anything_delayed(self) -> bool:
+        """True if there are records that wait for the end of a pause (H-200)."""
+        return any(run.due_ms is not None for batch in self.in_flight for run in batch.runs)
 
     def may_acquire(self, settings: ShareSettings) -> bool:
         """True if records may be fetched: new ones below the limit of locks, or those that are
@@ -421,7 +436,13 @@ class SharePartition:
             for run in batch.runs
             if run.state in FINISHED
         )
-        self.archive(_S.AVAILABLE, self.start_offset, log_start_offset - 1, counted=False)
+        self.archive(
+            _S.AVAILABLE,
+            self.start_offset,
+            log_start_offset - 1,
+            RemovalReason.LOG_START,
+            counted=False,
+        )
         self.start_offset = log_start_offset
         self.completed -= removed
         if not self.in_flight:
@@ -431,7 +452,15 @@ class SharePartition:
             self.pass_gaps(log_start_offset)
         self.settle()
 
-    def archive(self, state: RecordState, first: int, last: int, *, counted: bool = True) -> bool:
+    def archive(
+        self,
+        state: RecordState,
+        first: int,
+        last: int,
+        reason: RemovalReason,
+        *,
+        counted: bool = True,
+    ) -> bool:
         """Archive the records of a state between two offsets for good; True if there are any."""
         found = False
         for batch in self.in_flight.overlapping(first, last):
@@ -442,6 +471,7 @@ class SharePartition:
             for run in batch.runs_within(max(first, batch.first), min(last, batch.last)):
                 if run.state is state:
                     run.archive_for_good()
+                    self._removed.append(Removed(run.first, run.last, reason))
                     if counted:
                         self._recount(run, finished_before=False)
                     found = True
@@ -449,6 +479,11 @@ class SharePartition:
         if found:
             self._look_for_available = True
         return found
+
+    def take_removed(self) -> list[Removed]:
+        """The records that were archived for good since the last call."""
+        removed, self._removed = self._removed, []
+        return removed
 
     # --- The start offset (H-163) ---
 

@@ -17,6 +17,7 @@ from odradek_broker.coordinator.transactions.transaction import (
 )
 from odradek_broker.metrics.broker import BrokerMetrics, Histogram
 from odradek_broker.metrics.exposition import render
+from odradek_broker.share_state import ShareKey, ShareState
 from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorResponse
@@ -129,6 +130,7 @@ class Listing:
     group_id: str
     members: int
     state: GroupState = GroupState.STABLE
+    protocol_type: str = "consumer"
 
 
 class FakeGroups:
@@ -195,8 +197,12 @@ def test_the_cleaner_has_kafkas_names() -> None:
 def test_the_share_coordinator_has_kafkas_names() -> None:
     node: Any = FakeNode()
     node.groups = FakeGroups()
+    stored = {
+        ShareKey(group, bytes(16), 0): SimpleNamespace(state=ShareState(1, 1, 0, 5, 0))
+        for group in ("a", "b")
+    }
     node.share_state = FakeShareState(
-        SimpleNamespace(cores=[SimpleNamespace(partitions={"a": 1, "b": 2})]), 7, {3: 40}
+        SimpleNamespace(cores=[SimpleNamespace(partitions=stored)]), 7, {3: 40}
     )
     found = samples(render(BrokerMetrics(Clock()), node))
     assert found["odradek_share_partitions", ()] == 2

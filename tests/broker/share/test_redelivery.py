@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek_broker.share.events import SessionEnd
 from odradek_broker.share.in_flight import ShareSettings
 from odradek_broker.share_state import StateBatch
 from odradek_protocol.errors import ErrorCode
@@ -65,7 +66,7 @@ def test_h200_an_expired_record_waits_from_the_end_of_its_lock_on() -> None:
 
 def test_h200_the_records_of_a_session_that_ended_wait() -> None:
     world = _world()
-    world.leader.release("a", list(world.leader._keys_of["g"]))
+    world.leader.release("a", list(world.leader._keys_of["g"]), SessionEnd.CLOSED)
     assert world.acquired("b") == []
     world.pass_time(1_000)
     assert world.acquired("b") == [(0, 9, 2)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from odradek_broker.share.events import SessionEnd
 from odradek_broker.share.sessions import (
     FINAL_EPOCH,
     AskedPartition,
@@ -20,12 +21,12 @@ class World:
     """Sessions, and what is told of those that are over."""
 
     def __init__(self, sessions_max: int = 10) -> None:
-        self.left: list[tuple[str, list[ShareKey]]] = []
+        self.left: list[tuple[str, list[ShareKey], SessionEnd]] = []
         self.emptied: list[str] = []
         self.sessions = ShareSessions(
             lambda: sessions_max,
             NAMES.get,
-            lambda member, keys: self.left.append((member, keys)),
+            lambda member, keys, end: self.left.append((member, keys, end)),
             self.emptied.append,
         )
 
@@ -163,10 +164,11 @@ def test_h184_the_end_of_a_connection_ends_its_sessions() -> None:
     world.sessions.connection_closed(2)
     assert (world.left, world.emptied) == ([], []), "the member began another session since"
     world.sessions.connection_closed(1)
-    assert world.left == [("a", [ShareKey("g", T, 0), ShareKey("g", T, 1)])]
+    gone = SessionEnd.DISCONNECTED
+    assert world.left == [("a", [ShareKey("g", T, 0), ShareKey("g", T, 1)], gone)]
     assert world.emptied == []
     world.sessions.connection_closed(3)
-    assert (world.left[1], world.emptied) == (("b", [ShareKey("g", T, 7)]), ["g"])
+    assert (world.left[1], world.emptied) == (("b", [ShareKey("g", T, 7)], gone), ["g"])
     assert len(world.sessions) == 0
     assert not world.sessions._members_of and not world.sessions._groups
 
@@ -190,7 +192,7 @@ def test_h186_a_closed_session_gives_back_what_its_member_has() -> None:
     world.fetch(0, 0)
     assert world.fetch(FINAL_EPOCH) == []
     world.sessions.close("g", "a")
-    assert world.left == [("a", [ShareKey("g", T, 0)])]
+    assert world.left == [("a", [ShareKey("g", T, 0)], SessionEnd.CLOSED)]
     assert world.emptied == ["g"]
     world.sessions.close("g", "a")
     assert len(world.left) == 1

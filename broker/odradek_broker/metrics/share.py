@@ -1,0 +1,225 @@
+"""The metrics of share groups and their coordinator (H-250 to H-253).
+
+Those that Kafka has (KIP-1103) have the names that Prometheus' JMX exporter gives them with its
+rules for Kafka; lag and members are named as kafka_exporter names those of consumer groups.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Counts
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import Metric
+from prometheus_client.core import SummaryMetricFamily as Summary
+
+from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
+from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
+from odradek_broker.node import Node
+from odradek_broker.share.in_flight import RecordState
+from odradek_broker.share.share_partition import SharePartition
+from odradek_broker.share.statistics import PartitionStatistics
+from odradek_broker.share_state import ShareKey
+from odradek_protocol.constants import NO_DELIVERY_COUNT
+
+#: The labels of Kafka's metrics, and of those like kafka_exporter's.
+_KAFKA = ["group", "topic", "partition"]
+_EXPORTER = ["sharegroup", "topic", "partition"]
+
+
+def share_families(node: Node) -> Iterator[Metric]:
+    """Everything about share groups."""
+    yield from _group_families(node)
+    yield from _lag_families(node)
+    yield from _in_flight_families(node)
+    yield from _counted_families(node)
+    yield from _request_families(node)
+    yield from _coordinator_families(node)
+
+
+def _labels(node: Node, key: ShareKey) -> list[str] | None:
+    """The labels of a share partition; None if its topic does not exist any more."""
+    topic = node.metadata.topic_name(key.topic_id)
+    return None if topic is None else [key.group_id, topic, str(key.partition)]
+
+
+def _group_families(node: Node) -> Iterator[Metric]:
+    members = Gauge(
+        "kafka_sharegroup_members", "Amount of members in a share group", labels=["sharegroup"]
+    )
+    for group in node.groups.groups():
+        if group.protocol_type == SHARE_TYPE:
+            members.add_metric([group.group_id], group.members)
+    yield members
+
+
+def _lag_families(node: Node) -> Iterator[Metric]:
+    """Start offsets and lag, as DescribeShareGroupOffsets has them: as they are stored."""
+    start = Gauge(
+        "kafka_sharegroup_start_offset",
+        "Start Offset of a ShareGroup at Topic/Partition",
+        labels=_EXPORTER,
+    )
+    lag = Gauge(
+        "kafka_sharegroup_lag",
+        "Current Approximate Lag of a ShareGroup at Topic/Partition",
+        labels=_EXPORTER,
+    )
+    lag_sum = Gauge(
+        "kafka_sharegroup_lag_sum",
+        "Current Approximate Lag of a ShareGroup at Topic for all partitions",
+        labels=["sharegroup", "topic"],
+    )
+    sums: Counts[tuple[str, str]] = Counts()
+    for shard in node.share_state.shards.cores:
+        for key, stored in shard.partitions.items():
+            labels, state = _labels(node, key), stored.state
+            if labels is None or state.start_offset < 0:
+                continue
+            start.add_metric(labels, state.start_offset)
+            partition = node.partition(labels[1], key.partition)
+            if partition is None or state.delivery_complete_count == NO_DELIVERY_COUNT:
+                continue
+            end = partition.log.high_watermark
+            behind = max(0, end - state.start_offset - state.delivery_complete_count)
+            lag.add_metric(labels, behind)
+            sums[labels[0], labels[1]] += behind
+    for both, behind in sums.items():
+        lag_sum.add_metric(list(both), behind)
+    yield from (start, lag, lag_sum)
+
+
+def _in_flight_families(node: Node) -> Iterator[Metric]:
+    """The share partitions in memory, with what they have in flight."""
+    messages = Gauge(
+        "kafka_server_sharepartitionmetrics_inflightmessagecount",
+        "Offsets from the start offset to the last one that was acquired.",
+        labels=_KAFKA,
+    )
+    batches = Gauge(
+        "kafka_server_sharepartitionmetrics_inflightbatchcount",
+        "Batches in which those records are kept.",
+        labels=_KAFKA,
+    )
+    sizes = Summary(
+        "kafka_server_sharepartitionmetrics_inflightbatchmessagecount",
+        "Records of the batches when they were acquired first.",
+        labels=_KAFKA,
+    )
+    states = Gauge(
+        "odradek_sharegroup_records_in_flight",
+        "Records in flight by their state.",
+        labels=[*_EXPORTER, "state"],
+    )
+    for led in node.share_partitions.loaded():
+        state = led.state
+        if state is None:
+            continue
+        labels = [led.key.group_id, led.topic, str(led.key.partition)]
+        in_flight = state.in_flight
+        messages.add_metric(labels, state.records_in_flight)
+        batches.add_metric(labels, len(in_flight.batches))
+        sizes.add_metric(labels, in_flight.added, in_flight.added_records)
+        for name, count in _by_state(state).items():
+            states.add_metric([*labels, name.name.lower()], count)
+    yield from (messages, batches, sizes, states)
+
+
+def _by_state(state: SharePartition) -> dict[RecordState, int]:
+    counts = dict.fromkeys(RecordState, 0)
+    for batch in state.in_flight:
+        for run in batch.runs:
+            counts[run.state] += max(0, run.last - max(run.first, state.start_offset) + 1)
+    return counts
+
+
+def _counted_families(node: Node) -> Iterator[Metric]:
+    """The counters of records and fetches."""
+    statistics = node.share_partitions.statistics
+    acknowledged = Counter(
+        "kafka_server_sharegroupmetrics_recordacknowledgements",
+        "Records that were acknowledged, by type.",
+        labels=["ackType"],
+    )
+    for kind, number in statistics.acknowledged.items():
+        acknowledged.add_metric([kind.name.capitalize()], number)
+    yield acknowledged
+    loads = Summary(
+        "kafka_server_sharegroupmetrics_partitionloadtimems",
+        "How long the states of share partitions took to load.",
+        count_value=statistics.loads,
+        sum_value=statistics.load_time_ms,
+    )
+    yield loads
+    expired = Counter(
+        "kafka_server_sharepartitionmetrics_acquisitionlocktimeout",
+        "Records whose lock has expired.",
+        labels=_KAFKA,
+    )
+    archived = Counter(
+        "odradek_sharegroup_archived_records",
+        "Records that were archived, by the reason.",
+        labels=[*_EXPORTER, "reason"],
+    )
+    empty = Counter(
+        "odradek_sharegroup_empty_fetches",
+        "Fetches that brought nothing although the partition has records, by the reason.",
+        labels=[*_EXPORTER, "reason"],
+    )
+    for labels, counted in _counted(node):
+        expired.add_metric(labels, counted.locks_expired)
+        for reason, number in sorted(counted.archived.items()):
+            archived.add_metric([*labels, reason], number)
+        for why, number in counted.empty_fetches.items():
+            empty.add_metric([*labels, why.value], number)
+    yield from (expired, archived, empty)
+
+
+def _counted(node: Node) -> Iterator[tuple[list[str], PartitionStatistics]]:
+    """The counters of the share partitions whose topic exists, with their labels."""
+    for key, counted in node.share_partitions.statistics.partitions.items():
+        labels = _labels(node, key)
+        if labels is not None:
+            yield labels, counted
+
+
+def _request_families(node: Node) -> Iterator[Metric]:
+    def counter(name: str, text: str) -> Counter:
+        return Counter(f"kafka_server_brokertopicmetrics_{name}requests", text, labels=["topic"])
+
+    fetches = counter("totalsharefetch", "ShareFetch requests with a topic.")
+    failed_fetches = counter("failedsharefetch", "Those of them with an error for the topic.")
+    acknowledgements = counter(
+        "totalshareacknowledgement", "Requests that acknowledge records of a topic."
+    )
+    failed = counter("failedshareacknowledgement", "Those of them with an error for the topic.")
+    for topic, counted in node.share_partitions.statistics.topics.items():
+        fetches.add_metric([topic], counted.fetches)
+        failed_fetches.add_metric([topic], counted.failed_fetches)
+        acknowledgements.add_metric([topic], counted.acknowledgements)
+        failed.add_metric([topic], counted.failed_acknowledgements)
+    yield from (fetches, failed_fetches, acknowledgements, failed)
+
+
+def _coordinator_families(node: Node) -> Iterator[Metric]:
+    """The metrics of Kafka's share coordinator, and the number of stored states."""
+    coordinator = node.share_state
+    yield Gauge(
+        "odradek_share_partitions",
+        "Share partitions with a stored state.",
+        value=sum(len(shard.partitions) for shard in coordinator.shards.cores),
+    )
+    yield Counter(
+        "kafka_server_share_coordinator_metrics_write",
+        "Calls that write the state of a share partition.",
+        value=coordinator.writes,
+    )
+    pruned = Gauge(
+        "kafka_server_share_coordinator_metrics_last_pruned_offset",
+        "Offset below which the records of the share-group state topic were deleted last.",
+        labels=["topic", "partition"],
+    )
+    for index, offset in sorted(coordinator.pruned.items()):
+        pruned.add_metric([SHARE_STATE_TOPIC, str(index)], offset)
+    yield pruned

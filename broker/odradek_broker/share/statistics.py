@@ -1,0 +1,146 @@
+"""The counters of share groups that `/metrics` shows, most of them Kafka's (KIP-1103).
+
+Counters of single share partitions are kept for as many of them as `PARTITIONS_MAX`; those that
+have counted nothing for longest are dropped first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+
+from odradek_broker.share.events import (
+    Loaded,
+    LocksExpired,
+    NothingAcquired,
+    NothingReason,
+    RecordsAcknowledged,
+    RecordsRemoved,
+    RecordsReturned,
+    ShareEvent,
+    archived_by,
+    count_of_types,
+)
+from odradek_broker.share.in_flight import RecordState, RemovalReason
+from odradek_broker.share.share_partition import AcknowledgeType
+from odradek_broker.share_state import ShareKey, StateBatch
+from odradek_protocol.errors import ErrorCode
+
+PARTITIONS_MAX = 10_000
+#: The reasons of archived records, by the acknowledgement that archived them.
+_ARCHIVED_BY = {
+    AcknowledgeType.REJECT: "rejected",
+    AcknowledgeType.RELEASE: "delivery_count",
+    AcknowledgeType.GAP: "gap",
+}
+
+
+class PartitionStatistics:
+    """The counters of one share partition: records by the reason why they were archived, fetches
+    without records by their reason, and records whose lock expired."""
+
+    __slots__ = ("archived", "empty_fetches", "locks_expired")
+
+    def __init__(self) -> None:
+        self.archived: Counter[str] = Counter()
+        self.empty_fetches: Counter[NothingReason] = Counter()
+        self.locks_expired = 0
+
+
+class TopicStatistics:
+    """The requests that named a topic, each counted once for the topic, and those of them that had
+    an error for it."""
+
+    __slots__ = ("acknowledgements", "failed_acknowledgements", "failed_fetches", "fetches")
+
+    def __init__(self) -> None:
+        self.fetches = self.failed_fetches = 0
+        self.acknowledgements = self.failed_acknowledgements = 0
+
+
+class ShareStatistics:
+    """All counters of the share partitions that this broker leads."""
+
+    def __init__(self) -> None:
+        #: Acknowledged records by the type of acknowledgement; gaps are not counted, as in Kafka.
+        self.acknowledged: dict[AcknowledgeType, int] = {
+            each: 0 for each in AcknowledgeType if each is not AcknowledgeType.GAP
+        }
+        self.loads = self.load_time_ms = 0
+        self.partitions: OrderedDict[ShareKey, PartitionStatistics] = OrderedDict()
+        self.topics: OrderedDict[str, TopicStatistics] = OrderedDict()
+
+    def count(self, event: ShareEvent) -> None:
+        """Count what an event says."""
+        if isinstance(event, RecordsAcknowledged):
+            if event.error is ErrorCode.NONE:
+                self._count_acknowledged(event)
+        elif isinstance(event, RecordsReturned):
+            if event.error is ErrorCode.NONE:
+                self._count_exhausted(event)
+        elif isinstance(event, LocksExpired):
+            of_partition = self._of(event.key)
+            of_partition.locks_expired += _records(event.stored)
+            self._count_exhausted(event)
+        elif isinstance(event, RecordsRemoved):
+            removed = event.removed
+            count = removed.last_offset - removed.first_offset + 1
+            self._of(event.key).archived[removed.reason.value] += count
+        elif isinstance(event, NothingAcquired):
+            self._of(event.key).empty_fetches[event.reason] += 1
+        elif isinstance(event, Loaded):
+            self.loads += 1
+            self.load_time_ms += event.took_ms
+
+    def _count_acknowledged(self, event: RecordsAcknowledged) -> None:
+        for kind, count in count_of_types(event.acknowledgements):
+            if kind != AcknowledgeType.GAP:
+                self.acknowledged[AcknowledgeType(kind)] += count
+        for kind, count in archived_by(event.acknowledgements, event.stored):
+            self._of(event.key).archived[_ARCHIVED_BY[AcknowledgeType(kind)]] += count
+
+    def _count_exhausted(self, event: RecordsReturned | LocksExpired) -> None:
+        """Count the records that were archived instead of becoming available again."""
+        for each in event.stored:
+            if each.delivery_state == RecordState.ARCHIVED:
+                too_often = each.delivery_count >= event.delivery_count_limit
+                reason = "delivery_count" if too_often else RemovalReason.LOG_START.value
+                self._of(event.key).archived[reason] += each.last_offset - each.first_offset + 1
+
+    def fetched(self, topics: Iterable[str], failed: Iterable[str]) -> None:
+        """Count a ShareFetch for each of its topics, and those with an error."""
+        for name in set(topics):
+            self._of_topic(name).fetches += 1
+        for name in set(failed):
+            self._of_topic(name).failed_fetches += 1
+
+    def acknowledgements_answered(self, topics: Iterable[str], failed: Iterable[str]) -> None:
+        """Count a request with acknowledgements for each of its topics, and those with an error."""
+        for name in set(topics):
+            self._of_topic(name).acknowledgements += 1
+        for name in set(failed):
+            self._of_topic(name).failed_acknowledgements += 1
+
+    def _of(self, key: ShareKey) -> PartitionStatistics:
+        found = self.partitions.get(key)
+        if found is None:
+            found = self.partitions[key] = PartitionStatistics()
+            if len(self.partitions) > PARTITIONS_MAX:
+                self.partitions.popitem(last=False)
+        else:
+            self.partitions.move_to_end(key)
+        return found
+
+    def _of_topic(self, name: str) -> TopicStatistics:
+        found = self.topics.get(name)
+        if found is None:
+            found = self.topics[name] = TopicStatistics()
+            if len(self.topics) > PARTITIONS_MAX:
+                self.topics.popitem(last=False)
+        else:
+            self.topics.move_to_end(name)
+        return found
+
+
+def _records(batches: Iterable[StateBatch]) -> int:
+    return sum(each.last_offset - each.first_offset + 1 for each in batches)

@@ -1,0 +1,172 @@
+"""The metrics of share groups, after records that a share consumer has handled."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker_in_loop import RunningBroker, StartBroker
+from fake_node import FakeNode
+from odradek import Admin, ConfigResource, NewTopic, Producer, ShareConsumer
+from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.metrics.exposition import render
+from odradek_broker.share.events import LocksExpired, SessionEnd
+from odradek_broker.share_state import ShareKey, StateBatch
+
+DEADLINE_S = 100.0
+GROUP = "workers"
+WHERE = {"topic": "jobs", "partition": "0"}
+KAFKA, OWN = {"group": GROUP, **WHERE}, {"sharegroup": GROUP, **WHERE}
+
+
+class Jobs:
+    """A broker with 20 records in the only partition of "jobs", which are delivered twice."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self.node = broker.node
+        self.bootstrap = f"{broker.host}:{broker.port}"
+
+    async def prepare(self) -> None:
+        async with Admin(bootstrap_servers=self.bootstrap) as admin:
+            await admin.create_topics([NewTopic("jobs", 1)])
+            settings = {"share.auto.offset.reset": "earliest", "share.delivery.count.limit": "2"}
+            await admin.alter_configs({ConfigResource.group(GROUP): settings})
+        async with Producer(bootstrap_servers=self.bootstrap) as producer:
+            for number in range(20):
+                await producer.send("jobs", b"%d" % number)
+
+    def member(self, **settings: Any) -> ShareConsumer:
+        given = {"group_id": GROUP, "share_acknowledgement_mode": "explicit", **settings}
+        return ShareConsumer("jobs", bootstrap_servers=self.bootstrap, **given)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """A sample of the present metrics; None if there is no such sample."""
+        text = render(self.node.metrics, self.node).decode()
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return float(sample.value)
+        return None
+
+
+async def polled(consumer: ShareConsumer, count: int) -> list[Any]:
+    """This many records."""
+    records: list[Any] = []
+    while len(records) < count:
+        records += await consumer.poll(1_000)
+    assert len(records) == count
+    return records
+
+
+async def test_h250_h252_h253_metrics_of_what_a_consumer_has_done(
+    start_broker: StartBroker,
+) -> None:
+    jobs = Jobs(await start_broker())
+    value = jobs.value
+    in_flight = "kafka_server_sharepartitionmetrics_inflightmessagecount"
+    acknowledgements = "kafka_server_sharegroupmetrics_recordacknowledgements_total"
+    archived = "odradek_sharegroup_archived_records_total"
+    async with asyncio.timeout(DEADLINE_S):
+        await jobs.prepare()
+        async with jobs.member() as consumer:
+            records = await polled(consumer, 20)
+            assert value(in_flight, **KAFKA) == 20
+            states = "odradek_sharegroup_records_in_flight"
+            assert value(states, **OWN, state="acquired") == 20
+            for record in records[10:]:
+                record.accept()
+            for record in records[5:10]:
+                record.reject()
+            for record in records[1:5]:
+                record.release()
+            await consumer.commit()
+            assert value("kafka_sharegroup_members", sharegroup=GROUP) == 1
+            assert value("kafka_sharegroup_start_offset", **OWN) == 0
+            assert value("kafka_sharegroup_lag", **OWN) == 5
+            assert value("kafka_sharegroup_lag_sum", sharegroup=GROUP, topic="jobs") == 5
+            for kind, count in {"Accept": 10, "Release": 4, "Reject": 5, "Renew": 0}.items():
+                assert value(acknowledgements, ackType=kind) == count
+            assert value(archived, **OWN, reason="rejected") == 5
+            assert value(states, **OWN, state="available") == 4
+
+            for record in await polled(consumer, 4):
+                record.release()
+            await consumer.commit()
+            assert value(archived, **OWN, reason="delivery_count") == 4
+            assert value("kafka_sharegroup_lag", **OWN) == 1
+            assert value(in_flight, **KAFKA) == 20, "the first record is not answered yet"
+            records[0].accept()
+            await consumer.commit()
+            assert value(in_flight, **KAFKA) == 0
+
+
+async def test_h250_requests_loads_and_batches(start_broker: StartBroker) -> None:
+    jobs = Jobs(await start_broker())
+    value = jobs.value
+    requests = "kafka_server_brokertopicmetrics_{}requests_total"
+    async with asyncio.timeout(DEADLINE_S):
+        await jobs.prepare()
+        async with jobs.member() as consumer:
+            for record in await polled(consumer, 20):
+                record.accept()
+            await consumer.commit()
+            assert (value(requests.format("totalsharefetch"), topic="jobs") or 0) >= 1
+            assert (value(requests.format("totalshareacknowledgement"), topic="jobs") or 0) >= 1
+            for name in ("failedsharefetch", "failedshareacknowledgement"):
+                assert value(requests.format(name), topic="jobs") == 0
+            batches = "kafka_server_sharepartitionmetrics_inflightbatchmessagecount"
+            assert value(f"{batches}_sum", **KAFKA) == 20
+            assert value("kafka_server_sharegroupmetrics_partitionloadtimems_count") == 1
+
+
+async def test_h241_fetches_that_wait_for_the_locks_of_others(start_broker: StartBroker) -> None:
+    jobs = Jobs(await start_broker())
+    async with asyncio.timeout(DEADLINE_S):
+        await jobs.prepare()
+        async with jobs.member() as consumer, jobs.member() as other:
+            await polled(consumer, 20)
+            empty = "odradek_sharegroup_empty_fetches_total"
+            while not jobs.value(empty, **OWN, reason="locked"):
+                assert await other.poll(300) == []
+
+
+async def test_h250_refused_acknowledgements_are_failed_requests(
+    start_broker: StartBroker,
+) -> None:
+    jobs = Jobs(await start_broker())
+    failed = "kafka_server_brokertopicmetrics_failedshareacknowledgementrequests_total"
+    async with asyncio.timeout(DEADLINE_S):
+        await jobs.prepare()
+        async with jobs.member() as consumer:
+            (first, *_) = await polled(consumer, 20)
+            (led,) = jobs.node.share_partitions.loaded()
+            member_id = led.state.in_flight.batches[0].runs[0].member_id
+            jobs.node.share_partitions.release(member_id, [led.key], SessionEnd.CLOSED)
+            first.accept()
+            results = await consumer.commit()
+            assert all(results.values()), "the broker refuses what the member does not have"
+            assert (jobs.value(failed, topic="jobs") or 0) >= 1
+
+
+def test_h250_h253_expired_locks_and_topics_that_are_gone() -> None:
+    node: Any = FakeNode()
+    node.groups = SimpleNamespace(groups=list)
+    topic_id = node.create("jobs")
+    for each in (topic_id, b"g" * 16):
+        stored = [StateBatch(0, 4, 0, 1), StateBatch(5, 6, 4, 5)]
+        expired = LocksExpired(ShareKey(GROUP, each, 0), stored, delivery_count_limit=5)
+        node.share_partitions.statistics.count(expired)
+    text = render(BrokerMetrics(lambda: 0), node).decode()
+    found = {
+        (sample.name, sample.labels["topic"]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if "acquisitionlocktimeout" in sample.name or "archived_records" in sample.name
+    }
+    assert found == {
+        ("kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total", "jobs"): 7,
+        ("odradek_sharegroup_archived_records_total", "jobs"): 2,
+    }
