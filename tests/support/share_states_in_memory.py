@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
-from odradek_broker.deferred import Deferred
+from odradek_broker.deferred import Deferred, gather
 from odradek_broker.share_state import ShareKey, ShareState, StateResult
 from odradek_protocol.errors import ErrorCode
 
@@ -22,24 +23,32 @@ class ShareStatesInMemory:
         self.refuse = ErrorCode.NONE
         self.waiting: list[Callable[[], None]] = []
 
-    def initialize(
-        self, key: ShareKey, state_epoch: int, start_offset: int
-    ) -> Deferred[StateResult]:
-        def act() -> StateResult:
-            self.states[key] = ShareState(0, state_epoch, 0, start_offset)
+    def initialize_all(
+        self, state_epoch: int, offsets: Mapping[ShareKey, int]
+    ) -> Deferred[Mapping[ShareKey, StateResult]]:
+        def act(key: ShareKey) -> StateResult:
+            self.states[key] = ShareState(0, state_epoch, 0, offsets[key])
             return StateResult()
 
-        return self._answer(act)
+        return self._answer_all(offsets, act)
 
-    def read_summary(self, key: ShareKey, leader_epoch: int) -> Deferred[StateResult]:
-        return self._answer(lambda: StateResult(state=self.states.get(key)))
+    def read_summaries(self, keys: Iterable[ShareKey]) -> Deferred[Mapping[ShareKey, StateResult]]:
+        return self._answer_all(keys, lambda key: StateResult(state=self.states.get(key)))
 
-    def delete(self, key: ShareKey) -> Deferred[StateResult]:
-        def act() -> StateResult:
+    def delete_all(self, keys: Iterable[ShareKey]) -> Deferred[Mapping[ShareKey, StateResult]]:
+        def act(key: ShareKey) -> StateResult:
             self.states.pop(key, None)
             return StateResult()
 
-        return self._answer(act)
+        return self._answer_all(keys, act)
+
+    def _answer_all(
+        self, keys: Iterable[ShareKey], act: Callable[[ShareKey], StateResult]
+    ) -> Deferred[Mapping[ShareKey, StateResult]]:
+        asked = {key: self._answer(partial(act, key)) for key in keys}
+        return gather(list(asked.values())).map(
+            lambda results: dict(zip(asked, results, strict=True))
+        )
 
     def _answer(self, act: Callable[[], StateResult]) -> Deferred[StateResult]:
         deferred: Deferred[StateResult] = Deferred()

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -43,7 +46,12 @@ _NEGATIVE = "The partition id cannot be a negative number."
 
 _TOO_LONG = f"The group id is longer than {GROUP_ID_MAX_CHARS} characters."
 
+#: The most share partitions that are asked about in one turn of the loop.
+_TURN_MAX = 100
+
 Decide = Callable[[ShareShard, Deferred[StateResult], Instant], Outcome]
+DecideEach = Callable[[ShareShard, ShareKey, Deferred[StateResult], Instant], Outcome]
+Results = Mapping[ShareKey, StateResult]
 
 
 class Topics(PartitionCounts, Protocol):
@@ -85,6 +93,20 @@ def state_partition_for(name: str, partitions: int) -> int:
     return 0 if hashed == -(1 << 31) else abs(hashed) % partitions
 
 
+def _problem_of(key: ShareKey) -> str:
+    """The reason why there can be no such share partition; empty if there can."""
+    if key.partition < 0:
+        return _NEGATIVE
+    return _TOO_LONG if len(key.group_id) > GROUP_ID_MAX_CHARS else ""
+
+
+class _Turn(NamedTuple):
+    """Share partitions that are asked about in one turn of the loop."""
+
+    decide: DecideEach
+    answers: dict[ShareKey, Deferred[StateResult]]
+
+
 class ShareCoordinator:
     """The share coordinator. Calls return a `Deferred`, which is resolved when the records of the
     decision are durable.
@@ -110,6 +132,12 @@ class ShareCoordinator:
         self._ensure_topic = ensure_topic
         self._prune = prune
         self._scheduler = scheduler
+        #: True once the internal topic was there for a call.
+        self._usable = False
+        #: The parts of calls about many share partitions; true while one is carried out or
+        #: scheduled.
+        self._turns: deque[_Turn] = deque()
+        self._scheduled = False
         #: Partition of the internal topic to the offset below which its records are to be deleted.
         self._redundant: dict[int, int] = {}
         #: Counted for metrics: the calls that write, and partition to the offset of the last
@@ -194,24 +222,107 @@ class ShareCoordinator:
         return self._ask(key, lambda shard, deferred, _: shard.delete(key, deferred))
 
     def _ask(self, key: ShareKey, decide: Decide) -> Deferred[StateResult]:
-        if key.partition < 0:
-            return Deferred.of(StateResult(ErrorCode.INVALID_REQUEST, _NEGATIVE))
-        if len(key.group_id) > GROUP_ID_MAX_CHARS:
-            return Deferred.of(StateResult(ErrorCode.INVALID_REQUEST, _TOO_LONG))
-        if self._metadata.partition_count(SHARE_STATE_TOPIC):
+        problem = _problem_of(key)
+        if problem:
+            return Deferred.of(StateResult(ErrorCode.INVALID_REQUEST, problem))
+        if self._usable:
             return self.shards.ask(coordinator_key(key), decide, StateResult)
-        result: Deferred[StateResult] = Deferred()
+        return self._when_usable().bind(
+            lambda error: (
+                Deferred.of(StateResult(error))
+                if error
+                else self.shards.ask(coordinator_key(key), decide, StateResult)
+            )
+        )
+
+    def _when_usable(self) -> Deferred[ErrorCode]:
+        """Resolves when the internal topic is there, which is created if it is missing; or with an
+        error."""
+        if self._usable:
+            return Deferred.of(ErrorCode.NONE)
         try:
             ready = self._ensure_topic(SHARE_STATE_TOPIC)
         except StorageError as problem:
             log.warning("the topic of share states cannot be created", error=str(problem))
-            return Deferred.of(StateResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        ready.then(
-            lambda _: self.shards.ask(coordinator_key(key), decide, StateResult).then(
-                result.resolve
-            )
+            return Deferred.of(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        def usable(_: None) -> ErrorCode:
+            self._usable = True
+            return ErrorCode.NONE
+
+        return ready.map(usable)
+
+    # --- Calls about many share partitions ---
+
+    def initialize_all(
+        self, state_epoch: int, offsets: Mapping[ShareKey, int]
+    ) -> Deferred[Results]:
+        """`initialize` for many share partitions, each with its start offset."""
+        return self._ask_all(
+            offsets,
+            lambda shard, key, deferred, now: shard.initialize(
+                key, state_epoch, offsets[key], deferred, now
+            ),
         )
-        return result
+
+    def read_summaries(self, keys: Iterable[ShareKey]) -> Deferred[Results]:
+        """`read_summary` for many share partitions."""
+        return self._ask_all(
+            keys, lambda shard, key, deferred, _: shard.read_summary(key, deferred)
+        )
+
+    def delete_all(self, keys: Iterable[ShareKey]) -> Deferred[Results]:
+        """`delete` for many share partitions."""
+        return self._ask_all(keys, lambda shard, key, deferred, _: shard.delete(key, deferred))
+
+    def _ask_all(self, keys: Iterable[ShareKey], decide: DecideEach) -> Deferred[Results]:
+        """The results for many share partitions. A turn of the loop takes a limited number of them;
+        those of one shard are written together. Such calls are carried out in their order."""
+        answers: dict[ShareKey, Deferred[StateResult]] = {key: Deferred() for key in keys}
+
+        def begin(error: ErrorCode) -> None:
+            left = iter(answers.items())
+            while some := dict(islice(left, _TURN_MAX)):
+                if error:
+                    _refuse(some.values(), StateResult(error))
+                else:
+                    self._turns.append(_Turn(decide, some))
+            if not self._scheduled:
+                self._take_turn()
+
+        self._when_usable().then(begin)
+        return gather(list(answers.values())).map(
+            lambda found: dict(zip(answers, found, strict=True))
+        )
+
+    def _take_turn(self) -> None:
+        """Carry out the oldest of the turns, and schedule the next one."""
+        if not self._turns:
+            return
+        turn = self._turns.popleft()
+        self._scheduled = True
+        try:
+            self._carry_out_turn(turn)
+        finally:
+            self._scheduled = bool(self._turns)
+            if self._turns:
+                self._scheduler.call_later(0, self._take_turn)
+
+    def _carry_out_turn(self, turn: _Turn) -> None:
+        by_shard: dict[int | None, dict[ShareKey, Deferred[StateResult]]] = {}
+        for key, answer in turn.answers.items():
+            problem = _problem_of(key)
+            if problem:
+                answer.resolve(StateResult(ErrorCode.INVALID_REQUEST, problem))
+            else:
+                index = self.shards.partition_of(coordinator_key(key))
+                by_shard.setdefault(index, {})[key] = answer
+        for answers in by_shard.values():
+            runtime, error = self.shards.find(coordinator_key(next(iter(answers))))
+            if runtime is None or error is not ErrorCode.NONE:
+                _refuse(answers.values(), StateResult(error))
+            else:
+                runtime.run(partial(_together, turn.decide, runtime.core, answers))
 
     # --- Deleted topics ---
 
@@ -251,6 +362,26 @@ class ShareCoordinator:
         redundant, self._redundant = self._redundant, {}
         self._prune(redundant)
         self.pruned |= redundant
+
+
+def _refuse(answers: Iterable[Deferred[StateResult]], result: StateResult) -> None:
+    for answer in answers:
+        answer.resolve(result)
+
+
+def _together(
+    decide: DecideEach,
+    shard: ShareShard,
+    answers: Mapping[ShareKey, Deferred[StateResult]],
+    now: Instant,
+) -> Outcome:
+    """The decisions about share partitions of one shard as one."""
+    together = Outcome()
+    for key, answer in answers.items():
+        outcome = decide(shard, key, answer, now)
+        together.records += outcome.records
+        together.replies += outcome.replies
+    return together
 
 
 def _written(runtime: Runtime[ShareShard], records: list[Record]) -> Deferred[ErrorCode]:

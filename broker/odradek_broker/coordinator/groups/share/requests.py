@@ -55,13 +55,15 @@ Results = Mapping[Partition, StateResult]
 class ShareStates(Protocol):
     """The share coordinator."""
 
-    def initialize(
-        self, key: ShareKey, state_epoch: int, start_offset: int
-    ) -> Deferred[StateResult]: ...
+    def initialize_all(
+        self, state_epoch: int, offsets: Mapping[ShareKey, int]
+    ) -> Deferred[Mapping[ShareKey, StateResult]]: ...
 
-    def read_summary(self, key: ShareKey, leader_epoch: int) -> Deferred[StateResult]: ...
+    def read_summaries(
+        self, keys: Iterable[ShareKey]
+    ) -> Deferred[Mapping[ShareKey, StateResult]]: ...
 
-    def delete(self, key: ShareKey) -> Deferred[StateResult]: ...
+    def delete_all(self, keys: Iterable[ShareKey]) -> Deferred[Mapping[ShareKey, StateResult]]: ...
 
 
 class DescribedOffset(NamedTuple):
@@ -152,13 +154,11 @@ class ShareRequests:
         self._make_states(wanted).then(initialized)
 
     def _make_states(self, wanted: Initialization) -> Deferred[Results]:
-        return self._each(
-            wanted.group_id,
-            wanted.offsets,
-            lambda key: self._states.initialize(
-                key, wanted.state_epoch, wanted.offsets[key.topic_id, key.partition]
-            ),
-        )
+        offsets = {
+            ShareKey(wanted.group_id, *partition): start
+            for partition, start in wanted.offsets.items()
+        }
+        return self._states.initialize_all(wanted.state_epoch, offsets).map(_by_partition)
 
     def _note_initialized(self, group_id: str, partitions: Partitions) -> Deferred[ErrorCode]:
         return self._note(
@@ -187,11 +187,11 @@ class ShareRequests:
         self, group_id: str, partitions: Iterable[Partition]
     ) -> Deferred[dict[Partition, DescribedOffset]]:
         """The start offsets of share partitions, whether the group exists or not (H-24)."""
-        read = self._each(group_id, partitions, lambda key: self._states.read_summary(key, 0))
+        read = self._states.read_summaries(_keys(group_id, partitions))
         return read.map(
             lambda results: {
                 partition: self._described(partition, result)
-                for partition, result in results.items()
+                for partition, result in _by_partition(results).items()
             }
         )
 
@@ -297,21 +297,10 @@ class ShareRequests:
         def written(error: ErrorCode) -> Deferred[Results | ErrorCode]:
             if error:
                 return Deferred.of(error)
-            deleted = self._each(group_id, decision.partitions, self._states.delete)
-            return deleted.map(lambda results: results)
+            deleted = self._states.delete_all(_keys(group_id, decision.partitions))
+            return deleted.map(_by_partition)
 
         return self._write(runtime, decision.records).bind(written)
-
-    def _each(
-        self,
-        group_id: str,
-        partitions: Iterable[Partition],
-        call: Callable[[ShareKey], Deferred[StateResult]],
-    ) -> Deferred[Results]:
-        """The result of a call of the share coordinator for each share partition."""
-        wanted = list(partitions)
-        calls = [call(ShareKey(group_id, topic_id, index)) for topic_id, index in wanted]
-        return gather(calls).map(lambda results: dict(zip(wanted, results, strict=True)))
 
     def _note(
         self, group_id: str, make: Callable[[GroupShard, Instant], list[Record]]
@@ -333,6 +322,14 @@ class ShareRequests:
 
 def _identity(error: ErrorCode) -> ErrorCode:
     return error
+
+
+def _keys(group_id: str, partitions: Iterable[Partition]) -> list[ShareKey]:
+    return [ShareKey(group_id, topic_id, index) for topic_id, index in partitions]
+
+
+def _by_partition(results: Mapping[ShareKey, StateResult]) -> Results:
+    return {(key.topic_id, key.partition): result for key, result in results.items()}
 
 
 def _first_error(results: Results) -> ErrorCode:

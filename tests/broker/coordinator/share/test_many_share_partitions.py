@@ -1,0 +1,137 @@
+"""Calls of the share coordinator about many share partitions: in turns of the loop, one append for
+each shard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node_world import NodeWorld
+from odradek_broker.coordinator.runtime import RuntimeState
+from odradek_broker.deferred import Deferred
+from odradek_broker.share_state import ShareKey, StateResult
+from odradek_protocol.errors import ErrorCode
+from share_state_world import TOPIC_ID, ShareStateWorld
+
+E = ErrorCode
+MANY = 1_000
+
+
+def keys(number: int = MANY) -> list[ShareKey]:
+    return [ShareKey("g", TOPIC_ID, index) for index in range(number)]
+
+
+def new_world(**how: Any) -> ShareStateWorld:
+    world = ShareStateWorld(**how)
+    world.metadata.counts["topic"] = MANY
+    return world
+
+
+def run_turns(world: ShareStateWorld) -> int:
+    """Run all turns; their number."""
+    turns = 0
+    while any(at_ms <= world.clock.monotonic_ms() for at_ms, _ in world.timers):
+        world.run_scheduled()
+        turns += 1
+    return turns
+
+
+def test_h103_many_states_are_made_in_turns() -> None:
+    world = new_world(partitions=3)
+    made = world.share.initialize_all(1, dict.fromkeys(keys(), 7))
+    assert 0 < sum(len(shard.partitions) for shard in world.cores) < MANY // 2
+    assert run_turns(world) > 5
+    assert made.result() == dict.fromkeys(keys(), StateResult())
+    summaries = world.share.read_summaries(keys())
+    run_turns(world)
+    found = [result.state for result in summaries.result().values()]
+    assert [state.start_offset for state in found if state is not None] == [7] * MANY
+    appends = sum(len(partition.append_times_ms) for partition in world.topic_partitions)
+    assert appends < MANY / 10, "partitions of one shard share an append"
+
+
+def test_h102_many_states_wait_for_the_disk() -> None:
+    world = new_world()
+    world.log.hold = True
+    made = world.share.initialize_all(1, dict.fromkeys(keys(), 0))
+    run_turns(world)
+    assert not made.done
+    world.log.flush()
+    assert made.result() == dict.fromkeys(keys(), StateResult())
+
+
+def test_calls_about_many_states_keep_their_order() -> None:
+    world = new_world()
+    made = world.share.initialize_all(1, dict.fromkeys(keys(), 0))
+    deleted = world.share.delete_all(keys(10))
+    assert not deleted.done
+    run_turns(world)
+    assert made.done and deleted.done
+    assert set(world.cores[0].partitions) == set(keys()[10:])
+
+
+def test_each_of_many_states_has_its_own_result() -> None:
+    world = new_world()
+    world.initialize(state_epoch=5, key=keys()[0])
+    negative, missing = ShareKey("g", TOPIC_ID, -1), ShareKey("g", bytes(16), 0)
+    results = world.share.initialize_all(
+        1, dict.fromkeys([*keys(2), negative, missing], 0)
+    ).result()
+    assert [result.error for result in results.values()] == [
+        E.FENCED_STATE_EPOCH,
+        E.NONE,
+        E.INVALID_REQUEST,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+def test_h102_a_refused_append_is_the_result_of_all_that_share_it() -> None:
+    world = new_world()
+    world.log.refuse = E.KAFKA_STORAGE_ERROR
+    results = world.share.initialize_all(1, dict.fromkeys(keys(2), 0)).result()
+    assert results == dict.fromkeys(keys(2), StateResult(E.NOT_COORDINATOR))
+    assert not world.cores[0].partitions
+
+
+def test_the_end_of_the_coordinator_answers_the_calls_that_wait() -> None:
+    world = new_world()
+    made = world.share.initialize_all(1, dict.fromkeys(keys(), 0))
+    world.share.shards.close()
+    assert [runtime.state for runtime in world.share.shards] == [RuntimeState.CLOSED]
+    run_turns(world)
+    assert made.result()[keys()[-1]] == StateResult(E.NOT_COORDINATOR)
+
+
+def test_calls_wait_until_the_topic_is_led() -> None:
+    world = new_world(topic=False)
+    created: Deferred[None] = Deferred()
+    partitions, world.topic_partitions = world.topic_partitions, []
+
+    def ensure(name: str) -> Deferred[None]:
+        world.metadata.counts[name] = len(partitions)
+        return created
+
+    world.ensure_internal_topic = ensure  # type: ignore[method-assign]
+    world.internal_partition = lambda topic, index: (  # type: ignore[method-assign]
+        world.topic_partitions[index] if world.topic_partitions else None
+    )
+    world.start()
+    calls = [world.share.initialize(key, 1, 0) for key in keys(2)]
+    many = world.share.initialize_all(1, dict.fromkeys(keys(), 0))
+    assert not any(call.done for call in calls) and not many.done
+    world.topic_partitions = partitions
+    created.resolve(None)
+    run_turns(world)
+    assert [call.result() for call in calls] == [StateResult()] * 2
+    assert set(many.result().values()) == {StateResult()}
+
+
+def test_calls_wait_until_the_topic_is_recorded() -> None:
+    world = NodeWorld()
+    world.create("topic", MANY)
+    world.flush()
+    topic_id = world.node.metadata.topic_id("topic")
+    keys = [ShareKey("g", topic_id, index) for index in range(2)]
+    calls = [world.node.share_state.initialize(key, 1, 0) for key in keys]
+    for _ in range(3):
+        world.flush()
+    assert [call.result() for call in calls] == [StateResult()] * 2
