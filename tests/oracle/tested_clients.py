@@ -34,7 +34,7 @@ CLIENTS = (
     TestedClient("Odradek's own client", None, "its own suites; it takes any Kafka for its broker"),
 )
 
-_JAVA, _FRANZ_GO = "Java 4.3.0", "franz-go 1.22.2"
+_JAVA, _FRANZ_GO = "Java 4.3.0", "franz-go 1.22.3"
 _SPARK = 'Spark 4.3.0, `format("odradek")`'
 
 RUNS = (
@@ -73,14 +73,22 @@ RUNS = (
         _FRANZ_GO,
         "its `TestTxnEtl`: consume, transform and produce in transactions, classic and consumer "
         "protocol, static members",
-        "3 of 3",
-        "4 of 4",
+        "6 of 6",
+        "6 of 6",
     ),
     Run(
         _FRANZ_GO,
-        "its other tests that want a broker, without share groups",
-        "33 of 33",
-        "33 of 33",
+        "its tests of share groups, with connections that it cuts and without",
+        "5 of 5",
+        "5 of 5",
+    ),
+    Run(_FRANZ_GO, "its other tests that want a broker", "31 of 31", "31 of 31"),
+    Run(
+        _FRANZ_GO,
+        "share groups: records accepted, released, rejected and renewed beyond their lock, two "
+        "members, one that leaves, a broker that is killed (`tests/interop/test_go_share.py`)",
+        "9 of 9",
+        "9 of 9",
     ),
     Run(
         _SPARK,
