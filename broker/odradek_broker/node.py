@@ -375,7 +375,8 @@ class Node:
             self._on_fatal(f"all data directories have failed, the last one was {directory.path}")
 
     def _topic_deleted(self, name: str, topic_id: bytes) -> Deferred[None]:
-        """Delete what the coordinators store about a deleted topic."""
+        """Forget a deleted topic, and delete what the coordinators store about it."""
+        self.share_partitions.forget_topic(topic_id)
         deleted = [self.groups.topic_deleted(name), self.share_state.topic_deleted(topic_id)]
         return gather(deleted).map(lambda _: None)
 

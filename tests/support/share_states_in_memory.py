@@ -14,13 +14,15 @@ class ShareStatesInMemory:
     """The states of share partitions, by key.
 
     `hold`: calls take effect and are answered at `flush`. `waiting`: the
-    calls that wait. `refuse`: the error of every call.
+    calls that wait. `refuse`: the error of every call. `refused`: the share partitions that cannot
+    be changed.
     """
 
     def __init__(self) -> None:
         self.states: dict[ShareKey, ShareState] = {}
         self.hold = False
         self.refuse = ErrorCode.NONE
+        self.refused: set[ShareKey] = set()
         self.waiting: list[Callable[[], None]] = []
 
     def initialize_all(
@@ -45,7 +47,12 @@ class ShareStatesInMemory:
     def _answer_all(
         self, keys: Iterable[ShareKey], act: Callable[[ShareKey], StateResult]
     ) -> Deferred[Mapping[ShareKey, StateResult]]:
-        asked = {key: self._answer(partial(act, key)) for key in keys}
+        def one(key: ShareKey) -> StateResult:
+            if key in self.refused:
+                return StateResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, "refused")
+            return act(key)
+
+        asked = {key: self._answer(partial(one, key)) for key in keys}
         return gather(list(asked.values())).map(
             lambda results: dict(zip(asked, results, strict=True))
         )

@@ -148,7 +148,11 @@ def _fetch(
             failed.append((each, ShareFetched(_E.UNKNOWN_TOPIC_ID)))
         elif name in denied:
             failed.append((each, ShareFetched(_E.TOPIC_AUTHORIZATION_FAILED)))
-        elif node.metadata.leader_of(name, each.asked.partition) is None:
+        elif (
+            node.metadata.topic_name(each.asked.topic_id) != name
+            or node.metadata.leader_of(name, each.asked.partition) is None
+        ):
+            # Another topic may have the name by now.
             failed.append((each, ShareFetched(_E.UNKNOWN_TOPIC_OR_PARTITION)))
         else:
             readable.append(each)

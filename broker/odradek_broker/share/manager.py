@@ -158,7 +158,8 @@ class SharePartitions:
         self.clock = clock
         self._scheduler = scheduler
         self._led: dict[ShareKey, LedPartition] = {}
-        self._keys_of: dict[str, dict[ShareKey, None]] = {}
+        #: The share partitions by their group, and by the id of their topic.
+        self._keys_of: dict[str | bytes, dict[ShareKey, None]] = {}
 
     def __len__(self) -> int:
         return len(self._led)
@@ -193,7 +194,8 @@ class SharePartitions:
         if len(self._led) >= PARTITIONS_MAX:
             return _E.COORDINATOR_NOT_AVAILABLE
         led = self._led[key] = LedPartition(key, topic, partition)
-        self._keys_of.setdefault(key.group_id, {})[key] = None
+        for owner in (key.group_id, key.topic_id):
+            self._keys_of.setdefault(owner, {})[key] = None
         asked_ms = self.clock.monotonic_ms()
         self._states.read(key, led.leader_epoch).then(
             lambda result: self._loaded(led, result, asked_ms)
@@ -214,8 +216,16 @@ class SharePartitions:
 
     def forget_group(self, group_id: str) -> None:
         """Forget the share partitions of a group, because it has no session any more."""
-        for key in list(self._keys_of.get(group_id, ())):
-            self._drop(self._led[key], _E.NOT_LEADER_OR_FOLLOWER)
+        self._forget(group_id, _E.NOT_LEADER_OR_FOLLOWER)
+
+    def forget_topic(self, topic_id: bytes) -> None:
+        """Forget the share partitions of a deleted topic."""
+        self._forget(topic_id, _E.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _forget(self, owner: str | bytes, error: ErrorCode) -> None:
+        # Whoever is woken by one of them may find that another one is led no more.
+        for led in [self._led[key] for key in self._keys_of.get(owner, ())]:
+            self._drop(led, error)
 
     def _drop(self, led: LedPartition, error: ErrorCode) -> None:
         if led.error is not _E.NONE:
@@ -224,10 +234,11 @@ class SharePartitions:
         if led.state is not None:
             self.tell(Dropped(led.key, error))
         del self._led[led.key]
-        keys = self._keys_of[led.key.group_id]
-        del keys[led.key]
-        if not keys:
-            del self._keys_of[led.key.group_id]
+        for owner in (led.key.group_id, led.key.topic_id):
+            keys = self._keys_of[owner]
+            del keys[led.key]
+            if not keys:
+                del self._keys_of[owner]
         if led.timer is not None:
             led.timer.cancel()
         led.wake()

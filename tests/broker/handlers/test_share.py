@@ -379,3 +379,18 @@ def test_h191_a_fenced_write_names_the_leader() -> None:
     assert partition.error_code == E.NOT_LEADER_OR_FOLLOWER
     assert partition.current_leader.leader_id == world.node.node_id
     assert [(each.host, each.port) for each in answer.node_endpoints] == [("here", 9092)]
+
+
+def test_h181_a_topic_that_was_made_again_is_another_one() -> None:
+    world = World()
+    world.produce("t", 10)
+    assert world.fetch(0).responses[0].partitions[0].error_code == E.NONE
+    world.delete("t")
+    world.settle()
+    (answer,) = world.fetch(1, {}).responses
+    assert answer.partitions[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    world.create("t", 2)
+    world.settle()
+    (answer,) = world.fetch(2, {}).responses
+    assert answer.partitions[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert len(world.node.share_partitions) == 0

@@ -21,7 +21,12 @@ from odradek_broker.coordinator.groups.settings import Refusal, ShareGroupSettin
 from odradek_broker.coordinator.groups.share import records as make
 from odradek_broker.coordinator.groups.share import states
 from odradek_broker.coordinator.groups.share.assignor import ASSIGNOR_NAME
-from odradek_broker.coordinator.groups.share.group import ShareGroup, ShareMember, StateTopic
+from odradek_broker.coordinator.groups.share.group import (
+    ShareGroup,
+    ShareMember,
+    StatePartitions,
+    StateTopic,
+)
 from odradek_broker.coordinator.groups.share.heartbeat import (
     ShareHeartbeatCall,
     ShareProtocol,
@@ -143,23 +148,18 @@ class ShareGroups:
 
     # --- States ---
 
-    def initialized(self, group_id: str, partitions: Partitions, now: Instant) -> list[Record]:
-        """The note that states exist (H-23); nothing if the group is gone."""
+    def initialized(
+        self, group_id: str, partitions: Partitions, failed: Partitions, now: Instant
+    ) -> list[Record]:
+        """The note that states exist, and that those of `failed` could not be made (H-23); nothing
+        if the group is gone."""
         self._monotonic_ms = now.monotonic_ms
         group = self.groups.get(group_id)
-        if group is None or not partitions:
+        if group is None:
             return []
-        note = states.initialized(group.states, partitions, self._topics)
-        return [make.states_record(group_id, note)]
-
-    def not_initialized(self, group_id: str, partitions: Partitions, now: Instant) -> list[Record]:
-        """The note that states could not be made (H-23)."""
-        self._monotonic_ms = now.monotonic_ms
-        group = self.groups.get(group_id)
-        if group is None or group.states is None or not group.states.initializing:
-            return []
-        note = states.not_initialized(group.states, partitions)
-        return [make.states_record(group_id, note)]
+        note = states.initialized(group.states or StatePartitions(), partitions, self._topics)
+        note = states.not_initialized(note, failed)
+        return [make.states_record(group_id, note)] if note != group.states else []
 
     def deleted(self, group_id: str, topic_ids: Collection[bytes], now: Instant) -> list[Record]:
         """The note that the states of topics are gone (H-26)."""
@@ -240,7 +240,7 @@ class ShareGroups:
         partitions: dict[tuple[bytes, int], int] = {}
         for name, starts in offsets.items():
             topic_id, count = self._topics.topic_id(name), self._topics.partition_count(name)
-            valid = {index: start for index, start in starts.items() if index < count}
+            valid = {index: start for index, start in starts.items() if 0 <= index < count}
             noted[topic_id] = StateTopic(name, frozenset(valid))
             partitions.update({(topic_id, index): start for index, start in valid.items()})
         if not noted:

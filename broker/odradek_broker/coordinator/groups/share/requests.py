@@ -7,7 +7,7 @@ another note. A step begins when the one before it is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from typing import NamedTuple, Protocol
 
@@ -136,20 +136,15 @@ class ShareRequests:
 
     def _initialize(self, wanted: Initialization) -> None:
         def initialized(results: Results) -> None:
-            partitions = _by_topic(results)
             error = _first_error(results)
-            if error is _E.NONE:
-                self._note_initialized(wanted.group_id, partitions)
-                return
-            log.warning(
-                "states of share partitions cannot be made; the next heartbeat tries again",
-                group=wanted.group_id,
-                error=error.name,
-            )
-            self._note(
-                wanted.group_id,
-                lambda shard, now: shard.share.not_initialized(wanted.group_id, partitions, now),
-            )
+            if error is not _E.NONE:
+                log.warning(
+                    "states of share partitions cannot be made; the next heartbeat tries again",
+                    group=wanted.group_id,
+                    error=error.name,
+                )
+            made = results if error is _E.NONE else {}
+            self._note_initialized(wanted.group_id, made, results)
 
         self._make_states(wanted).then(initialized)
 
@@ -160,9 +155,16 @@ class ShareRequests:
         }
         return self._states.initialize_all(wanted.state_epoch, offsets).map(_by_partition)
 
-    def _note_initialized(self, group_id: str, partitions: Partitions) -> Deferred[ErrorCode]:
+    def _note_initialized(
+        self, group_id: str, made: Collection[Partition], asked: Collection[Partition]
+    ) -> Deferred[ErrorCode]:
+        """Note which of the states that were asked for exist (H-23)."""
+        failed = [partition for partition in asked if partition not in made]
         return self._note(
-            group_id, lambda shard, now: shard.share.initialized(group_id, partitions, now)
+            group_id,
+            lambda shard, now: shard.share.initialized(
+                group_id, _by_topic(made), _by_topic(failed), now
+            ),
         )
 
     # --- Administration ---
@@ -225,9 +227,10 @@ class ShareRequests:
 
         def noted(results: Results) -> Deferred[AlteredOffsets]:
             altered = AlteredOffsets(results=results)
-            if not results or any(result.error is not _E.NONE for result in results.values()):
+            if not results:
                 return Deferred.of(altered)
-            note = self._note_initialized(group_id, _by_topic(results))
+            made = {partition for partition, result in results.items() if not result.error}
+            note = self._note_initialized(group_id, made, results)
             return note.map(lambda error: AlteredOffsets(error) if error else altered)
 
         return self._write(runtime, decision.records).bind(

@@ -108,11 +108,8 @@ def initializing(before: StatePartitions | None, added: StateTopics) -> StatePar
     return replace(before, initializing=merged, deleting=deleting)
 
 
-def initialized(
-    before: StatePartitions | None, partitions: Partitions, topics: Topics
-) -> StatePartitions:
+def initialized(before: StatePartitions, partitions: Partitions, topics: Topics) -> StatePartitions:
     """The note that states exist (H-23)."""
-    before = before or StatePartitions()
     made = {
         topic_id: StateTopic(topics.topic_name(topic_id) or UNKNOWN_NAME, indexes)
         for topic_id, indexes in partitions.items()

@@ -137,7 +137,7 @@ def test_h24_without_the_end_of_the_partition_there_is_its_error(world: ShareGro
 
 def test_h25_start_offsets_of_a_group_without_members_are_altered(world: ShareGroupWorld) -> None:
     world.share_join("m", ["topic"])
-    wanted = {"topic": {0: 5, 3: 7, 10: 9}}
+    wanted = {"topic": {0: 5, 3: 7, 10: 9, -1: 9}}
     refused = world.groups.share.alter_offsets(GROUP, wanted).result()
     assert (refused.error, refused.results) == (E.NON_EMPTY_GROUP, {})
     world.beat("m", -1)
@@ -161,7 +161,21 @@ def test_h25_partitions_that_cannot_be_altered_have_an_error(world: ShareGroupWo
     world.share_states.refuse = E.COORDINATOR_NOT_AVAILABLE
     altered = world.groups.share.alter_offsets(GROUP, {"topic": {0: 5}}).result()
     assert altered.results[T, 0].error is E.COORDINATOR_NOT_AVAILABLE
-    assert states(world).initializing == {T: StateTopic("topic", frozenset({0}))}
+    assert states(world) == StatePartitions()
+
+
+def test_h25_an_error_of_one_partition_keeps_no_other_from_its_offset(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_states.refused.add(ShareKey(GROUP, T, 1))
+    altered = world.groups.share.alter_offsets(GROUP, {"topic": {0: 5, 1: 6}}).result()
+    assert altered.results[T, 0].error is E.NONE
+    assert altered.results[T, 1].error is E.COORDINATOR_NOT_AVAILABLE
+    assert states(world) == StatePartitions(initialized={T: StateTopic("topic", frozenset({0}))})
+    world.share_states.refused.clear()
+    world.share_join("m", ["topic"])
+    start = {key: state.start_offset for key, state in world.share_states.states.items()}
+    assert (start[ShareKey(GROUP, T, 0)], start[ShareKey(GROUP, T, 1)]) == (5, -1)
 
 
 def test_h26_offsets_of_topics_are_deleted(world: ShareGroupWorld) -> None:
