@@ -7,9 +7,11 @@ subtopologies: one writes them, the other reads them. Changelog topics keep the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import IntEnum
+from functools import cached_property
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from odradek_broker.coordinator.groups.settings import Refusal
@@ -245,24 +247,33 @@ class _Counts:
         """Give every repartition topic as many partitions as the largest input of the subtopology
         that writes it, unless the application asks for a number."""
         counts = dict(self._fixed)
-        waiting = {
+        writers = {
             sink: each
             for each in self._subtopologies.values()
             for sink in each.repartition_sink_topics
             if sink not in counts
         }
-        while waiting:
-            found = {}
-            for sink, each in waiting.items():
-                count = self._largest_input(each, counts)
-                if count:
-                    found[sink] = counts[sink] = count
-            if not found:
-                raise invalid_topology(
-                    "Failed to compute number of partitions for all repartition topics. There may"
-                    " be loops in the topology that cannot be resolved."
-                )
-            waiting = {sink: each for sink, each in waiting.items() if sink not in found}
+        sinks = list(writers)
+        readers: dict[str, list[int]] = {}
+        for place, sink in enumerate(sinks):
+            for source in writers[sink].repartition_source_topics:
+                readers.setdefault(source.name, []).append(place)
+        # Kafka goes through all sinks again and again. This is the same order, in which a sink is
+        # looked at again only when one of its inputs has become known.
+        looks = [(1, place) for place in range(len(sinks))]
+        while looks:
+            turn, place = heappop(looks)
+            sink = sinks[place]
+            count = 0 if sink in counts else self._largest_input(writers[sink], counts)
+            if count:
+                counts[sink] = count
+                for reader in readers.get(sink, ()):
+                    heappush(looks, (turn + (reader <= place), reader))
+        if len(counts) < len(self._fixed) + len(sinks):
+            raise invalid_topology(
+                "Failed to compute number of partitions for all repartition topics. There may"
+                " be loops in the topology that cannot be resolved."
+            )
         if not counts.keys() >= self._flexible:
             raise invalid_topology(
                 "Failed to compute number of partitions for all repartition topics, because a"
@@ -290,12 +301,12 @@ class _Counts:
         }
         if len(repartitioned) == len(counts):
             if self._fixed:
-                wanted = self._agreed({name: self.of(name) for name in self._fixed}, repartitioned)
+                wanted = self._agreed(self._fixed_counts, repartitioned)
             else:
                 wanted = max(repartitioned.values())
         else:
             others = {name: count for name, count in counts.items() if name not in repartitioned}
-            wanted = self._agreed(others, others)
+            wanted = self._agreed(set(others.values()), others)
         for name, count in repartitioned.items():
             if name in self._fixed and count != wanted:
                 raise _Unusable(
@@ -305,14 +316,18 @@ class _Counts:
                 )
             self._decided[name] = wanted
 
-    def _agreed(self, counts: Mapping[str, int], shown: Mapping[str, int]) -> int:
-        if len(set(counts.values())) > 1:
+    @cached_property
+    def _fixed_counts(self) -> set[int]:
+        return {self.of(name) for name in self._fixed}
+
+    def _agreed(self, counts: Collection[int], shown: Mapping[str, int]) -> int:
+        if len(counts) > 1:
             listed = ", ".join(f"{name}={count}" for name, count in sorted(shown.items()))
             raise _Unusable(
                 StreamsStatusCode.INCORRECTLY_PARTITIONED_TOPICS,
                 f"Following topics do not have the same number of partitions: [{{{listed}}}]",
             )
-        return next(iter(counts.values()))
+        return next(iter(counts))
 
     # --- Changelogs ---
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import budget
 from odradek_broker.coordinator.groups.settings import Refusal
 from odradek_broker.coordinator.groups.streams.records import stored_topology
 from odradek_broker.coordinator.groups.streams.topology import (
@@ -165,3 +168,87 @@ def test_j25_a_topology_that_no_topics_could_fit(
         configured(*parts)
     assert refusal.value.error is ErrorCode.STREAMS_INVALID_TOPOLOGY
     assert message in refusal.value.message
+
+
+@given(st.lists(st.tuples(*[st.sets(st.integers(0, 9), max_size=3)] * 2), max_size=10))
+@settings(max_examples=budget.examples(300))
+def test_j23_repartition_topics_are_counted_in_the_order_of_passes_over_all_sinks(
+    parts: list[tuple[set[int], set[int]]],
+) -> None:
+    """Kafka gives a sink the largest of those inputs that an earlier step has counted."""
+    sources = {at: [["two"], ["three"], []][at % 3] for at in range(len(parts))}
+    made = [
+        subtopology(
+            str(at),
+            sources[at],
+            sinks=[f"r{each}" for each in sorted(sinks)],
+            repartitioned=[internal(f"r{each}") for each in sorted(inputs)],
+        )
+        for at, (inputs, sinks) in enumerate(parts)
+    ]
+    counted: dict[str, int] = {}
+    writers = {f"r{each}": at for at, (_, sinks) in enumerate(parts) for each in sorted(sinks)}
+    before = -1
+    while len(counted) > before:
+        before = len(counted)
+        for sink, at in writers.items():
+            known = [counted.get(f"r{each}", 0) for each in parts[at][0]]
+            found = max([*known, *(TOPICS[name] for name in sources[at])], default=0)
+            if sink not in counted and found:
+                counted[sink] = found
+    read = {f"r{each}" for inputs, _ in parts for each in inputs}
+    sound = (
+        counted.keys() == writers.keys()
+        and read <= writers.keys()
+        and all(sources[at] or inputs for at, (inputs, _) in enumerate(parts))
+    )
+    if sound:
+        assert counts(configured(*made)) == {name: counted[name] for name in read}
+    else:
+        with pytest.raises(Refusal):
+            configured(*made)
+
+
+def test_j23_a_long_chain_of_repartition_topics_is_no_long_work() -> None:
+    length = 20_000
+    chain = [
+        subtopology(
+            str(at), [] if at else ["two"], sinks=[f"r{at}"], repartitioned=[internal(f"r{at - 1}")]
+        )
+        for at in reversed(range(1, length))
+    ]
+    first = subtopology("0", ["two"], sinks=["r0"])
+    asked: list[str] = []
+    made = topology_of(stored_topology(topology(*chain, first)))
+
+    def partition_count(name: str) -> int:
+        asked.append(name)
+        return TOPICS.get(name, 0)
+
+    assert set(counts(configure(made, partition_count)).values()) == {2}
+    assert len(asked) < 10 * length
+
+
+def test_j23_many_copartition_groups_are_no_long_work() -> None:
+    names = [f"r{at}" for at in range(2_000)]
+    asked: list[str] = []
+    made = topology_of(
+        stored_topology(
+            topology(
+                subtopology(
+                    "0",
+                    ["two"],
+                    sinks=names,
+                    repartitioned=[internal(name, 2) for name in names],
+                    together=[together([], [at]) for at in range(len(names))],
+                )
+            )
+        )
+    )
+
+    def partition_count(name: str) -> int:
+        asked.append(name)
+        return TOPICS.get(name, 0)
+
+    assert set(counts(configure(made, partition_count)).values()) == {2}
+    assert len(asked) < 10 * len(names)
