@@ -75,8 +75,8 @@ def _divide(
     holders: dict[Partition, list[str]] = {partition: [] for partition in partitions}
     kept: dict[str, set[Partition]] = {}
     for member_id, share in zip(members, shares, strict=True):
-        present = set(each_partition(current.get(member_id, {})))
-        kept[member_id] = set([each for each in partitions if each in present][:share])
+        present = [each for each in each_partition(current.get(member_id, {})) if each in holders]
+        kept[member_id] = set(sorted(present)[:share])
         for partition in kept[member_id]:
             holders[partition].append(member_id)
     for partition, held_by in holders.items():
