@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from odradek_broker.config.authorizer_settings import read_super_users
 from odradek_broker.config.broker import BrokerConfig
+from odradek_broker.config.topic_settings import DEAD_LETTERS_ALLOWED
 from odradek_broker.coordinator.groups.coordinator import GroupCoordinator
 from odradek_broker.coordinator.share.coordinator import ShareCoordinator
 from odradek_broker.coordinator.transactions.coordinator import TransactionCoordinator
@@ -33,6 +34,7 @@ from odradek_broker.metadata.cluster import (
 )
 from odradek_broker.metadata.log import METADATA_TOPIC_ID, MetadataLog
 from odradek_broker.metadata.producer_ids import ProducerIdManager
+from odradek_broker.metadata.topics import NewTopic, create_topics
 from odradek_broker.metadata_publisher import MetadataPublisher
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.platform.fault_points import NO_FAULT_POINTS, FaultPoints
@@ -45,6 +47,9 @@ from odradek_broker.quotas.rates import Windows
 from odradek_broker.replica_manager import REOPEN_INTERVAL_MS, ReplicaManager
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_broker.security.standard_authorizer import AuditLog, StandardAuthorizer
+from odradek_broker.share.dead_letter_topics import DeadLetterTopics
+from odradek_broker.share.dead_letter_topics import Rules as DeadLetterRules
+from odradek_broker.share.dead_letter_writer import DeadLetterWriter
 from odradek_broker.share.manager import SharePartitions
 from odradek_broker.share.sessions import ShareSessions
 from odradek_broker.storage.cleaner.manager import CleanerSettings, LogCleaner
@@ -56,6 +61,7 @@ from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager, MaintenanceReport
 from odradek_broker.storage.startup import StartReport
+from odradek_protocol.errors import ErrorCode
 
 #: No records are deleted in the first moments of a broker, as in Kafka.
 FIRST_RETENTION_MS = 30_000
@@ -271,14 +277,22 @@ class Node:
         )
 
     def _new_share_partitions(self) -> SharePartitions:
+        topics = DeadLetterTopics(
+            self.metadata, self.partition, self._dead_letter_rules, self.create_dead_letter_topic
+        )
         return SharePartitions(
-            self.share_state,
             self.partition,
             self.metadata.share_settings,
             self.metadata.share_offset_reset,
-            self.clock,
-            self.scheduler,
+            DeadLetterWriter(topics, self.share_state, self.clock, self.scheduler),
             lambda event: None,
+        )
+
+    def _dead_letter_rules(self) -> DeadLetterRules:
+        config = self.metadata.config
+        return DeadLetterRules(
+            config.errors_deadletterqueue_topic_name_prefix,
+            config.errors_deadletterqueue_auto_create_topics_enable,
         )
 
     def _new_share_sessions(self) -> ShareSessions:
@@ -440,6 +454,18 @@ class Node:
         cleaned_to = self.logs.directory_of(log).cleaner_offsets.get((log.topic, log.partition))
         settings = _cleaner_settings(self.metadata.config)
         return state_of_compaction(log, self.cleaner, settings, cleaned_to, self.clock.wall_ms())
+
+    def create_dead_letter_topic(self, name: str) -> Deferred[ErrorCode]:
+        """Create a topic that takes dead letters; resolves with NONE when it may be used, or with
+        the error."""
+        wanted = NewTopic(name, configs={DEAD_LETTERS_ALLOWED: "true"})
+        records, (made,) = create_topics(self.metadata, [wanted])
+        if made.error is not ErrorCode.NONE:
+            return Deferred.of(made.error)
+        try:
+            return self.metadata_log.commit(records).map(lambda _: ErrorCode.NONE)
+        except StorageError as problem:
+            return Deferred.of(problem.error)
 
     def ensure_internal_topic(self, name: str) -> Deferred[None]:
         """Create an internal topic if it is missing; resolves when it may be used. StorageError if

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from odradek_protocol.constants import NO_DELIVERY_COUNT
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
 
 
 class ShareKey(NamedTuple):
@@ -29,6 +30,19 @@ class StateBatch(NamedTuple):
     delivery_count: int
 
 
+class DeadLetterPosition(NamedTuple):
+    """The offset of a dead letter topic from which on there may be dead letters of a share
+    partition whose own state does not show them yet (H-206)."""
+
+    topic_id: bytes
+    partition: int
+    offset: int
+
+
+#: In a change: there are no such dead letters any more.
+NO_DEAD_LETTERS = DeadLetterPosition(ZERO_UUID, -1, -1)
+
+
 class ShareState(NamedTuple):
     """The state of a share partition.
 
@@ -37,7 +51,8 @@ class ShareState(NamedTuple):
     snapshots of the state. The start offset is -1 before the first fetch. `batches` are sorted and
     do not overlap; records from `start_offset` on that no batch contains are available, and were
     not delivered yet. Timestamps are wall time: of the last snapshot that a change has caused, and
-    of the last one at all.
+    of the last one at all. `dead_letters_from`: None if every dead letter shows in the batches; in
+    a change, None leaves it as it is.
     """
 
     snapshot_epoch: int
@@ -48,6 +63,7 @@ class ShareState(NamedTuple):
     batches: tuple[StateBatch, ...] = ()
     created_ms: int = 0
     written_ms: int = 0
+    dead_letters_from: DeadLetterPosition | None = None
 
 
 class StateResult(NamedTuple):

@@ -200,10 +200,13 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
 )
 
-#: Settings of topics and groups that DescribeConfigs shows, and Kafka's does not: our
-#: own. docs/compatibility.md names them.
+#: Settings of topics and groups that DescribeConfigs shows, and Kafka's does not: those of
+#: Kafka 4.4 (KIP-1191), and our own. docs/compatibility.md names them.
 MORE_SETTINGS = frozenset(
     {
+        "errors.deadletterqueue.copy.record.enable",
+        "errors.deadletterqueue.group.enable",
+        "errors.deadletterqueue.topic.name",
         "share.redelivery.delay.max.ms",
         "share.redelivery.delay.ms",
     }

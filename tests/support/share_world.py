@@ -14,6 +14,8 @@ from odradek_broker.fetch.parked import ParkedFetches
 from odradek_broker.partition import Partition
 from odradek_broker.platform.timeouts import Timeouts
 from odradek_broker.share.acquisition import Limits
+from odradek_broker.share.dead_letter_topics import DeadLetterTopics, Rules
+from odradek_broker.share.dead_letter_writer import DeadLetterWriter
 from odradek_broker.share.events import ShareEvent
 from odradek_broker.share.fetching import Answers, ShareFetch
 from odradek_broker.share.in_flight import ShareSettings
@@ -21,7 +23,14 @@ from odradek_broker.share.manager import Outcome, SharePartitions
 from odradek_broker.share.offset_reset import OffsetReset
 from odradek_broker.share.sessions import AskedPartition, SessionPartition, ShareSessions
 from odradek_broker.share.share_partition import Acknowledgement
-from odradek_broker.share_state import ShareKey, ShareState, StateBatch, StateResult
+from odradek_broker.share_state import (
+    NO_DEAD_LETTERS,
+    DeadLetterPosition,
+    ShareKey,
+    ShareState,
+    StateBatch,
+    StateResult,
+)
 from odradek_protocol.errors import ErrorCode
 
 GROUP = "g"
@@ -68,6 +77,7 @@ class States:
         start_offset: int,
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
+        dead_letters_from: DeadLetterPosition | None = None,
         /,
     ) -> Deferred[StateResult]:
         def result() -> StateResult:
@@ -87,8 +97,17 @@ class States:
                     merged[-1] = merged[-1]._replace(last_offset=number)
                 else:
                     merged.append(each._replace(first_offset=number, last_offset=number))
+            position = dead_letters_from
+            if position is None and key in self.states:
+                position = self.states[key].dead_letters_from
             self.states[key] = ShareState(
-                1, state_epoch, leader_epoch, start_offset, delivery_complete_count, tuple(merged)
+                1,
+                state_epoch,
+                leader_epoch,
+                start_offset,
+                delivery_complete_count,
+                tuple(merged),
+                dead_letters_from=None if position == NO_DEAD_LETTERS else position,
             )
             return StateResult()
 
@@ -108,6 +127,25 @@ class States:
             end()
 
 
+class NoTopics:
+    """The cluster metadata without a dead letter topic."""
+
+    def topic_id(self, name: str, /) -> bytes:
+        return bytes(16)
+
+    def topic_name(self, topic_id: bytes, /) -> str | None:
+        return None
+
+    def partition_count(self, name: str, /) -> int:
+        return 0
+
+    def takes_dead_letters(self, name: str, /) -> bool:
+        return False
+
+    def create(self, name: str) -> Deferred[ErrorCode]:
+        return Deferred.of(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
 class ShareWorld:
     """Share partitions of a topic with one partition, and their sessions."""
 
@@ -124,13 +162,19 @@ class ShareWorld:
 
     def start(self) -> None:
         """Begin with the stored states alone."""
+        topics = NoTopics()
         self.leader = SharePartitions(
-            self.states,
-            lambda topic, index: self.partition if (topic, index) == ("t", 0) else None,
+            self.find,
             lambda _: self.settings,
             lambda _: OffsetReset.parsed(self.reset),
-            self.clock,
-            self,
+            DeadLetterWriter(
+                DeadLetterTopics(
+                    topics, self.find, lambda: Rules("dlq.", creates=False), topics.create
+                ),
+                self.states,
+                self.clock,
+                self,
+            ),
             self.events.append,
         )
         self.sessions = ShareSessions(
@@ -140,6 +184,9 @@ class ShareWorld:
             self.leader.forget_group,
         )
         self.parked = ParkedFetches(Timeouts(self.clock, self))
+
+    def find(self, topic: str, index: int) -> Partition | None:
+        return self.partition if (topic, index) == ("t", 0) else None
 
     # --- Time ---
 

@@ -11,6 +11,7 @@ from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.types import ConfigRow, Kind, Setting, Value
 from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
 from odradek_broker.re2 import PatternError, compile_pattern
+from odradek_broker.topic_partition import topic_name_problem
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import (
     ANYTHING,
@@ -83,6 +84,14 @@ _OFFSET_RESET = Check("latest, earliest, or by_duration:PnDTnHnMn.nS", _is_offse
 _REDELIVERY_DELAY = between(0, 3_600_000)
 
 
+def _is_dead_letter_topic(name: str) -> bool:
+    return not name or not (topic_name_problem(name) or name.startswith("__"))
+
+
+_DEAD_LETTER_TOPIC = Check(
+    "empty, or the name of a topic that does not begin with __", _is_dead_letter_topic
+)
+
 #: Every row by key, in alphabetical order.
 GROUP_SETTINGS: dict[str, GroupSetting] = {
     row.name: row
@@ -95,6 +104,21 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
             "consumer",
             "session.timeout.ms",
             "How long a member may be silent before it is removed.",
+        ),
+        _share_alone(
+            "errors.deadletterqueue.copy.record.enable",
+            Kind.BOOLEAN,
+            False,
+            "true: a dead letter of a share group has the key, the value and the headers of the"
+            " record, and not only its position (KIP-1191, in Kafka from 4.4 on).",
+        ),
+        _share_alone(
+            "errors.deadletterqueue.topic.name",
+            Kind.STRING,
+            "",
+            "The topic for the records that a share group gives up; empty: they are only archived"
+            " (KIP-1191, in Kafka from 4.4 on).",
+            _DEAD_LETTER_TOPIC,
         ),
         _bounded(
             "share",

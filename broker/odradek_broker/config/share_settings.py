@@ -67,6 +67,18 @@ class ShareSettings:
         "Most share sessions, of which each member of a share group has one.",
         at_least(1),
     )
+    errors_deadletterqueue_auto_create_topics_enable: bool = setting(
+        Kind.BOOLEAN,
+        False,
+        "true: the dead letter topic that a share group names is created when it is first needed"
+        " (KIP-1191, in Kafka from 4.4 on).",
+    )
+    errors_deadletterqueue_topic_name_prefix: str = setting(
+        Kind.STRING,
+        "dlq.",
+        "The beginning that the names of dead letter topics must have; empty: any name (KIP-1191,"
+        " in Kafka from 4.4 on).",
+    )
     share_coordinator_state_topic_num_partitions: int = setting(
         Kind.INT,
         50,

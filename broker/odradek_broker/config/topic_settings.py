@@ -42,6 +42,9 @@ _THROTTLED_REPLICAS = Check(
     lambda items: items == ("*",) or all(_REPLICAS.fullmatch(item) for item in items),
 )
 
+#: The setting that lets share groups name a topic for their dead letters.
+DEAD_LETTERS_ALLOWED = "errors.deadletterqueue.group.enable"
+
 #: Every row by key, in alphabetical order.
 TOPIC_SETTINGS: dict[str, TopicSetting] = {
     row.name: row
@@ -52,6 +55,13 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         _like("compression.type", "compression.type"),
         _like("compression.zstd.level", "compression.zstd.level"),
         _like("delete.retention.ms", "log.cleaner.delete.retention.ms"),
+        TopicSetting(
+            DEAD_LETTERS_ALLOWED,
+            Kind.BOOLEAN,
+            False,
+            "true: share groups may write their dead letters to the topic (KIP-1191, in Kafka from"
+            " 4.4 on).",
+        ),
         _like("file.delete.delay.ms", "log.segment.delete.delay.ms"),
         _like("flush.messages", "log.flush.interval.messages"),
         _like("flush.ms", "log.flush.interval.ms"),

@@ -19,6 +19,7 @@ from odradek_broker.config.broker import (
 )
 from odradek_broker.config.effective import TopicConfigs
 from odradek_broker.config.group_settings import GROUP_SETTINGS
+from odradek_broker.config.topic_settings import DEAD_LETTERS_ALLOWED
 from odradek_broker.config.types import ConfigError
 from odradek_broker.metadata.features import (
     FEATURES,
@@ -234,7 +235,14 @@ class ClusterMetadata:
             committed=own.get("share.isolation.level") == "read_committed",
             redelivery_delay_ms=int(own.get("share.redelivery.delay.ms", "0")),
             redelivery_delay_max_ms=int(own.get("share.redelivery.delay.max.ms", "60000")),
+            dead_letter_topic=own.get("errors.deadletterqueue.topic.name", ""),
+            copy_record=own.get("errors.deadletterqueue.copy.record.enable") == "true",
         )
+
+    def takes_dead_letters(self, name: str) -> bool:
+        """True if the topic's own settings let share groups write dead letters to it."""
+        own = self._configs.get(RESOURCE_TOPIC, {}).get(name, {})
+        return own.get(DEAD_LETTERS_ALLOWED) == "true"
 
     def share_offset_reset(self, group_id: str) -> OffsetReset:
         """The place at which a share group begins in a partition."""

@@ -7,7 +7,6 @@ controller.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -16,13 +15,11 @@ from odradek_broker.config.types import ConfigError
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS, METADATA_TOPIC, ClusterMetadata, Topic
 from odradek_broker.metadata.errors import AdminError
 from odradek_broker.quotas.managers import TakeQuota, unlimited
+from odradek_broker.topic_partition import TOPIC_NAME_MAX, topic_name_problem
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.stored.cluster_metadata import MetadataRecord, RemoveTopicRecord
-
-_NAME_MAX = 249
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 #: Kafka's limit for one request: more would delay all other requests for too long.
 PARTITIONS_PER_REQUEST_MAX = 10_000
@@ -47,17 +44,9 @@ class TopicResult:
 
 def check_topic_name(name: str) -> None:
     """AdminError for an illegal topic name."""
-    problem = None
-    if not name:
-        problem = "the name is empty"
-    elif name in (".", ".."):
-        problem = "it cannot be '.' or '..'"
-    elif len(name) > _NAME_MAX:
-        problem = f"it is longer than {_NAME_MAX} characters"
-    elif not _LEGAL_NAME.fullmatch(name):
-        problem = "only ASCII letters, digits, '.', '_' and '-' may be used"
+    problem = topic_name_problem(name)
     if problem:
-        shown = name if len(name) <= _NAME_MAX else name[:_NAME_MAX] + "..."
+        shown = name if len(name) <= TOPIC_NAME_MAX else name[:TOPIC_NAME_MAX] + "..."
         raise AdminError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {shown!r} is illegal: {problem}"
         )

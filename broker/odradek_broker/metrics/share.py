@@ -167,13 +167,25 @@ def _counted_families(node: Node) -> Iterator[Metric]:
         "Fetches that brought nothing although the partition has records, by the reason.",
         labels=[*_EXPORTER, "reason"],
     )
+    letters = Counter(
+        "odradek_sharegroup_dead_letters",
+        "Records that were given up and have a dead letter.",
+        labels=_EXPORTER,
+    )
+    missing = Counter(
+        "odradek_sharegroup_missing_dead_letters",
+        "Records that were given up and should have a dead letter, but could not get one.",
+        labels=_EXPORTER,
+    )
     for labels, counted in _counted(node):
         expired.add_metric(labels, counted.locks_expired)
+        letters.add_metric(labels, counted.dead_letters)
+        missing.add_metric(labels, counted.missing_dead_letters)
         for reason, number in sorted(counted.archived.items()):
             archived.add_metric([*labels, reason], number)
         for why, number in counted.empty_fetches.items():
             empty.add_metric([*labels, why.value], number)
-    yield from (expired, archived, empty)
+    yield from (expired, letters, missing, archived, empty)
 
 
 def _counted(node: Node) -> Iterator[tuple[list[str], PartitionStatistics]]:

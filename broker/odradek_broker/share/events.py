@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from odradek_broker.share.acquisition import Acquired
-from odradek_broker.share.in_flight import RecordState, Removed
+from odradek_broker.share.in_flight import GivenUpBecause, RecordState, Removed
 from odradek_broker.share.share_partition import Acknowledgement, AcknowledgeType
 from odradek_broker.share_state import ShareKey, StateBatch
 from odradek_protocol.errors import ErrorCode
@@ -134,6 +134,31 @@ class NothingAcquired(NamedTuple):
     reason: NothingReason
 
 
+class DeadLettered(NamedTuple):
+    """Neighbouring records that were given up have dead letters, from `letter_offset` of a
+    partition of a dead letter topic on."""
+
+    key: ShareKey
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    reason: GivenUpBecause
+    topic: str
+    partition: int
+    letter_offset: int
+
+
+class NotDeadLettered(NamedTuple):
+    """Neighbouring records that were given up have no dead letters, because of a problem."""
+
+    key: ShareKey
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    reason: GivenUpBecause
+    problem: str
+
+
 ShareEvent = (
     SessionBegan
     | Loaded
@@ -146,6 +171,8 @@ ShareEvent = (
     | RecordsRemoved
     | LogStartMoved
     | NothingAcquired
+    | DeadLettered
+    | NotDeadLettered
 )
 Observer = Callable[[ShareEvent], None]
 

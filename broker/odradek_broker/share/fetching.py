@@ -11,7 +11,8 @@ from odradek_broker.share.acquisition import Acquired, Limits, acquire, count_of
 from odradek_broker.share.events import NothingReason
 from odradek_broker.share.fetched import read
 from odradek_broker.share.in_flight import ShareSettings
-from odradek_broker.share.manager import LedPartition, SharePartitions
+from odradek_broker.share.led_partition import LedPartition
+from odradek_broker.share.manager import SharePartitions
 from odradek_broker.share.sessions import SessionPartition
 from odradek_broker.share.share_partition import SharePartition
 from odradek_broker.share_state import ShareKey

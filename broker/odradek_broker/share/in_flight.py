@@ -23,11 +23,14 @@ from odradek_broker.share_state import StateBatch
 
 #: The member of records that nobody has.
 NOBODY = ""
+#: The pause before the next attempt to write a dead letter.
+DEAD_LETTER_RETRY_MS = 1_000
 
 
 class RecordState(IntEnum):
-    """The numbers are those of the stored state. Kafka has a state 3, Archiving, for records on
-    their way into a dead letter queue; there is none before share.version 2."""
+    """The numbers are those of the stored state. Kafka 4.4 has a state 3, Archiving, for records on
+    their way into a dead letter topic: here they are archived by a `Change` that is not finished.
+    """
 
     AVAILABLE = 0
     """The record may be acquired, for the first time or again."""
@@ -80,7 +83,8 @@ class ShareSettings(NamedTuple):
     """The settings that hold for the share partitions of a group.
 
     `redelivery_delay_ms`: the pause after the first delivery, 0 for none; it doubles with each
-    further one, up to `redelivery_delay_max_ms`.
+    further one, up to `redelivery_delay_max_ms`. `dead_letter_topic`: the topic for records that
+    are given up, "" for none; `copy_record`: with their contents.
     """
 
     record_lock_duration_ms: int
@@ -90,6 +94,8 @@ class ShareSettings(NamedTuple):
     committed: bool = False
     redelivery_delay_ms: int = 0
     redelivery_delay_max_ms: int = 0
+    dead_letter_topic: str = ""
+    copy_record: bool = False
 
     def redelivery_pause_ms(self, delivery_count: int) -> int:
         """The pause after so many deliveries (H-200)."""
@@ -97,24 +103,43 @@ class ShareSettings(NamedTuple):
         return min(pause_ms, max(self.redelivery_delay_ms, self.redelivery_delay_max_ms))
 
 
+class GivenUpBecause(Enum):
+    """The reason why a record is archived that exists, in Kafka's words for its dead letter."""
+
+    REJECTED = "Offset rejected by client."
+    TOO_OFTEN = "Offset delivery count exceeded the threshold."
+
+
+class GivenUp(NamedTuple):
+    """Neighbouring offsets that a change archives, and that become dead letters (H-202)."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    reason: GivenUpBecause
+
+
 class Change:
     """Steps of records that one member had, which take effect when they are durable (H-159).
 
     `settings`: those when the change began, which decide about records whose lock has expired
-    meanwhile.
+    meanwhile. `given_up`: what is to be dead-lettered; empty without a dead letter topic.
     """
 
-    __slots__ = ("member_id", "ranges", "settings", "stored")
+    __slots__ = ("given_up", "member_id", "ranges", "settings", "stored")
 
     def __init__(self, member_id: str, settings: ShareSettings) -> None:
         self.member_id = member_id
         self.settings = settings
         self.stored: list[StateBatch] = []
+        self.given_up: list[GivenUp] = []
         self.ranges: list[tuple[Batch, int, int]] = []
 
-    def add(self, batch: Batch, run: Run) -> None:
-        """Note a run that has taken its new state."""
+    def add(self, batch: Batch, run: Run, reason: GivenUpBecause | None = None) -> None:
+        """Note a run that has taken its new state. `reason`: it is given up, if it is archived."""
         run.change = self
+        if reason and run.state is _S.ARCHIVED and self.settings.dead_letter_topic:
+            self.given_up.append(GivenUp(run.first, run.last, run.count, reason))
         ranges = self.ranges
         if ranges and ranges[-1][0] is batch and ranges[-1][2] + 1 == run.first:
             ranges[-1] = (batch, ranges[-1][1], run.last)
@@ -195,6 +220,10 @@ class Run:
         self.member_id = member_id
         self.deadline_ms = deadline_ms
 
+    def is_given_up(self, settings: ShareSettings) -> bool:
+        """True if the records become dead letters when they are given back."""
+        return bool(settings.dead_letter_topic) and self.count >= settings.delivery_count_limit
+
     def give_back(self, now_ms: int, settings: ShareSettings) -> None:
         """Make the records available, perhaps after a pause, or archive them if they were delivered
         often enough (H-157, H-200)."""
@@ -224,7 +253,11 @@ class Run:
         self.state = _S.ACQUIRED
         self.member_id = change.member_id
         self.due_ms = None
-        if expired:
+        if expired and self.is_given_up(change.settings):
+            # The dead letter could not be written: `expire` tries it again.
+            self.member_id = NOBODY
+            self.deadline_ms = now_ms + DEAD_LETTER_RETRY_MS
+        elif expired:
             # The lock expired while the change was being written, and nobody else ends it.
             self.give_back(now_ms, change.settings)
             self.deadline_ms = None

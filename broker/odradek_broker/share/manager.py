@@ -8,17 +8,24 @@ its topic is deleted or its state was changed by somebody else.
     ShareAcknowledge -> Change -> state written, durable -> finish -> answer, wake fetches
     lock expires ---> available at once -> state written
     session ends ---> Change -> state written, durable -> finish -> wake fetches
+
+With a dead letter topic, dead letters are written before the state (`dead_letter_writer.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.partition import Partition, Waiter
-from odradek_broker.platform.seams import Clock, Scheduler, Timer
+from odradek_broker.partition import Partition
 from odradek_broker.share.acquisition import Acquired
+from odradek_broker.share.dead_letter_writer import (
+    DeadLetterWriter,
+    Letters,
+    Written,
+    with_letters,
+)
 from odradek_broker.share.events import (
     AcknowledgementsRefused,
     Dropped,
@@ -35,7 +42,8 @@ from odradek_broker.share.events import (
     SessionEnd,
     ShareEvent,
 )
-from odradek_broker.share.in_flight import Change, ShareSettings
+from odradek_broker.share.in_flight import NOBODY, Change, ShareSettings
+from odradek_broker.share.led_partition import LedPartition
 from odradek_broker.share.offset_reset import OffsetReset
 from odradek_broker.share.share_partition import (
     Acknowledgement,
@@ -44,7 +52,13 @@ from odradek_broker.share.share_partition import (
     SharePartition,
 )
 from odradek_broker.share.statistics import ShareStatistics
-from odradek_broker.share_state import ShareKey, StateBatch, StateResult
+from odradek_broker.share_state import (
+    NO_DEAD_LETTERS,
+    ShareKey,
+    ShareState,
+    StateBatch,
+    StateResult,
+)
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
 
@@ -63,32 +77,13 @@ _STATE_ERRORS = {
     _E.UNKNOWN_TOPIC_OR_PARTITION: _E.UNKNOWN_TOPIC_OR_PARTITION,
     _E.FENCED_LEADER_EPOCH: _E.NOT_LEADER_OR_FOLLOWER,
     _E.FENCED_STATE_EPOCH: _E.NOT_LEADER_OR_FOLLOWER,
+    _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_LEADER_OR_FOLLOWER,
+    _E.KAFKA_STORAGE_ERROR: _E.KAFKA_STORAGE_ERROR,
 }
 #: The errors after which a share partition is not led any more: it is loaded again.
 _FENCING = frozenset(
     {_E.NOT_LEADER_OR_FOLLOWER, _E.GROUP_ID_NOT_FOUND, _E.UNKNOWN_TOPIC_OR_PARTITION}
 )
-
-
-class ShareStates(Protocol):
-    """The stored states of share partitions."""
-
-    def read(self, key: ShareKey, leader_epoch: int, /) -> Deferred[StateResult]:
-        """Read a state, and fence earlier leaders."""
-        ...
-
-    def write(
-        self,
-        key: ShareKey,
-        state_epoch: int,
-        leader_epoch: int,
-        start_offset: int,
-        delivery_complete_count: int,
-        batches: Sequence[StateBatch],
-        /,
-    ) -> Deferred[StateResult]:
-        """Add batches to a state; resolves when they are durable."""
-        ...
 
 
 class Outcome(NamedTuple):
@@ -98,65 +93,31 @@ class Outcome(NamedTuple):
     message: str | None = None
 
 
-class LedPartition:
-    """A share partition that this broker leads. `state` is None while it is loaded; `error` is the
-    reason why it is not led any more, or NONE. `data_waiters` are called when records may be
-    available, or after an error."""
-
-    __slots__ = (
-        "data_waiters",
-        "error",
-        "key",
-        "leader_epoch",
-        "partition",
-        "state",
-        "timer",
-        "timer_at_ms",
-        "topic",
-    )
-
-    def __init__(self, key: ShareKey, topic: str, partition: Partition) -> None:
-        self.key = key
-        self.topic = topic
-        self.partition = partition
-        self.leader_epoch = partition.leader_epoch
-        self.state: SharePartition | None = None
-        self.error = _E.NONE
-        self.data_waiters: dict[Waiter, None] = {}
-        self.timer: Timer | None = None
-        self.timer_at_ms = 0
-
-    def wake(self) -> None:
-        """Let the fetches that wait here check again."""
-        for waiter in list(self.data_waiters):
-            waiter()
-
-
 class SharePartitions:
     """All share partitions that this broker leads.
 
     `find` gives a partition of a topic; `settings` and `offset_reset` the present settings of a
-    group. `observer` is told of every event (H-240).
+    group. `dead_letters` has the stored states, too. `observer` is told of every event (H-240).
     """
 
     def __init__(
         self,
-        states: ShareStates,
         find: Callable[[str, int], Partition | None],
         settings: Callable[[str], ShareSettings],
         offset_reset: Callable[[str], OffsetReset],
-        clock: Clock,
-        scheduler: Scheduler,
+        dead_letters: DeadLetterWriter,
         observer: Observer,
     ) -> None:
-        self._states = states
+        self._states = dead_letters.states
         self._observer = observer
+        dead_letters.observer = self.tell
         self.statistics = ShareStatistics()
         self._find = find
         self.settings = settings
         self._offset_reset = offset_reset
-        self.clock = clock
-        self._scheduler = scheduler
+        self.dead_letters = dead_letters
+        self.clock = dead_letters.clock
+        self._scheduler = dead_letters.scheduler
         self._led: dict[ShareKey, LedPartition] = {}
         #: The share partitions by their group, and by the id of their topic.
         self._keys_of: dict[str | bytes, dict[ShareKey, None]] = {}
@@ -185,6 +146,7 @@ class SharePartitions:
         be led."""
         led = self._led.get(key)
         if led is not None and self.check(led) is _E.NONE:
+            led.forgotten = False
             return led
         partition = self._find(topic, key.partition)
         if partition is None:
@@ -215,17 +177,24 @@ class SharePartitions:
         return led.error
 
     def forget_group(self, group_id: str) -> None:
-        """Forget the share partitions of a group, because it has no session any more."""
-        self._forget(group_id, _E.NOT_LEADER_OR_FOLLOWER)
+        """Forget the share partitions of a group, because it has no session any more: those that
+        write dead letters when they have done so."""
+        for led in self._of(group_id):
+            led.forgotten = True
+            self._drop_forgotten(led)
+
+    def _drop_forgotten(self, led: LedPartition) -> None:
+        if led.forgotten and not led.letter_jobs:
+            self._drop(led, _E.NOT_LEADER_OR_FOLLOWER)
 
     def forget_topic(self, topic_id: bytes) -> None:
         """Forget the share partitions of a deleted topic."""
-        self._forget(topic_id, _E.UNKNOWN_TOPIC_OR_PARTITION)
+        for led in self._of(topic_id):
+            self._drop(led, _E.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def _forget(self, owner: str | bytes, error: ErrorCode) -> None:
+    def _of(self, owner: str | bytes) -> list[LedPartition]:
         # Whoever is woken by one of them may find that another one is led no more.
-        for led in [self._led[key] for key in self._keys_of.get(owner, ())]:
-            self._drop(led, error)
+        return [self._led[key] for key in self._keys_of.get(owner, ())]
 
     def _drop(self, led: LedPartition, error: ErrorCode) -> None:
         if led.error is not _E.NONE:
@@ -251,19 +220,45 @@ class SharePartitions:
         if result.error is not _E.NONE or stored is None:
             self._drop(led, _STATE_ERRORS.get(result.error, _E.UNKNOWN_SERVER_ERROR))
             return
+        if stored.dead_letters_from is None:
+            self._begin(led, stored, {}, asked_ms)
+            return
+        led.dead_letters_from = stored.dead_letters_from
+        self.dead_letters.open_letters(led, stored.dead_letters_from).then(
+            lambda letters: self._begin(led, stored, letters, asked_ms)
+        )
+
+    def _begin(
+        self,
+        led: LedPartition,
+        stored: ShareState,
+        letters: Letters | ErrorCode,
+        asked_ms: int,
+    ) -> None:
+        """Begin to serve a share partition; the dead letters that its state does not show are its
+        state (H-206)."""
+        if led.error is not _E.NONE:
+            return
+        if isinstance(letters, ErrorCode):
+            self._drop(led, letters)
+            return
         try:
             start_offset = stored.start_offset
             if start_offset < 0:
                 reset = self._offset_reset(led.key.group_id)
                 start_offset = reset.offset_in(led.partition.log, self.clock.wall_ms())
-            led.state = SharePartition.restored(start_offset, stored.state_epoch, stored.batches)
+            batches, added = with_letters(stored.batches, letters, start_offset)
+            led.state = SharePartition.restored(start_offset, stored.state_epoch, batches)
         except StorageError as problem:
             self._drop(led, problem.error)
         except InvalidState:
             self._drop(led, _E.UNKNOWN_SERVER_ERROR)
         else:
             took_ms = self.clock.monotonic_ms() - asked_ms
-            self.tell(Loaded(led.key, start_offset, stored.batches, took_ms))
+            self.tell(Loaded(led.key, start_offset, batches, took_ms))
+            if led.dead_letters_from is not None:
+                led.unstored.update(added)
+                led.store(self._states, (), NO_DEAD_LETTERS)
             led.wake()
 
     # --- Fetches ---
@@ -355,32 +350,28 @@ class SharePartitions:
             return Deferred.of(Outcome())
         outcome: Deferred[Outcome] = Deferred()
 
-        def written(result: StateResult) -> None:
+        def written(done: Written) -> None:
+            result, decided = done
             error = result.error
             if error is not _E.NONE:
                 error = _STATE_ERRORS.get(error, _E.UNKNOWN_SERVER_ERROR)
-            state.finish(change, durable=error is _E.NONE, now_ms=self.clock.monotonic_ms())
-            self.tell(event(error))
+            if decided is not None:
+                state.finish(change, durable=decided, now_ms=self.clock.monotonic_ms())
+                self.tell(event(_E.NONE if decided else error))
             if error in _FENCING:
                 self._drop(led, error)
+            self._drop_forgotten(led)
             self.watch_locks(led)
             outcome.resolve(Outcome(error, None if error is _E.NONE else result.message))
             led.wake()
 
-        self._store(led, state, change.stored).then(written)
+        if change.given_up:
+            self.dead_letters.write(led, change).then(written)
+        else:
+            led.store(self._states, change.stored).then(
+                lambda result: written(Written(result, result.error is _E.NONE))
+            )
         return outcome
-
-    def _store(
-        self, led: LedPartition, state: SharePartition, batches: Sequence[StateBatch]
-    ) -> Deferred[StateResult]:
-        return self._states.write(
-            led.key,
-            state.state_epoch,
-            led.leader_epoch,
-            state.start_offset,
-            state.completed,
-            batches,
-        )
 
     # --- Locks ---
 
@@ -405,25 +396,38 @@ class SharePartitions:
         if state is None or led.error is not _E.NONE:
             return
         settings = self.settings(led.key.group_id)
-        stored = state.expire(self.clock.monotonic_ms(), settings)
+        given_up = Change(NOBODY, settings) if settings.dead_letter_topic else None
+        stored = state.expire(self.clock.monotonic_ms(), settings, given_up)
         self.watch_locks(led)
-        if not stored:
-            led.wake()
-            return
-        self.tell(LocksExpired(led.key, stored, settings.delivery_count_limit))
+        if given_up is not None and given_up.stored:
+            self._write(led, state, given_up, _expired(led.key, given_up))
+        if stored:
+            self.tell(LocksExpired(led.key, stored, settings.delivery_count_limit))
+            self._store_expired(led, state, stored)
+        led.wake()
 
+    def _store_expired(
+        self, led: LedPartition, state: SharePartition, stored: Sequence[StateBatch]
+    ) -> None:
         def written(result: StateResult) -> None:
             state.settle()
             if _STATE_ERRORS.get(result.error, _E.NONE) in _FENCING:
                 self._drop(led, _STATE_ERRORS[result.error])
             led.wake()
 
-        self._store(led, state, stored).then(written)
-        led.wake()
+        led.store(self._states, stored).then(written)
 
 
 def _returned(key: ShareKey, change: Change, end: SessionEnd) -> Callable[[ErrorCode], ShareEvent]:
     """The event of records that are given back, by the error of the write."""
     return lambda error: RecordsReturned(
         key, change.member_id, end, change.stored, change.settings.delivery_count_limit, error
+    )
+
+
+def _expired(key: ShareKey, change: Change) -> Callable[[ErrorCode], ShareEvent]:
+    """The event of locks that have expired for the last time; after an error nothing has happened,
+    and it is tried again."""
+    return lambda error: LocksExpired(
+        key, () if error else change.stored, change.settings.delivery_count_limit
     )

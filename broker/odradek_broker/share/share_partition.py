@@ -27,6 +27,7 @@ from odradek_broker.share.in_flight import (
     NOBODY,
     Batch,
     Change,
+    GivenUpBecause,
     InFlight,
     RecordState,
     RemovalReason,
@@ -338,13 +339,17 @@ class SharePartition:
             run.deadline_ms = now_ms + settings.record_lock_duration_ms
             self.note_deadline(run.deadline_ms)
             return
+        reason = None
         if kind == AcknowledgeType.RELEASE:
             self._return(run, now_ms, settings)
+            reason = GivenUpBecause.TOO_OFTEN
         else:
             run.step(_S.ACKNOWLEDGED if kind == AcknowledgeType.ACCEPT else _S.ARCHIVED)
             run.member_id = NOBODY
+            if kind == AcknowledgeType.REJECT:
+                reason = GivenUpBecause.REJECTED
         self._recount(run, finished_before=False)
-        change.add(batch, run)
+        change.add(batch, run, reason)
 
     def release(self, member_id: str, now_ms: int, settings: ShareSettings) -> Change:
         """Give back everything that a member has, because its session ended (H-162)."""
@@ -352,7 +357,7 @@ class SharePartition:
         for batch in self.in_flight:
             for run in self._acquired_runs(batch, lambda run: run.member_id == member_id):
                 self._give_back(run, now_ms, settings)
-                change.add(batch, run)
+                change.add(batch, run, self._reason_to_give_up(run))
         return change
 
     def finish(self, change: Change, *, durable: bool, now_ms: int) -> bool:
@@ -372,9 +377,12 @@ class SharePartition:
 
     # --- Locks and pauses (H-160, H-200) ---
 
-    def expire(self, now_ms: int, settings: ShareSettings) -> list[StateBatch]:
+    def expire(
+        self, now_ms: int, settings: ShareSettings, given_up: Change | None = None
+    ) -> list[StateBatch]:
         """Take back the records whose lock has expired, and end the pauses that are over; returns
-        what is to be stored."""
+        what is to be stored. `given_up` takes the records that become dead letters, which are to be
+        written and finished like those of an acknowledgement."""
         stored: list[StateBatch] = []
         if self.next_deadline_ms is None or now_ms < self.next_deadline_ms:
             return stored
@@ -383,6 +391,10 @@ class SharePartition:
             found = False
             for run in self._acquired_runs(batch, lambda run: _is_over(run, now_ms)):
                 self._give_back(run, now_ms, settings)
+                reason = self._reason_to_give_up(run)
+                if given_up is not None and reason is not None and run.state is _S.ARCHIVED:
+                    given_up.add(batch, run, reason)
+                    continue
                 run.deadline_ms = None
                 add_stored(stored, run)
                 found = True
@@ -415,6 +427,10 @@ class SharePartition:
         else:
             self._return(run, now_ms, settings)
         self._recount(run, finished_before=False)
+
+    def _reason_to_give_up(self, run: Run) -> GivenUpBecause | None:
+        """The reason for a dead letter if the records are archived: they still exist."""
+        return GivenUpBecause.TOO_OFTEN if run.last >= self.start_offset else None
 
     def _return(self, run: Run, now_ms: int, settings: ShareSettings) -> None:
         run.give_back(now_ms, settings)

@@ -10,8 +10,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable
 
 from odradek_broker.share.events import (
+    DeadLettered,
     Loaded,
     LocksExpired,
+    NotDeadLettered,
     NothingAcquired,
     NothingReason,
     RecordsAcknowledged,
@@ -37,14 +39,22 @@ _ARCHIVED_BY = {
 
 class PartitionStatistics:
     """The counters of one share partition: records by the reason why they were archived, fetches
-    without records by their reason, and records whose lock expired."""
+    without records by their reason, records whose lock expired, and records that were given up,
+    with a dead letter or without the one that they should have."""
 
-    __slots__ = ("archived", "empty_fetches", "locks_expired")
+    __slots__ = (
+        "archived",
+        "dead_letters",
+        "empty_fetches",
+        "locks_expired",
+        "missing_dead_letters",
+    )
 
     def __init__(self) -> None:
         self.archived: Counter[str] = Counter()
         self.empty_fetches: Counter[NothingReason] = Counter()
         self.locks_expired = 0
+        self.dead_letters = self.missing_dead_letters = 0
 
 
 class TopicStatistics:
@@ -88,6 +98,11 @@ class ShareStatistics:
             self._of(event.key).archived[removed.reason.value] += count
         elif isinstance(event, NothingAcquired):
             self._of(event.key).empty_fetches[event.reason] += 1
+        elif isinstance(event, DeadLettered):
+            self._of(event.key).dead_letters += event.last_offset - event.first_offset + 1
+        elif isinstance(event, NotDeadLettered):
+            count = event.last_offset - event.first_offset + 1
+            self._of(event.key).missing_dead_letters += count
         elif isinstance(event, Loaded):
             self.loads += 1
             self.load_time_ms += event.took_ms

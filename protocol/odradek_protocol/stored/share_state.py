@@ -4,6 +4,9 @@ ShareUpdate*).
 A snapshot has the whole state, and null deletes it; an update has what a write has changed, with
 the epoch of the snapshot before it. An update has no state epoch, and its start offset and
 `delivery_complete_count` may be -1: then the start offset is the one before.
+
+`dead_letters_from` is ours, a tagged field that Kafka passes over: a topic id, a partition and an
+offset, or nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ from struct import Struct as Packer
 
 from odradek_protocol.codec import Buffer
 from odradek_protocol.message import Message, Struct, array, field, message, struct
-from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING, UUID, DecodeError
+from odradek_protocol.primitives import BYTES, INT8, INT16, INT32, INT64, STRING, UUID, DecodeError
 from odradek_protocol.stored import typed_records
 
 _INT16 = Packer(">h")
+_POSITION = Packer(">16siq")
+#: Far from the tags that Kafka gives to its next fields.
+_DEAD_LETTERS_TAG = 10_191
 
 
 class RecordType(IntEnum):
@@ -55,6 +61,7 @@ class ShareSnapshotValue(Message):
     leader_epoch: int = field(INT32)
     start_offset: int = field(INT64)
     delivery_complete_count: int = field(INT32, "0+", tag=0, tagged="0+", default=-1)
+    dead_letters_from: bytes = field(BYTES, "0+", tag=_DEAD_LETTERS_TAG, tagged="0+", default=b"")
     create_timestamp: int = field(INT64)
     write_timestamp: int = field(INT64)
     state_batches: list[StoredBatch] = field(array(StoredBatch))
@@ -77,6 +84,7 @@ class ShareUpdateValue(Message):
     leader_epoch: int = field(INT32)
     start_offset: int = field(INT64)
     delivery_complete_count: int = field(INT32, "0+", tag=0, tagged="0+", default=-1)
+    dead_letters_from: bytes = field(BYTES, "0+", tag=_DEAD_LETTERS_TAG, tagged="0+", default=b"")
     state_batches: list[StoredBatch] = field(array(StoredBatch))
 
 
@@ -91,6 +99,22 @@ _VALUES: dict[int, type[ShareStateValue]] = {
     RecordType.SNAPSHOT: ShareSnapshotValue,
     RecordType.UPDATE: ShareUpdateValue,
 }
+
+
+def encode_position(topic_id: bytes, partition: int, offset: int) -> bytes:
+    """A position in a dead letter topic."""
+    return _POSITION.pack(topic_id, partition, offset)
+
+
+def decode_position(data: bytes) -> tuple[bytes, int, int] | None:
+    """The topic id, partition and offset of a position; None for no bytes. DecodeError for bytes
+    of another length."""
+    if not data:
+        return None
+    if len(data) != _POSITION.size:
+        raise DecodeError(f"{len(data)} bytes for a position of dead letters")
+    topic_id, partition, offset = _POSITION.unpack(data)
+    return topic_id, partition, offset
 
 
 def decode_key(key: Buffer) -> ShareStateKey | None:

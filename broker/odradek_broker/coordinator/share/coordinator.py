@@ -33,7 +33,7 @@ from odradek_broker.coordinator.share.shard import ShareSettings, ShareShard
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.platform.seams import Clock, Scheduler
-from odradek_broker.share_state import ShareKey, StateBatch, StateResult
+from odradek_broker.share_state import DeadLetterPosition, ShareKey, StateBatch, StateResult
 from odradek_broker.storage.checkpoints import encode_topic_id
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
@@ -199,6 +199,7 @@ class ShareCoordinator:
         start_offset: int,
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
+        dead_letters_from: DeadLetterPosition | None = None,
     ) -> Deferred[StateResult]:
         """Merge batches into the state of a share partition, and move its start offset unless that
         is -1 (H-105)."""
@@ -212,6 +213,7 @@ class ShareCoordinator:
                 start_offset,
                 delivery_complete_count,
                 batches,
+                dead_letters_from,
                 deferred,
                 now,
             ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek_broker.coordinator.runtime import Record
-from odradek_broker.share_state import ShareKey, ShareState, StateBatch
+from odradek_broker.share_state import DeadLetterPosition, ShareKey, ShareState, StateBatch
 from odradek_protocol.stored.share_state import (
     ShareSnapshotKey,
     ShareSnapshotValue,
@@ -13,7 +13,9 @@ from odradek_protocol.stored.share_state import (
     ShareUpdateValue,
     StoredBatch,
     decode_key,
+    decode_position,
     decode_value,
+    encode_position,
 )
 from odradek_protocol.stored.typed_records import encode_key, encode_value
 
@@ -26,6 +28,7 @@ def snapshot_record(key: ShareKey, state: ShareState) -> Record:
         leader_epoch=state.leader_epoch,
         start_offset=state.start_offset,
         delivery_complete_count=state.delivery_complete_count,
+        dead_letters_from=_position(state.dead_letters_from),
         create_timestamp=state.created_ms,
         write_timestamp=state.written_ms,
         state_batches=_stored(state.batches),
@@ -40,6 +43,7 @@ def update_record(key: ShareKey, change: ShareState) -> Record:
         leader_epoch=change.leader_epoch,
         start_offset=change.start_offset,
         delivery_complete_count=change.delivery_complete_count,
+        dead_letters_from=_position(change.dead_letters_from),
         state_batches=_stored(change.batches),
     )
     update_key = ShareUpdateKey(
@@ -68,6 +72,7 @@ def decode_change(
         return (share_partition, None, True) if is_snapshot else None
     read = decode_value(decoded, value)
     snapshot = read if isinstance(read, ShareSnapshotValue) else None
+    position = decode_position(read.dead_letters_from)
     state = ShareState(
         snapshot_epoch=read.snapshot_epoch,
         state_epoch=0 if snapshot is None else snapshot.state_epoch,
@@ -82,6 +87,7 @@ def decode_change(
         ),
         created_ms=0 if snapshot is None else snapshot.create_timestamp,
         written_ms=0 if snapshot is None else snapshot.write_timestamp,
+        dead_letters_from=None if position is None else DeadLetterPosition(*position),
     )
     return share_partition, state, is_snapshot
 
@@ -90,6 +96,10 @@ def _snapshot_key(key: ShareKey) -> bytes:
     return encode_key(
         ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
     )
+
+
+def _position(position: DeadLetterPosition | None) -> bytes:
+    return b"" if position is None else encode_position(*position)
 
 
 def _stored(batches: Iterable[StateBatch]) -> list[StoredBatch]:

@@ -25,6 +25,8 @@ from odradek_broker.coordinator.share.records import (
 from odradek_broker.coordinator.timers import Timers
 from odradek_broker.deferred import Deferred
 from odradek_broker.share_state import (
+    NO_DEAD_LETTERS,
+    DeadLetterPosition,
     ShareKey,
     ShareState,
     StateBatch,
@@ -158,7 +160,7 @@ class ShareShard:
         stored = self.partitions.get(key)
         if stored is None:
             self.partitions[key] = StoredPartition(
-                change,
+                change._replace(dead_letters_from=_open(change.dead_letters_from)),
                 change.state_epoch,
                 change.leader_epoch,
                 1,
@@ -214,7 +216,10 @@ class ShareShard:
         if leader_epoch not in (ANY_EPOCH, stored.highest_leader_epoch):
             records.append(
                 self._change(
-                    key, stored, state._replace(leader_epoch=leader_epoch, batches=()), now
+                    key,
+                    stored,
+                    state._replace(leader_epoch=leader_epoch, batches=(), dead_letters_from=None),
+                    now,
                 )
             )
         return _answered(deferred, StateResult(state=state), records)
@@ -236,10 +241,12 @@ class ShareShard:
         start_offset: int,
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
+        dead_letters_from: DeadLetterPosition | None,
         deferred: Deferred[StateResult],
         now: Instant,
     ) -> Outcome:
-        """Merge batches into the state, and move the start offset unless it is -1 (H-105)."""
+        """Merge batches into the state, and move the start offset unless it is -1 (H-105); the
+        position of dead letters is replaced unless it is None (H-206)."""
         stored = self.partitions.get(key)
         if stored is None:
             return _refused(deferred, _E.INVALID_REQUEST, f"Write {_UNINITIALIZED}")
@@ -256,6 +263,7 @@ class ShareShard:
             start_offset=start_offset,
             delivery_complete_count=delivery_complete_count,
             batches=tuple(batches),
+            dead_letters_from=dead_letters_from,
         )
         problem = _problem_of(batches) or _too_many(stored, change)
         if problem:
@@ -391,8 +399,15 @@ def _merged(stored: StoredPartition, change: ShareState) -> tuple[ShareState, bo
         start_offset=start,
         delivery_complete_count=change.delivery_complete_count,
         batches=batches,
+        dead_letters_from=state.dead_letters_from
+        if change.dead_letters_from is None
+        else _open(change.dead_letters_from),
     )
     return merged, settled
+
+
+def _open(position: DeadLetterPosition | None) -> DeadLetterPosition | None:
+    return None if position == NO_DEAD_LETTERS else position
 
 
 def _is_fenced(epoch: int, highest: int) -> bool:

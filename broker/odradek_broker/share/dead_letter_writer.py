@@ -1,0 +1,397 @@
+"""The writer of dead letters, so that each record that is given up has one, and only one (rules
+H-203 to H-206).
+
+A dead letter and the state of its share partition are records of two logs, and no write of a disk
+covers both. So the dead letter decides: when it is durable the record is given up, whatever happens
+next. The state says beforehand where dead letters may be that it does not show yet, and a load of
+the share partition reads on from there.
+
+    state: "dead letters from offset 7 on"   durable
+    dead letters 7, 8, 9                     durable: the records are given up
+    state: archived, "no dead letters open"  durable: the acknowledgement is answered
+
+The changes of a share partition are written one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import structlog
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.platform.seams import Clock, Scheduler
+from odradek_broker.share.dead_letter_topics import (
+    DeadLetterTopics,
+    NoTarget,
+    Target,
+    given_up_records,
+)
+from odradek_broker.share.dead_letters import DeadLetter, LetterBatch, letter_batches, letters_in
+from odradek_broker.share.events import DeadLettered, NotDeadLettered, Observer, ShareEvent
+from odradek_broker.share.in_flight import DEAD_LETTER_RETRY_MS, Change, GivenUp, RecordState
+from odradek_broker.share.led_partition import LedPartition, ShareStates
+from odradek_broker.share_state import (
+    NO_DEAD_LETTERS,
+    DeadLetterPosition,
+    StateBatch,
+    StateResult,
+)
+from odradek_broker.storage.errors import StorageError
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records import BatchError, iter_batches
+
+log = structlog.get_logger("odradek.share")
+
+_E = ErrorCode
+_SCAN_BYTES = 1024 * 1024
+_COUNT_MAX = (1 << 15) - 1
+
+#: The offsets of records that are given up, with the number of their deliveries.
+Letters = dict[int, int]
+
+
+class Written(NamedTuple):
+    """The outcome of a change with dead letters. `decided`: True if the records are given up, False
+    if the change is to be undone, None if a failed disk leaves it open until the next load."""
+
+    result: StateResult
+    decided: bool | None
+
+
+#: The partition and the offset of the first of some dead letters, or the reason why there are none.
+_Place = tuple[Target, int] | str
+
+
+def _ignore(_: ShareEvent) -> None:
+    """Nothing: the writer has no observer yet."""
+
+
+def _neighbours(letters: Iterable[DeadLetter]) -> Iterator[GivenUp]:
+    """The records of dead letters, with neighbours that are equal together."""
+    found: GivenUp | None = None
+    for letter in letters:
+        offset, count, reason = letter[:3]
+        if found is not None and found[1:] == (offset - 1, count, reason):
+            found = found._replace(last_offset=offset)
+            continue
+        if found is not None:
+            yield found
+        found = GivenUp(offset, offset, count, reason)
+    if found is not None:
+        yield found
+
+
+class DeadLetterWriter:
+    """Writes the dead letters of all share partitions. `observer` is told of them."""
+
+    def __init__(
+        self,
+        topics: DeadLetterTopics,
+        states: ShareStates,
+        clock: Clock,
+        scheduler: Scheduler,
+    ) -> None:
+        self.topics = topics
+        self.states = states
+        self.clock = clock
+        self.scheduler = scheduler
+        self.observer: Observer = _ignore
+
+    def write(self, led: LedPartition, change: Change) -> Deferred[Written]:
+        """Write the dead letters of a change, then its state."""
+        done: Deferred[Written] = Deferred()
+        job = _Job(self, led, change, done)
+        led.letter_jobs.append(job.begin)
+
+        def ended(_: Written) -> None:
+            led.letter_jobs.popleft()
+            if led.letter_jobs:
+                self.scheduler.call_later(0, led.letter_jobs[0])
+
+        done.then(ended)
+        if len(led.letter_jobs) == 1:
+            job.begin()
+        return done
+
+    def tell(self, led: LedPartition, letters: Iterable[DeadLetter], written_at: _Place) -> None:
+        """Tell the observer of dead letters, or log that there are none."""
+        place = written_at
+        for first, last, count, reason in _neighbours(letters):
+            if isinstance(place, str):
+                log.warning(
+                    "records were given up, and have no dead letter",
+                    group=led.key.group_id,
+                    topic=led.topic,
+                    partition=led.key.partition,
+                    offset=first,
+                    last_offset=last,
+                    reason=place,
+                )
+                self.observer(NotDeadLettered(led.key, first, last, count, reason, place))
+                continue
+            target, offset = place
+            self.observer(
+                DeadLettered(
+                    led.key, first, last, count, reason, target.topic, target.number, offset
+                )
+            )
+            place = (target, offset + last - first + 1)
+
+    def open_letters(
+        self, led: LedPartition, position: DeadLetterPosition
+    ) -> Deferred[Letters | ErrorCode]:
+        """The dead letters of a share partition from a position on; the error if they cannot be
+        read (H-206)."""
+        target = self.topics.opened(position.topic_id, position.partition)
+        if target is None:
+            return Deferred.of({})
+        if isinstance(target, NoTarget):
+            return Deferred.of(target.error)
+        done: Deferred[Letters | ErrorCode] = Deferred()
+        scan = _Scan(self, led, position, target, done)
+        # Those of an earlier leader may not be durable yet.
+        target.partition.when_durable(scan.end - 1, scan.begin)
+        return done
+
+
+class _Job:
+    """The dead letters of one change, from the first write to the last."""
+
+    def __init__(
+        self,
+        writer: DeadLetterWriter,
+        led: LedPartition,
+        change: Change,
+        done: Deferred[Written],
+    ) -> None:
+        self._writer = writer
+        self._led = led
+        self._change = change
+        self._done = done
+        self._target: Target | None = None
+        self._batches: Iterator[LetterBatch] = iter(())
+        self._any_durable = False
+
+    def begin(self) -> None:
+        """Look for the partition, and store its position unless that is stored."""
+        led, settings = self._led, self._change.settings
+        if led.error is not _E.NONE:
+            self._undo(led.error)
+            return
+        self._writer.topics.target_for(
+            settings.dead_letter_topic, led.topic, led.key.partition
+        ).then(self._found)
+
+    def _found(self, target: Target | NoTarget) -> None:
+        led = self._led
+        if led.error is not _E.NONE:
+            self._undo(led.error)
+        elif isinstance(target, Target):
+            self._target = target
+            known = led.dead_letters_from
+            if known is not None and known[:2] == (target.topic_id, target.number):
+                self._append_first()
+                return
+            position = DeadLetterPosition(
+                target.topic_id, target.number, target.partition.next_offset
+            )
+            led.store(self._writer.states, (), position).then(self._position_stored)
+        elif target.error is not _E.NONE:
+            self._undo(target.error, f"The dead letter cannot be written: {target.reason}.")
+        else:
+            self._without(self._letters(), target.reason)
+            self._store()
+
+    def _position_stored(self, result: StateResult) -> None:
+        if result.error is not _E.NONE:
+            self._done.resolve(Written(result, False))
+        elif self._led.error is not _E.NONE:
+            self._undo(self._led.error)
+        else:
+            self._append_first()
+
+    # --- The dead letters ---
+
+    def _letters(self) -> Iterator[DeadLetter]:
+        change = self._change
+        return given_up_records(
+            self._led.partition.log, change.given_up, copy=change.settings.copy_record
+        )
+
+    def _append_first(self) -> None:
+        assert self._target is not None
+        config = self._target.partition.log.config
+        self._batches = letter_batches(
+            self._led.source,
+            self._letters(),
+            self._writer.clock.wall_ms(),
+            min(config.max_message_bytes, config.segment_bytes),
+        )
+        self._append_next()
+
+    def _append_next(self) -> None:
+        batch = next(self._batches, None)
+        if batch is None:
+            self._store()
+        else:
+            self._append(batch)
+
+    def _append(self, batch: LetterBatch) -> None:
+        """Append a batch, and go on when it is durable."""
+        target, led = self._target, self._led
+        assert target is not None
+        if led.error is not _E.NONE:
+            # The next load goes by what is in the log.
+            self._done.resolve(Written(StateResult(led.error), None))
+            return
+        if self._writer.topics.find(target.topic, target.number) is not target.partition:
+            self._topic_deleted(batch)
+            return
+        try:
+            appended = target.partition.append(
+                memoryview(batch.encoded()), self._writer.clock.wall_ms()
+            )
+        except StorageError as problem:
+            self._not_appended(batch, problem)
+            return
+        first = appended.last_offset - len(batch.letters) + 1
+        target.partition.when_durable(
+            appended.last_offset, lambda error: self._appended(batch, first, error)
+        )
+
+    def _not_appended(self, batch: LetterBatch, problem: StorageError) -> None:
+        """Go on after a refusal: the topic does not take such records, or the disk is full."""
+        if problem.error is not _E.KAFKA_STORAGE_ERROR:
+            self._without(batch.letters, str(problem))
+            self._append_soon()
+        elif self._any_durable:
+            self._writer.scheduler.call_later(DEAD_LETTER_RETRY_MS, lambda: self._append(batch))
+        else:
+            self._undo(problem.error, f"The dead letter cannot be written: {problem}.")
+
+    def _appended(self, batch: LetterBatch, first: int, error: ErrorCode) -> None:
+        if error is _E.UNKNOWN_TOPIC_OR_PARTITION:
+            self._topic_deleted(batch)
+        elif error is not _E.NONE:
+            # The batch may be on the disk, or not: the next load finds out.
+            self._done.resolve(Written(StateResult(error), None))
+        else:
+            self._any_durable = True
+            assert self._target is not None
+            self._writer.tell(self._led, batch.letters, (self._target, first))
+            self._append_soon()
+
+    def _append_soon(self) -> None:
+        """Go on in the next turn of the loop: there may be many batches."""
+        self._writer.scheduler.call_later(0, self._append_next)
+
+    def _topic_deleted(self, batch: LetterBatch) -> None:
+        self._without(batch.letters, "the dead letter topic was deleted")
+        self._append_soon()
+
+    def _without(self, letters: Iterable[DeadLetter], problem: str) -> None:
+        """Give records up without a dead letter."""
+        self._writer.tell(self._led, letters, problem)
+
+    # --- The state ---
+
+    def _undo(self, error: ErrorCode, message: str | None = None) -> None:
+        self._done.resolve(Written(StateResult(error, message), False))
+
+    def _store(self) -> None:
+        led = self._led
+        if led.error is not _E.NONE:
+            self._done.resolve(Written(StateResult(led.error), None))
+            return
+        closing = None
+        if led.dead_letters_from is not None and len(led.letter_jobs) == 1:
+            closing = NO_DEAD_LETTERS
+        led.store(self._writer.states, self._change.stored, closing).then(self._stored)
+
+    def _stored(self, result: StateResult) -> None:
+        decided = result.error is _E.NONE or self._any_durable
+        if decided and result.error is not _E.NONE:
+            self._led.unstored.update(self._change.stored)
+        self._done.resolve(Written(result, decided))
+
+
+class _Scan:
+    """The search for the dead letters of a share partition from a position on, in slices."""
+
+    def __init__(
+        self,
+        writer: DeadLetterWriter,
+        led: LedPartition,
+        position: DeadLetterPosition,
+        target: Target,
+        done: Deferred[Letters | ErrorCode],
+    ) -> None:
+        self._writer = writer
+        self._led = led
+        self._log = target.partition.log
+        self._offset = position.offset
+        self.end = target.partition.next_offset
+        self._found: Letters = {}
+        self._done = done
+
+    def begin(self, error: ErrorCode) -> None:
+        """Begin to read: everything before the end is durable."""
+        if error is _E.NONE:
+            self._slice()
+        else:
+            self._done.resolve(error)
+
+    def _slice(self) -> None:
+        log = self._log
+        offset = max(self._offset, log.log_start_offset)
+        if offset >= self.end:
+            self._done.resolve(self._found)
+            return
+        try:
+            data = log.read(offset, _SCAN_BYTES, upper_bound=self.end, minimum_one=True)
+            for number, count, _ in letters_in(data, self._led.source, offset):
+                if number < self._led.partition.log.log_end_offset:
+                    self._found[number] = min(count, _COUNT_MAX)
+            self._offset = max((header.next_offset for _, header in iter_batches(data)), default=-1)
+        except StorageError as problem:
+            self._done.resolve(problem.error)
+            return
+        except BatchError:
+            self._offset = -1
+        if self._offset <= offset:
+            self._done.resolve(_E.CORRUPT_MESSAGE)
+        else:
+            self._writer.scheduler.call_later(0, self._slice)
+
+
+def with_letters(
+    stored: Iterable[StateBatch], letters: Letters, start_offset: int
+) -> tuple[list[StateBatch], list[StateBatch]]:
+    """The batches of a state in which these records are archived, and what that adds to it."""
+    result: list[StateBatch] = []
+    added: list[StateBatch] = []
+    left = sorted((offset for offset in letters if offset >= start_offset), reverse=True)
+
+    def archive(offset: int) -> None:
+        batch = StateBatch(offset, offset, RecordState.ARCHIVED, letters[offset])
+        added.append(batch)
+        result.append(batch)
+
+    for batch in stored:
+        first = batch.first_offset
+        while left and left[-1] < first:
+            archive(left.pop())
+        while left and left[-1] <= batch.last_offset:
+            offset = left.pop()
+            if batch.delivery_state == RecordState.AVAILABLE:
+                if first < offset:
+                    result.append(batch._replace(first_offset=first, last_offset=offset - 1))
+                archive(offset)
+                first = offset + 1
+        if first <= batch.last_offset:
+            result.append(batch._replace(first_offset=first))
+    while left:
+        archive(left.pop())
+    return result, added

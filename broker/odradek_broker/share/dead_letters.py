@@ -1,0 +1,144 @@
+"""Dead letters: records of a dead letter topic that stand for records which a share group has given
+up (KIP-1191, rules H-202 and H-204).
+
+A dead letter names the record in its headers, in texts, as Kafka does. With a copy it also has the
+record's key, value and headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from odradek_broker.share.in_flight import GivenUpBecause
+from odradek_protocol.constants import NO_PRODUCER_ID
+from odradek_protocol.records import BatchBuilder, Record, iter_batches, read_records
+
+_PREFIX = "__dlq.errors."
+TOPIC = f"{_PREFIX}topic"
+PARTITION = f"{_PREFIX}partition"
+OFFSET = f"{_PREFIX}offset"
+GROUP = f"{_PREFIX}group"
+DELIVERY_COUNT = f"{_PREFIX}delivery.count"
+MESSAGE = f"{_PREFIX}message"
+
+#: The largest batch of dead letters: a longer one would keep the broker from other work.
+BATCH_BYTES_MAX = 1024 * 1024
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class Source(NamedTuple):
+    """A share partition by the names that dead letters have for it."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+class DeadLetter(NamedTuple):
+    """A record that was given up. `copied`: the record itself, None for its position alone."""
+
+    offset: int
+    delivery_count: int
+    reason: GivenUpBecause
+    copied: Record | None = None
+
+    def headers(self, source: Source) -> Headers:
+        """The headers of the dead letter: those of the record, then our own."""
+        own: Headers = [
+            (TOPIC, source.topic.encode()),
+            (PARTITION, str(source.partition).encode()),
+            (OFFSET, str(self.offset).encode()),
+            (GROUP, source.group_id.encode()),
+            (DELIVERY_COUNT, str(self.delivery_count).encode()),
+            (MESSAGE, self.reason.value.encode()),
+        ]
+        if self.copied is None:
+            return own
+        # A record that was dead-lettered before and produced again has these headers already.
+        kept = [each for each in self.copied.headers if not each[0].startswith(_PREFIX)]
+        return [*kept, *own]
+
+
+class LetterBatch:
+    """Dead letters that are written together."""
+
+    def __init__(self, letters: list[DeadLetter], builder: BatchBuilder) -> None:
+        self.letters = letters
+        self._builder = builder
+
+    def encoded(self) -> bytearray:
+        """The batch; a new copy with each call, because an append changes it."""
+        return self._builder.build()
+
+
+def letter_batches(
+    source: Source, letters: Iterable[DeadLetter], now_ms: int, max_bytes: int
+) -> Iterator[LetterBatch]:
+    """The dead letters in batches of at most `max_bytes`; a copy that no batch has room for is left
+    out (H-204). A dead letter that has no room even so is in a batch of its own, which is too
+    large."""
+    limit = min(max_bytes, BATCH_BYTES_MAX)
+    builder, together = BatchBuilder(), []
+    for letter in letters:
+        if _add(builder, source, letter, now_ms, limit) >= 0:
+            together.append(letter)
+            continue
+        if together:
+            yield LetterBatch(together, builder)
+        builder, together = BatchBuilder(), []
+        if _add(builder, source, letter, now_ms, max_bytes) < 0:
+            letter = letter._replace(copied=None)
+            _add(builder, source, letter, now_ms, None)
+        together.append(letter)
+    if together:
+        yield LetterBatch(together, builder)
+
+
+def _add(
+    builder: BatchBuilder,
+    source: Source,
+    letter: DeadLetter,
+    now_ms: int,
+    limit_bytes: int | None,
+) -> int:
+    copied = letter.copied
+    key, value = (None, None) if copied is None else (copied.key, copied.value)
+    headers = letter.headers(source)
+    if limit_bytes is None:
+        return builder.append(now_ms, key, value, headers)
+    return builder.append(now_ms, key, value, headers, limit_bytes)
+
+
+def letters_in(data: bytes, source: Source, first_offset: int) -> Iterator[tuple[int, int, int]]:
+    """(offset of the record, its deliveries, offset of the dead letter) of each dead letter of a
+    share partition in batches of a dead letter topic, from an offset on. BatchError.
+
+    Those of producers with an id are no dead letters of this broker (H-206).
+    """
+    for position, header in iter_batches(data):
+        if header.producer_id != NO_PRODUCER_ID or header.is_control:
+            continue
+        for record in read_records(data, position, header):
+            named = dict(record.headers)
+            if record.offset < first_offset or not _is_of(named, source):
+                continue
+            offset, count = _number(named.get(OFFSET)), _number(named.get(DELIVERY_COUNT))
+            if offset is not None and count is not None:
+                yield offset, count, record.offset
+
+
+def _is_of(named: dict[str, bytes | None], source: Source) -> bool:
+    return (
+        named.get(GROUP) == source.group_id.encode()
+        and named.get(TOPIC) == source.topic.encode()
+        and named.get(PARTITION) == str(source.partition).encode()
+    )
+
+
+def _number(text: bytes | None) -> int | None:
+    # The stored delivery count has 16 bits, and offsets 63.
+    if text is None or not text.isdigit() or len(text) > 18:
+        return None
+    return int(text)

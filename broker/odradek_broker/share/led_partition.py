@@ -1,0 +1,130 @@
+"""A share partition that this broker leads, and the stored states of share partitions."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.partition import Partition, Waiter
+from odradek_broker.platform.seams import Timer
+from odradek_broker.share.dead_letters import Source
+from odradek_broker.share.share_partition import SharePartition
+from odradek_broker.share_state import (
+    NO_DEAD_LETTERS,
+    DeadLetterPosition,
+    ShareKey,
+    StateBatch,
+    StateResult,
+)
+from odradek_protocol.errors import ErrorCode
+
+_E = ErrorCode
+
+
+class ShareStates(Protocol):
+    """The stored states of share partitions."""
+
+    def read(self, key: ShareKey, leader_epoch: int, /) -> Deferred[StateResult]:
+        """Read a state, and fence earlier leaders."""
+        ...
+
+    def write(
+        self,
+        key: ShareKey,
+        state_epoch: int,
+        leader_epoch: int,
+        start_offset: int,
+        delivery_complete_count: int,
+        batches: Sequence[StateBatch],
+        dead_letters_from: DeadLetterPosition | None = None,
+        /,
+    ) -> Deferred[StateResult]:
+        """Add batches to a state; resolves when they are durable."""
+        ...
+
+
+class LedPartition:
+    """A share partition that this broker leads. `state` is None while it is loaded; `error` is the
+    reason why it is not led any more, or NONE. `data_waiters` are called when records may be
+    available, or after an error.
+
+    `forgotten`: no session of the group is left, so that it is not led when its dead letters are
+    written. `dead_letters_from`: the position that the stored state has, None if it has none or
+    that is not known. `unstored`: what is decided, because its dead letters are durable, and is not
+    known to be stored: part of every write (H-205). `letter_jobs`: the changes whose dead letters
+    are written one after the other, the first of them at present.
+    """
+
+    __slots__ = (
+        "data_waiters",
+        "dead_letters_from",
+        "error",
+        "forgotten",
+        "key",
+        "leader_epoch",
+        "letter_jobs",
+        "partition",
+        "state",
+        "timer",
+        "timer_at_ms",
+        "topic",
+        "unstored",
+    )
+
+    def __init__(self, key: ShareKey, topic: str, partition: Partition) -> None:
+        self.key = key
+        self.topic = topic
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.state: SharePartition | None = None
+        self.error = _E.NONE
+        self.data_waiters: dict[Waiter, None] = {}
+        self.timer: Timer | None = None
+        self.timer_at_ms = 0
+        self.forgotten = False
+        self.dead_letters_from: DeadLetterPosition | None = None
+        self.unstored: set[StateBatch] = set()
+        self.letter_jobs: deque[Callable[[], None]] = deque()
+
+    @property
+    def source(self) -> Source:
+        """The names that dead letters have for the share partition."""
+        return Source(self.key.group_id, self.topic, self.key.partition)
+
+    def wake(self) -> None:
+        """Let the fetches that wait here check again."""
+        for waiter in list(self.data_waiters):
+            waiter()
+
+    def store(
+        self,
+        states: ShareStates,
+        batches: Sequence[StateBatch],
+        dead_letters_from: DeadLetterPosition | None = None,
+    ) -> Deferred[StateResult]:
+        """Add batches to the stored state, with those that are not known to be stored."""
+        assert self.state is not None
+        earlier = sorted(self.unstored)
+        if dead_letters_from is not None:
+            # Whoever comes next does not know which position is stored until this write ends.
+            self.dead_letters_from = None
+
+        def written(result: StateResult) -> None:
+            if result.error is _E.NONE:
+                self.unstored.difference_update(earlier)
+                if dead_letters_from not in (None, NO_DEAD_LETTERS):
+                    self.dead_letters_from = dead_letters_from
+
+        stored = states.write(
+            self.key,
+            self.state.state_epoch,
+            self.leader_epoch,
+            self.state.start_offset,
+            self.state.completed,
+            (*earlier, *batches),
+            dead_letters_from,
+        )
+        stored.then(written)
+        return stored

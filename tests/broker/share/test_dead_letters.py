@@ -1,0 +1,302 @@
+"""Dead letters: which records get one, what it says, and what is done if there can be none."""
+
+from __future__ import annotations
+
+import errno
+
+from dead_letter_world import ACCEPT, LETTERS, REJECT, RELEASE, SOURCE, DeadLetterWorld
+from odradek.simulation.disk import Failure
+from odradek_broker.share.dead_letters import DeadLetter, Source, letters_in
+from odradek_broker.share.events import DeadLettered, NotDeadLettered, SessionEnd
+from odradek_broker.share.in_flight import GivenUpBecause
+from odradek_broker.share.manager import Outcome
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records import BatchBuilder
+
+LOCK_MS = 30_000
+
+
+def _rejected(world: DeadLetterWorld, first: int = 0, last: int = 0) -> Outcome:
+    answer = world.acknowledge(first, last, REJECT)
+    world.settle()
+    return answer.result()
+
+
+def test_h202_a_rejected_record_is_dead_lettered_with_its_contents() -> None:
+    world = DeadLetterWorld()
+    world.jobs(3)
+    world.acquired()
+    assert _rejected(world, 1, 1) == Outcome()
+    (letter,) = world.letters()
+    source = world.letters(topic=SOURCE)[1]
+    assert (letter.key, letter.value) == (source.key, source.value)
+    assert dict(letter.headers) == {
+        "__dlq.errors.topic": b"jobs",
+        "__dlq.errors.partition": b"0",
+        "__dlq.errors.offset": b"1",
+        "__dlq.errors.group": b"workers",
+        "__dlq.errors.delivery.count": b"1",
+        "__dlq.errors.message": b"Offset rejected by client.",
+    }
+
+
+def test_h202_without_a_copy_a_dead_letter_has_the_position_alone() -> None:
+    world = DeadLetterWorld(copy=False)
+    world.jobs(1)
+    world.acquired()
+    _rejected(world)
+    (letter,) = world.letters()
+    assert (letter.key, letter.value) == (None, None)
+    assert dict(letter.headers)["__dlq.errors.offset"] == b"0"
+
+
+def test_h202_a_record_that_is_released_too_often_is_dead_lettered() -> None:
+    world = DeadLetterWorld(limit=2)
+    world.jobs(1)
+    for count in (1, 2):
+        assert world.acquired() == [(0, 0, count)]
+        world.acknowledge(0, 0, RELEASE)
+        world.settle()
+    (letter,) = world.letters()
+    named = dict(letter.headers)
+    assert named["__dlq.errors.delivery.count"] == b"2"
+    assert named["__dlq.errors.message"] == b"Offset delivery count exceeded the threshold."
+    assert world.acquired() == []
+
+
+def test_h202_a_lock_that_expires_for_the_last_time_makes_a_dead_letter() -> None:
+    world = DeadLetterWorld(limit=2)
+    world.jobs(2)
+    assert world.acquired() == [(0, 1, 1)]
+    world.pass_time(LOCK_MS)
+    assert world.letters() == []
+    assert world.acquired(max_records=1) != []
+    world.pass_time(LOCK_MS)
+    world.acquired()
+    world.pass_time(LOCK_MS)
+    assert sorted(world.letter_offsets()) == [0, 1]
+
+
+def test_h202_the_end_of_the_last_session_does_not_forget_the_last_delivery() -> None:
+    world = DeadLetterWorld(limit=2)
+    world.jobs(1)
+    for _ in range(2):
+        world.acquired()
+        leader = world.node.share_partitions
+        leader.release("a", [world.key], SessionEnd.CLOSED)
+        leader.forget_group("workers")
+        world.settle()
+    assert world.letter_offsets() == [0]
+    assert world.acquired() == []
+    assert len(world.node.share_partitions) == 1
+
+
+def test_h202_accepted_records_and_gaps_have_no_dead_letter() -> None:
+    world = DeadLetterWorld()
+    world.jobs(3)
+    world.acquired()
+    world.acknowledge(0, 0, ACCEPT)
+    world.acknowledge(1, 2, 0)
+    world.settle()
+    assert world.letters() == []
+
+
+def test_h202_offsets_without_a_record_have_no_dead_letter() -> None:
+    world = DeadLetterWorld()
+    world.jobs(1)
+    partition = world.node.partition(SOURCE, 0)
+    assert partition is not None
+    partition.append_marker(7, 0, 0, commit=True, transaction_version=1, now_ms=0)
+    world.settle()
+    world.jobs(1)
+    world.acquired()
+    assert _rejected(world, 0, 2) == Outcome()
+    assert world.letter_offsets() == [0, 2]
+
+
+def test_h203_the_partition_is_that_of_the_source_modulo_their_number() -> None:
+    world = DeadLetterWorld(partitions=3)
+    topics = world.node.share_partitions.dead_letters.topics
+    numbers = []
+    for number in range(5):
+        target = topics.target_for(LETTERS, SOURCE, number).result()
+        numbers.append(getattr(target, "number", None))
+    assert numbers == [0, 1, 2, 0, 1]
+
+
+def _without_letters(world: DeadLetterWorld) -> str:
+    """Reject a record that is to get no dead letter; returns the reason."""
+    world.jobs(1)
+    world.acquired()
+    assert _rejected(world) == Outcome()
+    assert world.acquired() == [], "the record is archived all the same"
+    (event,) = [each for each in world.events if isinstance(each, NotDeadLettered)]
+    assert (event.first_offset, event.last_offset) == (0, 0)
+    counted = world.node.share_partitions.statistics.partitions[world.key]
+    assert (counted.dead_letters, counted.missing_dead_letters) == (0, 1)
+    return event.problem
+
+
+def test_h203_without_its_topic_a_record_is_archived_only() -> None:
+    assert "does not exist" in _without_letters(DeadLetterWorld(letters=False))
+
+
+def test_h203_a_topic_that_does_not_allow_it_gets_no_dead_letters() -> None:
+    world = DeadLetterWorld()
+    world.configure_topic("errors.deadletterqueue.group.enable", "false")
+    assert "group.enable=true" in _without_letters(world)
+    assert world.letters() == []
+
+
+def test_h203_names_need_the_prefix_and_the_source_is_no_dead_letter_topic() -> None:
+    world = DeadLetterWorld(errors_deadletterqueue_topic_name_prefix="dead.")
+    assert "prefix (dead.)" in _without_letters(world)
+    topics = world.node.share_partitions.dead_letters.topics
+    same = topics.target_for("dead.jobs", "dead.jobs", 0).result()
+    assert "come from" in getattr(same, "reason", "")
+
+
+def test_h203_the_topic_is_created_if_the_broker_may() -> None:
+    world = DeadLetterWorld(letters=False, errors_deadletterqueue_auto_create_topics_enable="true")
+    world.jobs(1)
+    world.acquired()
+    assert _rejected(world) == Outcome()
+    assert world.letter_offsets() == [0]
+    assert world.node.metadata.takes_dead_letters(LETTERS)
+
+
+def test_h204_a_copy_that_is_too_large_is_left_out() -> None:
+    world = DeadLetterWorld(letters=False)
+    world.create_letters(max_message_bytes="400")
+    world.jobs(1, bytes(1_000))
+    world.acquired()
+    assert _rejected(world) == Outcome()
+    (letter,) = world.letters()
+    assert letter.value is None
+    assert dict(letter.headers)["__dlq.errors.offset"] == b"0"
+
+
+def test_h204_a_dead_letter_that_is_too_large_itself_is_none() -> None:
+    world = DeadLetterWorld(letters=False)
+    world.create_letters(max_message_bytes="50")
+    assert "max.message.bytes" in _without_letters(world)
+
+
+def test_h204_records_that_the_log_has_lost_have_dead_letters_without_a_copy() -> None:
+    world = DeadLetterWorld()
+    world.jobs(2)
+    world.acquired()
+    partition = world.node.partition(SOURCE, 0)
+    assert partition is not None
+    partition.log.trimming.delete_records(2)
+    assert _rejected(world, 0, 1) == Outcome()
+    assert [each.value for each in world.letters()] == [None, None]
+
+
+def test_h204_many_dead_letters_are_in_batches_that_fit() -> None:
+    world = DeadLetterWorld(letters=False)
+    world.create_letters(max_message_bytes="2000")
+    world.jobs(50, bytes(100))
+    world.acquired()
+    assert _rejected(world, 0, 49) == Outcome()
+    assert world.letter_offsets() == list(range(50))
+    told = [each for each in world.events if isinstance(each, DeadLettered)]
+    assert len(told) > 1
+    assert (told[0].first_offset, told[0].letter_offset) == (0, 0)
+    assert told[0].reason is GivenUpBecause.REJECTED
+    assert told[1].letter_offset == told[1].first_offset == told[0].last_offset + 1
+    assert world.node.share_partitions.statistics.partitions[world.key].dead_letters == 50
+
+
+def test_h205_a_deleted_topic_makes_records_without_dead_letters() -> None:
+    world = DeadLetterWorld()
+    world.jobs(1)
+    world.acquired()
+    answer = world.acknowledge(0, 0, REJECT)
+    while not world.letters():
+        assert world.step()
+    world.delete(LETTERS)
+    world.settle()
+    assert answer.result() == Outcome()
+    assert world.acquired() == []
+
+
+def _full(path_part: str) -> Failure:
+    return Failure("append", code=errno.ENOSPC, path_part=path_part, for_ever=True)
+
+
+def test_h205_on_a_full_disk_the_acknowledgement_is_refused_and_the_record_kept() -> None:
+    world = DeadLetterWorld()
+    world.jobs(1)
+    world.acquired()
+    world.files.fail(_full(LETTERS))
+    answer = world.acknowledge(0, 0, REJECT)
+    world.settle()
+    assert answer.result().error is ErrorCode.KAFKA_STORAGE_ERROR
+    world.files.heal()
+    assert _rejected(world) == Outcome(), "the member still has the record"
+    assert world.letter_offsets() == [0]
+
+
+def test_h205_on_a_full_disk_an_expired_lock_is_tried_again() -> None:
+    world = DeadLetterWorld(limit=2)
+    world.jobs(1)
+    world.acquired()
+    world.pass_time(LOCK_MS)
+    assert world.acquired() == [(0, 0, 2)]
+    world.files.fail(_full(LETTERS))
+    world.pass_time(LOCK_MS + 5_000)
+    assert world.letters() == [] and world.acquired("b") == []
+    world.files.heal()
+    world.pass_time(1_000)
+    assert world.letter_offsets() == [0]
+
+
+def test_h205_a_state_that_cannot_be_stored_does_not_bring_the_record_back() -> None:
+    world = DeadLetterWorld()
+    world.jobs(3)
+    world.acquired()
+    answer = world.acknowledge(1, 1, REJECT)
+    while not world.letters():
+        assert world.step()
+    world.files.fail(_full("__share_group_state"))
+    world.settle()
+    assert answer.result().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    again = world.acknowledge(1, 1, REJECT).result()
+    assert again.error is ErrorCode.INVALID_RECORD_STATE, "the record is given up"
+    world.files.heal()
+    answers = [world.acknowledge(offset, offset, ACCEPT) for offset in (0, 2)]
+    world.settle()
+    assert [each.result() for each in answers] == [Outcome(), Outcome()]
+    world.cut_power(0, keep_page_cache=False)
+    assert world.acquired() == []
+    assert world.letter_offsets() == [1]
+
+
+def test_h205_a_failed_disk_leaves_a_dead_letter_open_until_the_next_start() -> None:
+    world = DeadLetterWorld()
+    world.jobs(2)
+    world.acquired()
+    answer = world.acknowledge(0, 0, REJECT)
+    while not world.letters():
+        assert world.step()
+    world.files.fail(Failure("sync", path_part=LETTERS, for_ever=True))
+    world.settle()
+    assert answer.result().error is ErrorCode.KAFKA_STORAGE_ERROR
+    world.pass_time(LOCK_MS)
+    assert world.acquired("b") == [(1, 1, 2)], "of the other one nobody knows"
+    world.cut_power(3, keep_page_cache=False)
+    again = {first for first, _, _ in world.acquired()}
+    assert (0 in again) is not bool(world.letter_offsets()), "delivered again, or dead"
+
+
+def test_h206_dead_letters_of_others_do_not_end_a_record() -> None:
+    """Only those of this group and partition count, and only those that no producer wrote."""
+    source = Source("workers", SOURCE, 0)
+    letter = DeadLetter(0, 1, GivenUpBecause.REJECTED)
+    builder = BatchBuilder()
+    builder.append(0, None, None, letter.headers(source))
+    data = builder.build(producer_id=7, producer_epoch=0, base_sequence=0)
+    assert list(letters_in(bytes(data), source, 0)) == []
+    assert list(letters_in(bytes(builder.build()), source, 0)) == [(0, 1, 0)]
+    assert list(letters_in(bytes(builder.build()), source._replace(group_id="other"), 0)) == []

@@ -1,0 +1,121 @@
+"""Every record that is given up has one dead letter, whenever the power fails or the broker is
+killed (H-205, H-206)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import budget
+from dead_letter_world import ACCEPT, REJECT, RELEASE, DeadLetterWorld
+from odradek_broker.deferred import Deferred
+from odradek_broker.share.manager import Outcome
+from odradek_protocol.errors import ErrorCode
+
+RECORDS = 6
+POISON = (1, 2, 4)
+
+
+def _work_off(world: DeadLetterWorld) -> None:
+    """Consume the rest: reject what is poison, and accept everything else."""
+    for _ in range(20):
+        acquired = world.acquired("late")
+        if not acquired:
+            world.settle()
+            return
+        for first, last, _ in acquired:
+            for offset in range(first, last + 1):
+                world.acknowledge(offset, offset, REJECT if offset in POISON else ACCEPT, "late")
+        world.settle()
+    raise AssertionError("the group is never done")
+
+
+def _first_steps(world: DeadLetterWorld) -> list[tuple[range, Deferred[Outcome]]]:
+    """Acknowledgements on their way: rejected offsets, with their answer."""
+    world.jobs(RECORDS)
+    world.acquired()
+    world.acknowledge(0, 0, ACCEPT)
+    return [
+        (range(1, 3), world.acknowledge(1, 2, REJECT)),
+        (range(4, 5), world.acknowledge(4, 4, REJECT)),
+    ]
+
+
+@pytest.mark.parametrize("keep_page_cache", [False, True], ids=["power-cut", "kill"])
+@pytest.mark.parametrize("durability", ["fsync", "page-cache"])
+def test_h206_one_dead_letter_after_a_crash_at_any_step(
+    durability: str, keep_page_cache: bool
+) -> None:
+    if durability == "page-cache" and not keep_page_cache:
+        pytest.skip("the page cache promises nothing across a power cut")
+    steps, moments = 0, set()
+    while True:
+        for seed in range(budget.examples(4)):
+            world = DeadLetterWorld(durability)
+            answers = _first_steps(world)
+            left = [world.step() for _ in range(steps)]
+            told = [
+                offset
+                for offsets, answer in answers
+                if answer.done and answer.result().error is ErrorCode.NONE
+                for offset in offsets
+            ]
+            moments.add((len(world.letters()), len(told)))
+            world.cut_power(seed, keep_page_cache=keep_page_cache)
+            found = world.letter_offsets()
+            assert sorted(found) == sorted(set(found)), f"doubled after {steps} steps"
+            assert set(told) <= set(found), f"lost after {steps} steps"
+            acquired = {
+                offset for first, last, _ in world.acquired() for offset in range(first, last + 1)
+            }
+            assert not acquired & set(found), f"delivered and dead after {steps} steps"
+            world.cut_power(seed, keep_page_cache=keep_page_cache)
+            _work_off(world)
+            assert sorted(world.letter_offsets()) == list(POISON), f"after {steps} steps"
+        if left and not all(left):
+            break
+        steps += 1
+    # The cut was before and after each of the two dead letters, and each of the two answers.
+    assert {told for _, told in moments} >= {0, 2, 3}
+    if durability == "fsync":
+        assert {letters for letters, _ in moments} >= {0, 2, 3}
+
+
+@pytest.mark.parametrize("seed", budget.of_which(range(300), range(20)))
+def test_h206_one_dead_letter_after_crashes_at_random(seed: int) -> None:
+    """Members release, reject, expire and are cut off, until every record is finished."""
+    rng = random.Random(seed)
+    world = DeadLetterWorld(limit=2, letters=True)
+    world.jobs(RECORDS)
+    told: set[int] = set()
+    accepted: set[int] = set()
+    for _ in range(rng.randrange(1, 6)):
+        for first, last, _ in world.acquired(max_records=rng.choice([1, 3, 500])):
+            for offset in range(first, last + 1):
+                kind = rng.choice([ACCEPT, RELEASE, REJECT, None])
+                if kind is None:
+                    continue
+                answer = world.acknowledge(offset, offset, kind)
+
+                def answered(outcome: Outcome, offset: int = offset, kind: int = kind) -> None:
+                    if outcome.error is ErrorCode.NONE and kind != RELEASE:
+                        (told if kind == REJECT else accepted).add(offset)
+
+                answer.then(answered)
+        for _ in range(rng.randrange(25)):
+            world.step()
+        if rng.random() < 0.3:
+            world.pass_time(30_000)
+        world.cut_power(rng.randrange(1000), keep_page_cache=rng.random() < 0.3)
+        found = world.letter_offsets()
+        assert len(found) == len(set(found)), "doubled"
+        assert told <= set(found), "lost"
+    while acquired := world.acquired("late"):
+        for first, last, _ in acquired:
+            world.acknowledge(first, last, ACCEPT, "late")
+        world.settle()
+    found = world.letter_offsets()
+    assert len(found) == len(set(found)), "doubled"
+    assert told <= set(found), "lost"
+    assert not accepted & set(found), "a record that was accepted has a dead letter"
