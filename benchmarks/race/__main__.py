@@ -35,6 +35,7 @@ from benchmarks.race.librdkafka import CONSUME, ONE_RECORD, PARTITIONS, PRODUCE,
 from benchmarks.race.own import OWN
 from benchmarks.race.results import Result, tell
 from benchmarks.race.rows import Row, Run, Trial, chosen
+from benchmarks.race.share import SHARE
 from benchmarks.support import Report, Target, parser, say
 
 TRIALS: tuple[Trial, ...] = (
@@ -44,6 +45,7 @@ TRIALS: tuple[Trial, ...] = (
     *CONSUME,
     *ONE_RECORD,
     *CONNECTIONS,
+    *SHARE,
     *JAVA,
     *OWN,
 )
