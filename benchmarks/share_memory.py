@@ -4,9 +4,9 @@
 
 A member acquires LOCKS records of each partition and acknowledges none ("as acquired"). Then it
 acknowledges every second record, which is the worst case: neighbours have different states, so each
-record needs a state of its own ("every second acknowledged"). The figures are bytes for each 10,000
-records in flight or kept beside one in flight: for ours the growth of resident memory, for Kafka the
-growth of the live heap after a full collection (`jcmd PID GC.class_histogram`).
+record needs a state of its own ("every second acknowledged"). The figures are for 10,000 records
+that were acquired: for ours the growth of resident memory, for Kafka the growth of the live heap
+after a full collection (`jcmd PID GC.class_histogram`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The rows of share groups: librdkafka's share consumers, which drain a backlog of records, and which
-acknowledge single records that a producer sends at a steady rate."""
+"""The rows of share groups: librdkafka's share consumers drain a backlog of records, or acknowledge
+single records that a producer sends at a steady rate."""
 
 from __future__ import annotations
 

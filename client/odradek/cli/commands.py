@@ -32,6 +32,7 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow("start", "odradek.cli.broker:start", "Run a broker in the background.", BROKER),
     CommandRow("stop", "odradek.cli.broker:stop", "Stop the background broker.", BROKER),
     CommandRow("status", "odradek.cli.broker:status", "Say whether it is running.", BROKER),
+    CommandRow("doctor", "odradek.cli.doctor:doctor", "Look for trouble, say what to do.", BROKER),
     CommandRow("cluster", "odradek.cli.cluster:cluster", "Show nodes, disks, features.", CLUSTER),
     CommandRow("config", "odradek.cli.configs:app", "Describe, set, delete settings.", CLUSTER),
     CommandRow(

@@ -216,31 +216,44 @@ def configure(
 ) -> tuple[BrokerConfig, list[Notice]]:
     """The configuration from the command line's options. Ends the program with exit code 2 for a
     bad one."""
-    from odradek_broker.config.broker import (
-        ConfigError,
-        parse_assignments,
-        parse_config,
-        parse_properties,
-    )
+    from odradek_broker.config.broker import ConfigError
+
+    try:
+        return read_settings(
+            listen, data_dir, config_file, settings or [], insecure=insecure, users=users
+        )
+    except ConfigError as error:
+        fail(str(error), EXIT_BAD_CONFIG)
+
+
+def read_settings(
+    listen: str | None,
+    data_dir: Path | None,
+    config_file: Path | None,
+    settings: list[str],
+    *,
+    insecure: bool = False,
+    users: Sequence[str] = (),
+) -> tuple[BrokerConfig, list[Notice]]:
+    """The configuration from the command line's options. ConfigError; ends the program if the file
+    cannot be read."""
+    from odradek_broker.config.broker import parse_assignments, parse_config, parse_properties
     from odradek_broker.config.listeners import with_plaintext_address
 
     given: dict[str, str] = {}
-    try:
-        if config_file is not None:
-            given.update(parse_properties(_read(config_file)))
-        given.update(parse_assignments(settings or []))
-        if listen is not None:
-            given["listeners"] = with_plaintext_address(given.get("listeners"), listen)
-        if insecure:
-            given["insecure.listeners"] = "true"
-        if users:
-            named = given.get(_USERS)
-            given[_USERS] = ",".join([*([named] if named else []), *users])
-        if data_dir is not None:
-            given["log.dirs"] = str(data_dir)
-        return parse_config(given)
-    except ConfigError as error:
-        fail(str(error), EXIT_BAD_CONFIG)
+    if config_file is not None:
+        given.update(parse_properties(_read(config_file)))
+    given.update(parse_assignments(settings))
+    if listen is not None:
+        given["listeners"] = with_plaintext_address(given.get("listeners"), listen)
+    if insecure:
+        given["insecure.listeners"] = "true"
+    if users:
+        named = given.get(_USERS)
+        given[_USERS] = ",".join([*([named] if named else []), *users])
+    if data_dir is not None:
+        given["log.dirs"] = str(data_dir)
+    return parse_config(given)
 
 
 def _read(config_file: Path) -> str:

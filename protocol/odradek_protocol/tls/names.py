@@ -1,5 +1,5 @@
-"""The names in a keystore's certificate, and the check whether clients accept the certificate for a
-host name.
+"""The names in a keystore's certificate, its last day, and the check whether clients accept the
+certificate for a host name.
 
 OpenSSL checks that in a handshake with itself in memory, which covers wildcards, addresses, and
 certificates with only a common name.
@@ -36,6 +36,13 @@ def certificate_names(settings: TlsSettings) -> tuple[str, ...] | None:
         parts = [part for group in certificate.get("subject", ()) for part in group]
         found = [f"CN={value}" for name, value in parts if name == "commonName"]
     return tuple(found)
+
+
+def expiry_s(settings: TlsSettings) -> float | None:
+    """The end of the validity of the keystore's certificate, in seconds since the epoch. None if
+    OpenSSL cannot read the certificate; TlsError for an invalid keystore."""
+    certificate = _shown(settings, None)
+    return None if certificate is None else ssl.cert_time_to_seconds(certificate["notAfter"])
 
 
 def is_for(settings: TlsSettings, host: str) -> bool:

@@ -1,0 +1,130 @@
+"""`odradek doctor`: look for what will trouble a broker or its clients, and say what to do."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from odradek.cli import doctor_checks as checks
+from odradek.cli.broker import ConfigFile, DataDir, Listen, Settings
+from odradek.cli.common import AsJson, ClientSettings, open_admin, run
+from odradek.cli.doctor_checks import Finding, Findings, Level
+from odradek.cli.layout import table_lines
+from odradek_client.words import counted
+
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Exit with 1 after warnings too, not only after errors.")
+]
+Remote = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        metavar="HOST:PORT,...",
+        help="Instead: look at these brokers as a client here sees them; any Kafka.",
+        show_default=False,
+    ),
+]
+
+
+def doctor(
+    listen: Listen = None,
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    bootstrap: Remote = None,
+    command_config: ClientSettings = None,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look for what will trouble a broker, and say what to do.
+
+    Takes the options of `serve`, before or while the broker runs, and checks the machine, the disk
+    with the time of a flush, the settings, the clock, the listeners as clients see them, and
+    certificates. Exits 1 if there is an error, 2 for options that make no sense.
+    """
+    if bootstrap is None:
+        found = _look_here(listen, data_dir, config, settings or [])
+    else:
+        found = run(_look_there(bootstrap, command_config))
+    _print(found, as_json=as_json)
+    levels = {finding.level for finding in found}
+    if Level.ERROR in levels or (strict and Level.WARNING in levels):
+        raise typer.Exit(1)
+
+
+def _look_here(
+    listen: str | None, data_dir: Path | None, config_file: Path | None, given: list[str]
+) -> list[Finding]:
+    from odradek.cli.serving import read_settings
+    from odradek_broker.config.broker import ConfigError
+
+    found = [*checks.check_python(), *checks.check_memory()]
+    try:
+        config, notices = read_settings(listen, data_dir, config_file, given)
+    except ConfigError as error:
+        remedy = "change it: nothing that depends on the settings was looked at"
+        return [*found, Finding(Level.ERROR, "settings", str(error), remedy)]
+    found += checks.check_settings(config, notices)
+    directories = [Path(path) for path in dict.fromkeys((*config.log_dirs, config.data_dir))]
+    stored = [checks.look_into(directory) for directory in directories]
+    found += checks.check_open_files(sum(each.partitions for each in stored))
+    times_s = [each.newest_s for each in stored if each.newest_s is not None]
+    found += checks.check_clock(max(times_s, default=None))
+    for directory in directories:
+        found += checks.check_directory(directory)
+    running, said = checks.check_broker(Path(config.data_dir))
+    found += said
+    for listener in config.broker_listeners:
+        found += checks.check_listener(config, listener, running is not None)
+        if listener.protocol.is_encrypted:
+            found += checks.check_certificate(config, listener)
+    return found
+
+
+async def _look_there(bootstrap: str, given: list[str] | None) -> list[Finding]:
+    """Findings on other brokers. An error of the client ends the program, with what to do."""
+    async with open_admin(bootstrap, given) as admin:
+        cluster = await admin.describe_cluster()
+        found = [Finding(Level.OK, "cluster", f"{bootstrap} answers, cluster {cluster.cluster_id}")]
+        for node in cluster.brokers:
+            found += _look_at_node(node.node_id, node.host, node.port)
+        return found
+
+
+def _look_at_node(node_id: int, host: str, port: int) -> Findings:
+    problem = checks.connect(host, port)
+    name = f"broker {node_id}"
+    if problem:
+        yield Finding(
+            Level.ERROR,
+            name,
+            f"it advertises {host}:{port}, where nobody answers from here: {problem}",
+            "set advertised.listeners of the broker to an address that clients reach",
+        )
+    else:
+        yield Finding(Level.OK, name, f"answers on {host}:{port}, which it advertises")
+
+
+def _print(found: list[Finding], *, as_json: bool) -> None:
+    if as_json:
+        for each in found:
+            told = {"level": each.level, "check": each.check, "text": each.text}
+            typer.echo(json.dumps({**told, "remedy": each.remedy}, ensure_ascii=False))
+        return
+    rows = []
+    for each in found:
+        rows.append([each.level.value, each.check, each.text])
+        if each.remedy:
+            rows.append(["", "", f"-> {each.remedy}"])
+    for line in table_lines([["LEVEL", "CHECK", "FOUND"], *rows]):
+        typer.echo(line)
+    counts = Counter(each.level for each in found)
+    typer.echo(
+        f"{counted(counts[Level.ERROR], 'error')}, {counted(counts[Level.WARNING], 'warning')},"
+        f" {counts[Level.OK]} ok"
+    )
