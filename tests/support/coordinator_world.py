@@ -111,6 +111,7 @@ class Topics:
     leader: int = 1
     leader_epoch: int = 0
     topics_version: int = 0
+    broker_rack: str = ""
     share_groups_off: str = ""
     share_assignment_interval_ms: int = 1_000
     streams_assignment_interval_ms: int = 1_000

@@ -260,6 +260,11 @@ class ClusterMetadata:
         return ""
 
     @property
+    def broker_rack(self) -> str:
+        """The rack of this broker, which has all partitions; empty for none."""
+        return self._static.broker_rack
+
+    @property
     def share_assignment_interval_ms(self) -> int:
         """The shortest time between two assignments of a share group without its own setting."""
         return self.config.group_share_assignment_interval_ms

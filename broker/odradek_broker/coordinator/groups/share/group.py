@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from enum import Enum
-from hashlib import blake2b
 from typing import NamedTuple
 
 from odradek_broker.coordinator.groups.partitions import (
@@ -18,7 +17,6 @@ from odradek_broker.coordinator.groups.partitions import (
     Partitions,
     partitions_of,
 )
-from odradek_broker.coordinator.groups.settings import Topics
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.stored.share_group import (
     ShareGroupCurrentMemberAssignmentValue,
@@ -212,17 +210,3 @@ def _state_topics(infos: list[StatePartitionsInfo]) -> StateTopics:
 def names_of(members: Collection[ShareMember]) -> frozenset[str]:
     """Every topic that one of the members is subscribed to."""
     return frozenset[str]().union(*(member.topics for member in members))
-
-
-def topics_hash(names: Collection[str], topics: Topics) -> int:
-    """A hash of the existing topics among `names`, with their ids and numbers of partitions; 0 for
-    none (H-03).
-
-    Kafka hashes in another way. A Kafka that continues with these records finds another hash, and
-    raises the group epoch once.
-    """
-    hashed = blake2b(digest_size=8)
-    existing = sorted(name for name in names if topics.partition_count(name))
-    for name in existing:
-        hashed.update(topics.topic_id(name) + topics.partition_count(name).to_bytes(4, "big"))
-    return int.from_bytes(hashed.digest(), "big", signed=True) if existing else 0

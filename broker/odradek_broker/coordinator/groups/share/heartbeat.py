@@ -35,7 +35,6 @@ from odradek_broker.coordinator.groups.share.group import (
     ShareGroup,
     ShareMember,
     names_of,
-    topics_hash,
 )
 from odradek_broker.coordinator.groups.share.states import (
     Initialization,
@@ -44,6 +43,7 @@ from odradek_broker.coordinator.groups.share.states import (
     partitions_in,
     without_state,
 )
+from odradek_broker.coordinator.groups.topics_hash import topics_hash
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
 from odradek_broker.deferred import Deferred
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, NO_OFFSET

@@ -26,7 +26,6 @@ from odradek_broker.coordinator.groups.settings import (
     streams_initial_delay_ms,
     streams_standby_replicas,
 )
-from odradek_broker.coordinator.groups.share.group import topics_hash
 from odradek_broker.coordinator.groups.streams import records as make
 from odradek_broker.coordinator.groups.streams.assignor import AssignmentMember, assign_sticky
 from odradek_broker.coordinator.groups.streams.group import Endpoint, StreamsGroup, StreamsMember
@@ -46,6 +45,7 @@ from odradek_broker.coordinator.groups.streams.topology import (
     invalid_topology,
     topology_of,
 )
+from odradek_broker.coordinator.groups.topics_hash import topics_hash
 from odradek_broker.coordinator.runtime import Instant, Outcome, Record, Reply
 from odradek_broker.deferred import Deferred
 from odradek_protocol.constants import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
