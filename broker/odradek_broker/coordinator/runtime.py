@@ -18,7 +18,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -38,6 +38,11 @@ Record = tuple[bytes, bytes | None]
 #: The longest time an answer waits for the disk; after it the answer is COORDINATOR_NOT_AVAILABLE,
 #: as if the append had timed out (O-03).
 APPEND_TIMEOUT_MS = 5_000
+
+#: The most records of one batch, where they may be in several. Their bytes are well below the
+#: smallest sensible max.message.bytes.
+BATCH_RECORDS_MAX = 1_000
+BATCH_BYTES_MAX = 256 * 1024
 
 #: The number of records that a load replays in one slice.
 LOAD_SLICE_RECORDS = 10_000
@@ -101,6 +106,23 @@ class Outcome:
         default_factory=lambda: GROUP_APPEND_ERRORS
     )
     producer: ProducerIdentity | None = None
+
+
+def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """The records in their order, divided into batches."""
+    batch: list[Record] = []
+    batch_bytes = 0
+    for key, value in records:
+        size_bytes = len(key) + len(value or b"")
+        if batch and (
+            len(batch) == BATCH_RECORDS_MAX or batch_bytes + size_bytes > BATCH_BYTES_MAX
+        ):
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append((key, value))
+        batch_bytes += size_bytes
+    if batch:
+        yield batch
 
 
 class InternalPartition(Protocol):
@@ -236,6 +258,31 @@ class Runtime(Generic[C]):
             raise RuntimeStep(f"a decision in state {self.state.value}")
         self._process(decide(self._clock()))
         self._follow_up()
+
+    def write(
+        self, records: Iterable[Record], answer: A, refused: Callable[[ErrorCode], A]
+    ) -> Deferred[A]:
+        """Write records in as many batches as they need, with no other records in between; gives
+        the answer when all of them are durable, or `refused` with the first error."""
+        deferred: Deferred[A] = Deferred()
+        errors: list[ErrorCode] = []
+
+        def after_append(error: ErrorCode, _: Instant) -> Outcome:
+            if error is not _E.NONE:
+                errors.append(error)
+            return Outcome()
+
+        for batch in in_batches(records):
+            if self.state is RuntimeState.ACTIVE:
+                outcome = Outcome(records=batch, after_append=after_append)
+                self.run(lambda _, outcome=outcome: outcome)  # type: ignore[misc]
+        error = errors[0] if errors else self.error
+        if error is not _E.NONE:
+            deferred.resolve(refused(error))
+        else:
+            reply = Reply(deferred, answer, refused)
+            self.run(lambda _: Outcome(replies=[reply]))
+        return deferred
 
     def run_due(self, now: Instant) -> None:
         """Act on every deadline that has passed. The caller calls `follow_up` itself, once for all

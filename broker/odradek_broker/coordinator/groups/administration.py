@@ -5,7 +5,7 @@ The functions change nothing: they return answers and records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 from odradek_broker.coordinator.groups.classic.group import ClassicGroup, GroupState, Member
 from odradek_broker.coordinator.groups.consumer.group import ConsumerGroup, ConsumerMember
@@ -98,11 +98,6 @@ def consumer_not_described(
 #: The only type of group that DescribeGroups knows, by its name in ListGroups (KIP-848).
 CLASSIC_TYPE = "classic"
 CONSUMER_TYPE = "consumer"
-
-#: The most records of one batch. Their bytes are well below the smallest sensible
-#: max.message.bytes.
-BATCH_RECORDS_MAX = 1_000
-BATCH_BYTES_MAX = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,23 +210,6 @@ def is_subscribed(group: OffsetGroup, topic: str) -> bool:
         return False
     topics = subscribed_topics(group)
     return topics is None or topic in topics
-
-
-def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """The records in their order, divided into batches."""
-    batch: list[Record] = []
-    batch_bytes = 0
-    for key, value in records:
-        size_bytes = len(key) + len(value or b"")
-        if batch and (
-            len(batch) == BATCH_RECORDS_MAX or batch_bytes + size_bytes > BATCH_BYTES_MAX
-        ):
-            yield batch
-            batch, batch_bytes = [], 0
-        batch.append((key, value))
-        batch_bytes += size_bytes
-    if batch:
-        yield batch
 
 
 # --- The groups of a shard ------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from odradek_broker.coordinator.groups.administration import (
     DeletedOffsets,
     GroupSummary,
     consumer_not_described,
-    in_batches,
     not_described,
 )
 from odradek_broker.coordinator.groups.classic.group import (
@@ -49,12 +48,8 @@ from odradek_broker.coordinator.groups.streams.heartbeat import (
     streams_heartbeat_error,
 )
 from odradek_broker.coordinator.runtime import (
-    Instant,
-    Outcome,
     ProducerIdentity,
     Record,
-    Reply,
-    Runtime,
     RuntimeState,
     TransactionalPartition,
     TransactionalRuntime,
@@ -183,7 +178,7 @@ class GroupCoordinator:
         for runtime in self.shards:
             tombstones = runtime.core.remove_offsets_of_topics(chosen, reason)
             if tombstones:
-                written.append(self._write(runtime, tombstones, ErrorCode.NONE, _identity))
+                written.append(runtime.write(tombstones, ErrorCode.NONE, _identity))
         return gather(written).map(lambda _: None)
 
     # --- Requests ---
@@ -357,7 +352,7 @@ class GroupCoordinator:
             error, records = runtime.core.administration.deletion(group_id)
         if runtime is None or error is not ErrorCode.NONE:
             return Deferred.of(error)
-        return self._write(runtime, records, ErrorCode.NONE, _identity)
+        return runtime.write(records, ErrorCode.NONE, _identity)
 
     def delete_offsets(
         self, group_id: str, partitions: list[TopicPartition]
@@ -373,36 +368,7 @@ class GroupCoordinator:
         if runtime is None or error is not ErrorCode.NONE:
             return Deferred.of(refused(error))
         answer, records = runtime.core.administration.offset_deletion(group_id, partitions)
-        return self._write(runtime, records, answer, refused)
-
-    def _write(
-        self,
-        runtime: Runtime[GroupShard],
-        records: list[Record],
-        answer: A,
-        refused: Callable[[ErrorCode], A],
-    ) -> Deferred[A]:
-        """Write records in as many batches as they need, with no other records in between; gives
-        the answer when all of them are durable, or `refused` with the first error."""
-        deferred: Deferred[A] = Deferred()
-        errors: list[ErrorCode] = []
-
-        def after_append(error: ErrorCode, _: Instant) -> Outcome:
-            if error is not ErrorCode.NONE:
-                errors.append(error)
-            return Outcome()
-
-        for batch in in_batches(records):
-            if runtime.state is RuntimeState.ACTIVE:
-                outcome = Outcome(records=batch, after_append=after_append)
-                runtime.run(lambda _, outcome=outcome: outcome)  # type: ignore[misc]
-        error = errors[0] if errors else runtime.error
-        if error is not ErrorCode.NONE:
-            deferred.resolve(refused(error))
-        else:
-            reply = Reply(deferred, answer, refused)
-            runtime.run(lambda _: Outcome(replies=[reply]))
-        return deferred
+        return runtime.write(records, answer, refused)
 
     def expire_sessions(self, group_id: str, member: str | None = None) -> list[str]:
         """End the sessions of a group's members at once, as if they had sent no heartbeat.

@@ -23,8 +23,6 @@ from odradek_broker.coordinator.runtime import (
     OffsetPartition,
     OffsetRuntime,
     Outcome,
-    Record,
-    Reply,
     Runtime,
     RuntimeState,
 )
@@ -345,7 +343,7 @@ class ShareCoordinator:
                 continue
             records = runtime.core.delete_topics(is_deleted)
             if records:
-                written.append(_written(runtime, records))
+                written.append(runtime.write(records, ErrorCode.NONE, lambda error: error))
         return gather(written).map(lambda _: None)
 
     # --- Old records ---
@@ -384,11 +382,3 @@ def _together(
         together.records += outcome.records
         together.replies += outcome.replies
     return together
-
-
-def _written(runtime: Runtime[ShareShard], records: list[Record]) -> Deferred[ErrorCode]:
-    """Write records; resolves when they are durable."""
-    done: Deferred[ErrorCode] = Deferred()
-    reply = Reply(done, ErrorCode.NONE, lambda error: error)
-    runtime.run(lambda _: Outcome(records=records, replies=[reply]))
-    return done

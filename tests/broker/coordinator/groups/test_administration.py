@@ -13,13 +13,9 @@ from group_world import GROUP, GroupWorld, part
 from handler_calls import ask, send
 from odradek_broker.config.broker import parse_config
 from odradek_broker.config.broker_settings import SETTING_OF_KEY
-from odradek_broker.coordinator.groups.administration import (
-    BATCH_BYTES_MAX,
-    BATCH_RECORDS_MAX,
-    in_batches,
-)
 from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.coordinator.groups.offsets import CommitCall
+from odradek_broker.coordinator.runtime import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, in_batches
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.config_changes import Change, ResourceChanges, alter_configs
 from odradek_broker.metadata.config_changes import Operation as ConfigOperation

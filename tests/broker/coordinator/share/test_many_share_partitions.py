@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from node_world import NodeWorld
-from odradek_broker.coordinator.runtime import RuntimeState
+from odradek_broker.coordinator.runtime import BATCH_RECORDS_MAX, RuntimeState
 from odradek_broker.deferred import Deferred
 from odradek_broker.share_state import ShareKey, StateResult
 from odradek_protocol.errors import ErrorCode
@@ -99,6 +99,21 @@ def test_the_end_of_the_coordinator_answers_the_calls_that_wait() -> None:
     assert [runtime.state for runtime in world.share.shards] == [RuntimeState.CLOSED]
     run_turns(world)
     assert made.result()[keys()[-1]] == StateResult(E.NOT_COORDINATOR)
+
+
+def test_h108_many_states_of_a_deleted_topic_are_deleted_in_batches() -> None:
+    world = new_world()
+    for group in ("g", "h", "i"):
+        made = world.share.initialize_all(
+            1, {ShareKey(group, TOPIC_ID, index): 0 for index in range(MANY)}
+        )
+        run_turns(world)
+        assert made.done
+    world.log.append_times_ms.clear()
+    world.delete_topic()
+    assert world.share.topic_deleted(TOPIC_ID).done
+    assert not world.cores[0].partitions
+    assert len(world.log.append_times_ms) == 3 * MANY / BATCH_RECORDS_MAX
 
 
 def test_calls_wait_until_the_topic_is_led() -> None:

@@ -233,7 +233,7 @@ class ShareRequests:
             note = self._note_initialized(group_id, made, results)
             return note.map(lambda error: AlteredOffsets(error) if error else altered)
 
-        return self._write(runtime, decision.records).bind(
+        return runtime.write(decision.records, _E.NONE, _identity).bind(
             lambda error: (
                 Deferred.of(AlteredOffsets(error))
                 if error
@@ -286,7 +286,7 @@ class ShareRequests:
             if runtime.state is RuntimeState.ACTIVE:
                 records = runtime.core.share.without_missing_topics()
                 if records:
-                    written.append(self._write(runtime, records))
+                    written.append(runtime.write(records, _E.NONE, _identity))
         return gather(written).map(lambda _: None)
 
     # --- Steps ---
@@ -303,7 +303,7 @@ class ShareRequests:
             deleted = self._states.delete_all(_keys(group_id, decision.partitions))
             return deleted.map(_by_partition)
 
-        return self._write(runtime, decision.records).bind(written)
+        return runtime.write(decision.records, _E.NONE, _identity).bind(written)
 
     def _note(
         self, group_id: str, make: Callable[[GroupShard, Instant], list[Record]]
@@ -315,12 +315,6 @@ class ShareRequests:
             return Outcome(records=make(shard, now), replies=[reply])
 
         return self._shards.ask(group_id, decide, _identity)
-
-    def _write(self, runtime: Runtime[GroupShard], records: list[Record]) -> Deferred[ErrorCode]:
-        deferred: Deferred[ErrorCode] = Deferred()
-        reply = Reply(deferred, _E.NONE, _identity)
-        runtime.run(lambda _: Outcome(records=records, replies=[reply]))
-        return deferred
 
 
 def _identity(error: ErrorCode) -> ErrorCode:
