@@ -1,5 +1,5 @@
-"""`odradek share list|describe|offsets|consume|reset-offsets|delete-offsets|delete`: the work of
-kafka-share-groups and kafka-console-share-consumer."""
+"""`odradek share list|describe|offsets|consume|dead-letters|redeliver|reset-offsets|delete-offsets|
+delete`: the work of kafka-share-groups and kafka-console-share-consumer, and dead letters."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from odradek.cli.common import (
 )
 from odradek.cli.completion import group_names, topic_names
 from odradek.cli.share_consume import consume
+from odradek.cli.share_letters import dead_letters, redeliver
 from odradek.cli.share_reset import reset_offsets
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, describe, consume, reset, delete share groups.", no_args_is_help=True)
 app.command("consume")(consume)
+app.command("dead-letters")(dead_letters)
+app.command("redeliver")(redeliver)
 app.command("reset-offsets")(reset_offsets)
 
 Groups = Annotated[

@@ -1,0 +1,356 @@
+"""`odradek share dead-letters` and `redeliver`: the records that a share group has given up."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from odradek.cli.commands import fail
+from odradek.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    Execute,
+    cell,
+    client_settings,
+    connected,
+    open_admin,
+    print_table,
+    run,
+    tell,
+)
+from odradek.cli.completion import group_names, topic_names
+
+if TYPE_CHECKING:
+    from odradek_client.consumer.consumer import Consumer
+    from odradek_client.structs import ConsumerRecord
+
+_PREFIX = "__dlq.errors."
+_TOPIC_SETTING = "errors.deadletterqueue.topic.name"
+_POLL_MS = 500
+#: How long a record that should be there is waited for.
+_READ_MS = 10_000
+_DEFAULT_LIMIT = 1_000
+
+Group = Annotated[
+    str, typer.Argument(metavar="GROUP", help="Group id.", autocompletion=group_names)
+]
+Limit = Annotated[
+    int, typer.Option("--limit", metavar="N", min=1, max=100_000, help="The newest N at most.")
+]
+
+
+class Letter(NamedTuple):
+    """A dead letter: the record that it stands for, and itself."""
+
+    topic: str
+    partition: int
+    offset: int
+    delivery_count: int
+    reason: str
+    record: ConsumerRecord
+
+    @property
+    def copied(self) -> bool:
+        """True if the record's contents are in the dead letter."""
+        record = self.record
+        return record.key is not None or record.value is not None or bool(_own_headers(record))
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition} at offset {self.offset}"
+
+    def row(self) -> dict[str, Any]:
+        """The letter as `dead-letters --json` prints it."""
+        record = self.record
+        at = datetime.fromtimestamp(record.timestamp / 1000, UTC)
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "delivery_count": self.delivery_count,
+            "reason": self.reason,
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "copied": self.copied,
+            "dead_letter": {
+                "topic": record.topic,
+                "partition": record.partition,
+                "offset": record.offset,
+            },
+        }
+
+
+def letter_of(record: ConsumerRecord, group: str) -> Letter | None:
+    """The dead letter in a record of a dead letter topic; None for another group's, and for a
+    record that is no dead letter."""
+    named = {name.removeprefix(_PREFIX): value or b"" for name, value in record.headers}
+    if named.get("group") != group.encode():
+        return None
+    try:
+        return Letter(
+            named["topic"].decode(),
+            int(named["partition"]),
+            int(named["offset"]),
+            int(named["delivery.count"]),
+            named["message"].decode(),
+            record,
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _own_headers(record: ConsumerRecord) -> list[tuple[str, bytes | None]]:
+    return [each for each in record.headers if not each[0].startswith(_PREFIX)]
+
+
+# --- dead-letters ---------------------------------------------------------------------------------
+
+
+def dead_letters(
+    group: Group,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    limit: Limit = _DEFAULT_LIMIT,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """The records that a share group has given up, from its dead letter topic.
+
+    The topic is the group's setting errors.deadletterqueue.topic.name. REASON is the broker's: the
+    record was rejected, or delivered as often as the limit allows.
+    """
+
+    async def main() -> list[Letter]:
+        async with _reader(bootstrap, setting) as consumer:
+            return await _letters(consumer, await _topic(bootstrap, setting, group), group, limit)
+
+    rows = [letter.row() for letter in run(main())]
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    elif rows:
+        print_table(
+            ["TOPIC", "PARTITION", "OFFSET", "DELIVERIES", "TIME", "REASON"],
+            [
+                [
+                    row["topic"],
+                    str(row["partition"]),
+                    str(row["offset"]),
+                    str(row["delivery_count"]),
+                    row["time"],
+                    row["reason"],
+                ]
+                for row in rows
+            ],
+        )
+    if not rows:
+        tell(f"{group} has no dead letters")
+
+
+async def _topic(bootstrap: str, setting: list[str] | None, group: str) -> str:
+    """The dead letter topic of a group. Ends the program if there is none."""
+    from odradek_client.admin import ConfigResource
+
+    resource = ConfigResource.group(group)
+    async with open_admin(bootstrap, setting) as admin:
+        found = (await admin.describe_configs(resource, names=[_TOPIC_SETTING]))[resource]
+    entry = found.get(_TOPIC_SETTING)
+    if entry is None:
+        fail(f"the broker knows no {_TOPIC_SETTING}: it is of Kafka 4.4 and later")
+    if not entry.value:
+        fail(
+            f"{group} has no dead letter topic; name one with"
+            f" `odradek config set group {group} {_TOPIC_SETTING}=dlq.NAME`"
+        )
+    return entry.value
+
+
+@asynccontextmanager
+async def _reader(bootstrap: str, setting: list[str] | None) -> AsyncIterator[Consumer]:
+    from odradek_client.consumer.consumer import Consumer
+
+    settings = client_settings(bootstrap, setting)
+    async with connected(Consumer, settings) as consumer:
+        yield consumer
+
+
+async def _letters(consumer: Consumer, topic: str, group: str, limit: int) -> list[Letter]:
+    """The newest dead letters of a group, in the order of their partitions and offsets."""
+    found: deque[Letter] = deque(maxlen=limit)
+    total = 0
+    for number in await consumer.partitions_for(topic):
+        tp = (topic, number)
+        (end,) = (await consumer.end_offsets(tp)).values()
+        consumer.assign([tp])
+        await consumer.seek_to_beginning(tp)
+        while await consumer.position(tp) < end:
+            for record in await consumer.poll(_POLL_MS):
+                letter = letter_of(record, group) if record.offset < end else None
+                if letter is not None:
+                    found.append(letter)
+                    total += 1
+    if total > limit:
+        tell(f"{total - limit} older dead letters are left out; --limit shows more")
+    return list(found)
+
+
+# --- redeliver ------------------------------------------------------------------------------------
+
+
+def redeliver(
+    group: Group,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic", "-t", metavar="TOPIC", help="Of one record.", autocompletion=topic_names
+        ),
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", "-p", metavar="P", min=0, help="Of one record."),
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", metavar="N", min=0, help="Of one record.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every record that has a dead letter.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    limit: Limit = _DEFAULT_LIMIT,
+    execute: Execute = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """Produce records that a share group has given up to their topics again.
+
+    A record is produced to the partition that it came from, with its key, value and headers: those
+    of the dead letter if it has a copy, else those of the record itself, as long as its log has it.
+    Dead letters stay: whoever redelivers twice has the record twice. Nothing is produced without
+    --execute.
+    """
+    one = (topic, partition, offset)
+    if everything and one != (None, None, None):
+        fail("--all takes no --topic, --partition or --offset", 2)
+    if not everything and None in one:
+        fail("say which record: --topic T --partition P --offset N, or --all", 2)
+    rows, errors = run(
+        _redeliver(bootstrap, setting, group, None if everything else one, limit, execute)
+    )
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    elif rows:
+        print_table(
+            ["TOPIC", "PARTITION", "OFFSET", "FROM", "NEW-OFFSET"],
+            [[cell(value) for value in row.values()] for row in rows],
+        )
+    for problem in errors:
+        tell(f"odradek: {problem}")
+    if rows and not execute:
+        tell("nothing was produced: this is the plan; --execute carries it out")
+    if errors:
+        raise typer.Exit(1)
+
+
+async def _redeliver(
+    bootstrap: str,
+    setting: list[str] | None,
+    group: str,
+    one: tuple[str | None, int | None, int | None] | None,
+    limit: int,
+    execute: bool,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """A row for each record that is produced, or would be; and the errors of the others."""
+    from odradek_client.errors import OdradekError
+    from odradek_client.producer.producer import Producer
+
+    rows: list[dict[str, Any]] = []
+    errors: list[str] = []
+    async with _reader(bootstrap, setting) as consumer:
+        letters = await _chosen(bootstrap, setting, consumer, group, one, limit)
+        chosen: list[tuple[Letter, ConsumerRecord]] = []
+        for letter in letters:
+            try:
+                chosen.append((letter, await _contents(consumer, letter)))
+            except (OdradekError, LookupError) as error:
+                errors.append(f"{letter.name} cannot be redelivered: {error}")
+    if not execute:
+        return [_row(letter, None) for letter, _ in chosen], errors
+    async with connected(Producer, client_settings(bootstrap, setting)) as producer:
+        for letter, record in chosen:
+            try:
+                written = await producer.send_and_wait(
+                    letter.topic,
+                    record.value,
+                    record.key,
+                    headers=_own_headers(record),
+                    partition=letter.partition,
+                )
+            except OdradekError as error:
+                errors.append(f"{letter.name} was not redelivered: {error}")
+            else:
+                rows.append(_row(letter, written.offset))
+    return rows, errors
+
+
+async def _chosen(
+    bootstrap: str,
+    setting: list[str] | None,
+    consumer: Consumer,
+    group: str,
+    one: tuple[str | None, int | None, int | None] | None,
+    limit: int,
+) -> Sequence[Letter]:
+    """The dead letters that are asked for, each record once. Ends the program if there are none."""
+    topic = await _topic(bootstrap, setting, group)
+    letters = await _letters(consumer, topic, group, limit)
+    chosen = {each[:3]: each for each in letters if one in (None, each[:3])}
+    if not chosen and one is not None:
+        fail(
+            f"{group} has no dead letter of {one[0]}-{one[1]} at offset {one[2]};"
+            f" `odradek share dead-letters {group}` lists those that it has"
+        )
+    if not chosen:
+        tell(f"{group} has no dead letters")
+    return list(chosen.values())
+
+
+async def _contents(consumer: Consumer, letter: Letter) -> ConsumerRecord:
+    """The record with the contents: the copy in the dead letter, or the record itself. LookupError
+    if it is gone."""
+    if letter.copied:
+        return letter.record
+    tp = (letter.topic, letter.partition)
+    (first,) = (await consumer.beginning_offsets(tp)).values()
+    (end,) = (await consumer.end_offsets(tp)).values()
+    if not first <= letter.offset < end:
+        raise LookupError(
+            f"the dead letter has no copy, and the record is gone: the log has offsets {first} to"
+            f" {end - 1}"
+        )
+    consumer.assign([tp])
+    consumer.seek(tp, letter.offset)
+    for _ in range(_READ_MS // _POLL_MS):
+        for record in await consumer.poll(_POLL_MS, 1):
+            if record.offset == letter.offset:
+                return record
+            raise LookupError("the dead letter has no copy, and compaction has removed the record")
+        if await consumer.position(tp) >= end:
+            break
+    raise LookupError("the dead letter has no copy, and the record cannot be read")
+
+
+def _row(letter: Letter, new_offset: int | None) -> dict[str, Any]:
+    return {
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "from": "copy" if letter.copied else "log",
+        "new_offset": new_offset,
+    }

@@ -1,0 +1,169 @@
+"""`odradek share dead-letters` and `redeliver` against a broker: records that a group gave up come
+back, and what cannot come back is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from command_line import Commands
+from odradek.broker import SubprocessBroker
+
+_NUMBERS = count()
+#: Members learn their assignment soon.
+SETTINGS = {
+    "group.share.assignment.interval.ms": 0,
+    "group.share.heartbeat.interval.ms": 200,
+    "group.share.min.heartbeat.interval.ms": 200,
+}
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with SubprocessBroker(settings=SETTINGS) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def odradek(bootstrap: str) -> Commands:
+    return Commands(bootstrap)
+
+
+class Queue:
+    """A topic, its dead letter topic and a share group, with names of their own."""
+
+    def __init__(self, odradek: Commands, folder: Path, *, copy: bool = True) -> None:
+        number = next(_NUMBERS)
+        self.file = folder / "records"
+        self.odradek = odradek
+        self.topic, self.letters, self.group = f"jobs{number}", f"dlq.jobs{number}", f"g{number}"
+        odradek.run("topic", "create", self.topic, "--partitions", "2")
+        allowed = "errors.deadletterqueue.group.enable=true"
+        odradek.run("topic", "create", self.letters, "--config", allowed)
+        odradek.run(
+            "config",
+            "set",
+            "group",
+            self.group,
+            "share.auto.offset.reset=earliest",
+            f"errors.deadletterqueue.topic.name={self.letters}",
+            f"errors.deadletterqueue.copy.record.enable={str(copy).lower()}",
+        )
+
+    def reject(self, *values: str) -> None:
+        """Produce records with keys to partition 1, and have the group reject them."""
+        self.file.write_text("".join(f"k-{value}:{value}\n" for value in values), "utf-8")
+        command = ("produce", self.topic, str(self.file), "-p", "1", "-K", ":", "-H", "from=here")
+        self.odradek.run(*command)
+        self.consume(len(values), "reject")
+
+    def consume(self, number: int, answer: str = "accept") -> list[tuple[str, str]]:
+        """(key, value) of the next records."""
+        rows = self.odradek.rows(
+            *("share", "consume", self.topic, "-g", self.group, "-c", str(number)),
+            *("--answer", answer),
+        )
+        return [(row["key"], row["payload"]) for row in rows]
+
+
+def test_dead_letters_are_listed_with_their_reasons(odradek: Commands, tmp_path: Path) -> None:
+    queue = Queue(odradek, tmp_path)
+    queue.reject("a", "b")
+    first, second = odradek.rows("share", "dead-letters", queue.group)
+    assert first.pop("time").endswith("Z")
+    assert first == {
+        "topic": queue.topic,
+        "partition": 1,
+        "offset": 0,
+        "delivery_count": 1,
+        "reason": "Offset rejected by client.",
+        "copied": True,
+        "dead_letter": {"topic": queue.letters, "partition": 0, "offset": 0},
+    }
+    assert second["offset"] == 1
+    header, *lines = odradek.table("share", "dead-letters", queue.group)
+    assert header == ["TOPIC", "PARTITION", "OFFSET", "DELIVERIES", "TIME", "REASON"]
+    assert [line[:4] for line in lines] == [[queue.topic, "1", str(n), "1"] for n in (0, 1)]
+
+
+def test_the_list_has_a_limit(odradek: Commands, tmp_path: Path) -> None:
+    queue = Queue(odradek, tmp_path)
+    queue.reject("a", "b", "c")
+    (row,) = odradek.rows("share", "dead-letters", queue.group, "--limit", "1")
+    assert row["offset"] == 2
+    assert "2 older dead letters are left out" in odradek.stderr
+
+
+def test_a_plan_produces_nothing_and_execute_brings_the_record_back(
+    odradek: Commands, tmp_path: Path
+) -> None:
+    queue = Queue(odradek, tmp_path)
+    queue.reject("a", "b")
+    one = ("share", "redeliver", queue.group, "-t", queue.topic, "-p", "1", "--offset", "1")
+    (row,) = odradek.rows(*one)
+    assert (row["from"], row["new_offset"]) == ("copy", None)
+    assert "nothing was produced" in odradek.stderr
+    (row,) = odradek.rows(*one, "--execute")
+    assert (row["partition"], row["offset"], row["new_offset"]) == (1, 1, 2)
+    assert queue.consume(1) == [("k-b", "b")]
+
+
+def test_all_come_back_without_the_headers_of_dead_letters(
+    odradek: Commands, tmp_path: Path
+) -> None:
+    queue = Queue(odradek, tmp_path)
+    queue.reject("a", "b")
+    rows = odradek.rows("share", "redeliver", queue.group, "--all", "--execute")
+    assert [row["new_offset"] for row in rows] == [2, 3]
+    shown = odradek.rows("consume", queue.topic, "--exit")
+    assert [row["headers"] for row in shown] == [["from", "here"]] * 4
+    assert queue.consume(2) == [("k-a", "a"), ("k-b", "b")]
+
+
+def test_without_a_copy_the_record_is_read_from_its_log(odradek: Commands, tmp_path: Path) -> None:
+    queue = Queue(odradek, tmp_path, copy=False)
+    queue.reject("a", "b")
+    (row,) = odradek.rows(
+        *("share", "redeliver", queue.group, "-t", queue.topic, "-p", "1", "--offset", "1"),
+        "--execute",
+    )
+    assert (row["from"], row["new_offset"]) == ("log", 2)
+    assert queue.consume(1) == [("k-b", "b")]
+
+
+def test_a_record_that_is_gone_is_named(odradek: Commands, tmp_path: Path) -> None:
+    queue = Queue(odradek, tmp_path, copy=False)
+    queue.reject("a", "b")
+    odradek.run("topic", "trim", f"{queue.topic}:1", "--to-offset", "1", "--execute")
+    printed = odradek.run("share", "redeliver", queue.group, "--all", "--execute", code=1)
+    assert f"{queue.topic}-1 at offset 0 cannot be redelivered" in odradek.stderr
+    assert "the log has offsets 1 to 1" in odradek.stderr
+    assert len(printed.splitlines()) == 2, "the other one was redelivered"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("redeliver", "GROUP"), 2, "--topic T --partition P --offset N, or --all"),
+        (("redeliver", "GROUP", "--all", "--offset", "1"), 2, "--all takes no"),
+        (("redeliver", "GROUP", "-t", "x", "-p", "0", "--offset", "9"), 1, "has no dead letter of"),
+        (("dead-letters", "nobody"), 1, "nobody has no dead letter topic"),
+    ],
+)
+def test_wrong_questions_have_clear_answers(
+    odradek: Commands, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    queue = Queue(odradek, tmp_path)
+    given = [queue.group if each == "GROUP" else each for each in arguments]
+    odradek.run("share", *given, code=code)
+    assert said in odradek.stderr
+
+
+def test_a_group_without_dead_letters_says_so(odradek: Commands, tmp_path: Path) -> None:
+    queue = Queue(odradek, tmp_path)
+    assert odradek.run("share", "dead-letters", queue.group) == ""
+    assert "has no dead letters" in odradek.stderr
+    assert odradek.run("share", "redeliver", queue.group, "--all") == ""
