@@ -257,6 +257,7 @@ class ShareConsumer:
                 self._raise_for_topics()
                 self._group.poll()
                 room = min(limit, self.config.max_in_flight - fetcher.held.unanswered)
+                collects = room > 0 and fetcher.buffered
                 if room > 0:
                     records = fetcher.collect(room, network.now_ms())
                     if records:
@@ -266,8 +267,10 @@ class ShareConsumer:
                 if left_ms <= 0 or self._woken_up:
                     self._warn_full(room)
                     return []
-                fetcher.wanted_records = max(room, 0)
-                self._loop.wake()
+                if collects or fetcher.wanted_records != max(room, 0):
+                    # Each look of the loop ends the wait, so that it must have a reason.
+                    fetcher.wanted_records = max(room, 0)
+                    self._loop.wake()
                 await self._wait(left_ms)
         finally:
             fetcher.wanted_records = 0

@@ -149,6 +149,22 @@ async def test_a_wake_up_ends_the_waiting(broker: ShareBroker) -> None:
         assert len(await members.poll(5_000)) == 1
 
 
+async def test_waiting_for_records_does_not_keep_the_processor_busy(broker: ShareBroker) -> None:
+    async with explicit(broker, fetch_max_wait_ms=500) as members:
+        await members.poll(0)
+        looks, next_requests = 0, members._fetcher.next_requests
+
+        def counted(*given: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return next_requests(*given)
+
+        members._fetcher.next_requests = counted  # type: ignore[method-assign]
+        assert await members.poll(1_000) == []
+        # Some for each answer, and not one for each turn of the event loop.
+        assert looks < 100
+
+
 async def test_no_more_records_are_out_than_are_allowed(broker: ShareBroker) -> None:
     broker.append(*[b"x"] * 6)
     async with explicit(broker, max_in_flight=4) as members:
