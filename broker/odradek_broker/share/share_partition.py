@@ -524,6 +524,8 @@ class SharePartition:
         self.start_offset = max(before, start)
         self.completed -= finished
         in_flight.drop_first(following)
+        if gaps is not None:
+            self.pass_gaps(self.start_offset)
         return self.start_offset != before
 
     def _finished_prefix(self) -> tuple[int, int]:

@@ -434,6 +434,17 @@ def test_h164_a_gap_in_front_of_what_may_not_be_acquired_is_passed() -> None:
     assert world.fetch() == [(10, 10, 1)]
 
 
+def test_h164_finished_records_behind_a_gap_are_not_read_again() -> None:
+    """If a fetch has no room for more than them, it would bring nothing, every time."""
+    stored = [StateBatch(1, 2, 2, 1), StateBatch(3, 3, 0, 1)]
+    world = World((0, 0), (1, 2), (3, 3), stored=stored)
+    assert world.fetch(batches_max=1) == [(0, 0, 1)]
+    world.acknowledge((0, 0, ACCEPT))
+    assert world.offsets == (3, 3)
+    assert world.partition.next_fetch_offset() == 3
+    assert world.fetch(batches_max=1) == [(3, 3, 2)]
+
+
 def test_h165_compacted_records_are_archived() -> None:
     world = World((0, 9), (10, 19), (20, 29))
     world.fetch(batch_size=10)
