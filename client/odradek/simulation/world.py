@@ -65,6 +65,8 @@ class World:
         self.faults_over = asyncio.Event()
         #: Called with the group and the member id of each member that the coordinator removes.
         self.on_member_removed: Callable[[str, str], None] = lambda *_: None
+        #: Called with each server that is ready, before its first request.
+        self.on_broker_ready: Callable[[Server], None] = lambda _: None
         self._restarting = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -138,6 +140,7 @@ class World:
             try:
                 if await self.broker.start():
                     self.note("broker", f"is ready (start {self.broker.starts})")
+                    self.on_broker_ready(self.broker.server)
                     self._follow(self._supervise(self.broker.server))
                     return
                 self.note("broker", "was killed while it started")

@@ -18,6 +18,7 @@ from tests.sim.workloads.lone_producers import LoneProducersWorkload
 from tests.sim.workloads.prepared import PreparedWorkload
 from tests.sim.workloads.produce import ProduceWorkload
 from tests.sim.workloads.retention import RetentionWorkload
+from tests.sim.workloads.share_groups import ShareGroupsWorkload
 from tests.sim.workloads.spark_sink import SparkSinkWorkload
 from tests.sim.workloads.two_directories import TwoDirectoriesWorkload
 
@@ -34,6 +35,7 @@ WORKLOADS: dict[str, type[Workload]] = {
         PreparedWorkload,
         SparkSinkWorkload,
         GroupsWorkload,
+        ShareGroupsWorkload,
         AdminChurnWorkload,
         LateCommitsWorkload,
         LoneProducersWorkload,

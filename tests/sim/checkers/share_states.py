@@ -1,0 +1,118 @@
+"""The states of share partitions, in the memory of their leader and as they are stored: what is
+finished stays so, start offsets and numbers of deliveries only grow, and the parts agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from odradek_broker.node import Node
+from odradek_broker.share.in_flight import FINISHED, NOBODY, RecordState
+from odradek_broker.share.share_partition import SharePartition
+from odradek_broker.share_state import ShareKey, ShareState
+
+#: The time by which the end of a lock may be overdue: the loop's timer is a little late.
+_LATE_MS = 1_000
+_FINISHED = frozenset(map(int, FINISHED))
+
+
+def check_share_partitions(node: Node) -> Iterator[str]:
+    """Check the share partitions that a node leads. For any time."""
+    now_ms = node.clock.monotonic_ms()
+    sessions = node.share_sessions
+    if len(sessions) > node.config.group_share_max_share_sessions:
+        yield f"there are {len(sessions)} share sessions"
+    for led in node.share_partitions._led.values():
+        if led.state is not None:
+            for problem in _check(led.state, now_ms):
+                yield f"{led.key.group_id}, {led.topic}-{led.key.partition}: {problem}"
+
+
+def _check(state: SharePartition, now_ms: int) -> Iterator[str]:
+    completed = 0
+    expected = None
+    for batch in state.in_flight:
+        if expected is not None and batch.first < expected:
+            yield f"{batch} overlaps the batch before it"
+        expected = batch.first
+        for run in batch.runs:
+            if run.first != expected or run.last < run.first:
+                yield f"{batch} has a hole at {expected}"
+            expected = run.last + 1
+            if run.state in FINISHED:
+                completed += max(0, run.last - max(run.first, state.start_offset) + 1)
+            if (run.state is RecordState.ACQUIRED) != (run.member_id != NOBODY):
+                yield f"{run} is of {run.member_id or 'nobody'}"
+            if run.state is not RecordState.ACQUIRED or run.deadline_ms is None:
+                continue
+            if run.deadline_ms < now_ms - _LATE_MS:
+                yield f"{run} is locked {now_ms - run.deadline_ms} ms longer than its lock lasts"
+            if state.next_deadline_ms is None or state.next_deadline_ms > run.deadline_ms:
+                yield f"{run} ends before the first deadline, {state.next_deadline_ms}"
+    # Records before the beginning of the log are in flight until their locks end.
+    end = state.end_offset + 1 if state.end_offset > state.start_offset else expected
+    if expected is not None and expected != end:
+        yield f"the last record in flight is {expected - 1}, and {state.end_offset} the end"
+    if completed != state.completed:
+        yield f"{completed} records in flight are finished, and {state.completed} are counted"
+
+
+class StoredStates:
+    """The stored states of share partitions, looked at from time to time."""
+
+    def __init__(self) -> None:
+        self._seen: dict[ShareKey, ShareState] = {}
+
+    def restarted(self) -> None:
+        """Forget what was seen: a power cut removes what was not durable."""
+        self._seen.clear()
+
+    def check(self, found: dict[ShareKey, ShareState]) -> Iterator[str]:
+        """Compare with what was seen last."""
+        for key, state in found.items():
+            before = self._seen.get(key)
+            if before is not None and before.state_epoch == state.state_epoch:
+                for problem in _went_back(before, state):
+                    yield f"{key.group_id}, {key.topic_id.hex()[:6]}-{key.partition}: {problem}"
+        self._seen = found
+
+
+def _went_back(before: ShareState, after: ShareState) -> Iterator[str]:
+    if after.start_offset < before.start_offset:
+        yield f"the start offset went back from {before.start_offset} to {after.start_offset}"
+    now = dict(_by_offset(after))
+    for offset, (state, count) in _by_offset(before):
+        if offset < after.start_offset:
+            continue
+        later = now.get(offset)
+        if later is None:
+            yield f"offset {offset} was stored in state {state}, and is not stored"
+        elif state in _FINISHED and later[0] != state:
+            yield f"offset {offset} went from state {state} to {later[0]}"
+        elif later[1] < count:
+            yield f"offset {offset} went from delivery {count} to {later[1]}"
+
+
+def _by_offset(state: ShareState) -> Iterator[tuple[int, tuple[int, int]]]:
+    for first, last, delivery_state, count in state.batches:
+        for offset in range(max(first, state.start_offset), last + 1):
+            yield offset, (delivery_state, count)
+
+
+def stored_states(node: Node, group_id: str) -> dict[ShareKey, ShareState]:
+    """The stored states of a group in a running node."""
+    return {
+        key: stored.state
+        for core in node.share_state.shards.cores
+        for key, stored in core.partitions.items()
+        if key.group_id == group_id
+    }
+
+
+def is_finished(state: ShareState, offset: int) -> bool:
+    """True if a record is stored as finished."""
+    if offset < state.start_offset:
+        return True
+    return any(
+        first <= offset <= last and delivery_state in _FINISHED
+        for first, last, delivery_state, _ in state.batches
+    )

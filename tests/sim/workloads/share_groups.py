@@ -1,0 +1,361 @@
+"""Members of one share group take records, answer or keep them, die, join and leave, while records
+are produced in and out of transactions, compacted and deleted, and a topic is created again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import ClassVar
+
+from tests.sim.checkers.share_deliveries import Place, ShareDeliveries
+from tests.sim.checkers.share_messages import ShareMessages
+from tests.sim.checkers.share_readers import Fate, ShareReaders
+from tests.sim.checkers.share_states import (
+    StoredStates,
+    check_share_partitions,
+    is_finished,
+    stored_states,
+)
+from tests.sim.reading import read_all
+from tests.sim.workloads.base import ALL_FAULTS
+from tests.sim.workloads.clients import keep_running
+from tests.sim.workloads.share_member import Plan, ShareMember
+
+from odradek.simulation.world import World
+from odradek_broker.server.server import Server
+from odradek_client.admin import LATEST, Admin, ConfigResource, NewTopic
+from odradek_client.errors import OdradekError
+from odradek_client.producer.producer import Producer
+from odradek_client.structs import TopicPartition
+from odradek_protocol.errors import ErrorCode
+
+GROUP = "workers"
+#: The topic that stays, and the one that is deleted and created again.
+_JOBS, _TASKS = "jobs", "tasks"
+_PARTITIONS = {_JOBS: 2, _TASKS: 1}
+_LOCK_MS = 1_000
+_RECORDS_MAX = 30
+_TRANSACTIONS_MAX = 8
+_KEYS = 4
+_TRANSACTION_TIMEOUT_MS = 3_000
+#: The time in which everything is delivered after the faults. A transaction may outlive its client
+#: for long, since a wall clock may be set back.
+_SETTLE_MS = 240_000
+_OBSERVE_EVERY_MS = 40
+
+
+class ShareGroupsWorkload:
+    """The seed chooses the settings of the group and of its topics for the whole run."""
+
+    name: ClassVar[str] = "share-groups"
+    settings: ClassVar[dict[str, object]] = {
+        "group.share.min.session.timeout.ms": 100,
+        "group.share.session.timeout.ms": 1_000,
+        "group.share.min.heartbeat.interval.ms": 10,
+        "group.share.heartbeat.interval.ms": 200,
+        "group.share.min.record.lock.duration.ms": _LOCK_MS,
+        "group.share.record.lock.duration.ms": _LOCK_MS,
+        "share.coordinator.state.topic.num.partitions": 2,
+        "share.coordinator.state.topic.segment.bytes": 2_000,
+        "share.coordinator.snapshot.update.records.per.snapshot": 4,
+        "share.coordinator.state.topic.prune.interval.ms": 700,
+        "share.coordinator.cold.partition.snapshot.interval.ms": 1_500,
+        "auto.create.topics.enable": "false",
+        "log.cleaner.backoff.ms": 86_400_000,
+        "log.cleaner.min.cleanable.ratio": 0.01,
+        "log.segment.delete.delay.ms": 500,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+    }
+    faults: ClassVar[tuple[str, ...]] = ALL_FAULTS
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        random = self._random = world.chance("workload")
+        self._committed = random.random() < 0.6
+        limit = random.choice((2, 3, 5))
+        self._config = {
+            "share.auto.offset.reset": "earliest",
+            "share.isolation.level": "read_committed" if self._committed else "read_uncommitted",
+            "share.delivery.count.limit": str(limit),
+            "share.renew.acknowledge.enable": random.choice(("true", "true", "false")),
+        }
+        self._members = random.randint(1, 3)
+        self._compacts = random.random() < 0.4
+        self._deletes = random.random() < 0.4
+        self._churns = random.random() < 0.4
+        self._deliveries = ShareDeliveries(limit, _LOCK_MS)
+        self._readers = ShareReaders(self._deliveries, committed=self._committed)
+        self._stored = StoredStates()
+        self._messages = ShareMessages(
+            GROUP,
+            self._deliveries,
+            lambda: world.loop.time() * 1_000,
+            lambda problem: world.violated("deliveries", problem),
+        )
+        world.on_broker_ready = self._ready
+        self._settled = asyncio.Event()
+        self._values = 0
+
+    def _ready(self, server: Server) -> None:
+        self._stored.restarted()
+        self._messages.begin(server)
+
+    async def prepare(self) -> None:
+        """Create the topics, and set what the group needs."""
+        async with Admin(bootstrap_servers=self._world.broker.bootstrap) as admin:
+            for topic in _PARTITIONS:
+                await self._create(admin, topic)
+            await admin.alter_configs({ConfigResource.group(GROUP): dict(self._config)})
+
+    async def _create(self, admin: Admin, topic: str) -> None:
+        configs = {"segment.bytes": self._random.choice(("300", "800", "16384"))}
+        if topic == _JOBS and self._compacts:
+            configs |= {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+        await admin.create_topics([NewTopic(topic, _PARTITIONS[topic], configs=configs)])
+
+    async def work(self) -> None:
+        """Run everything at once, and then let two members take what is left."""
+        world = self._world
+        observing = [
+            asyncio.ensure_future(each()) for each in (self._observe, self._kill, self._clean)
+        ]
+        await asyncio.gather(
+            keep_running(world, "member", self._members, self._live),
+            keep_running(world, "producer", 2, self._produce),
+            keep_running(world, "transactions", 2, self._transact),
+            keep_running(world, "admin", 1, self._administer),
+        )
+        drains = [self._drain(f"drain-{number}") for number in (1, 2)]
+        await asyncio.gather(self._settle(), *drains)
+        for task in observing:
+            task.cancel()
+        await asyncio.gather(*observing, return_exceptions=True)
+
+    # --- Members ---
+
+    async def _live(self, name: str) -> None:
+        await self._run(name, Plan.of(self._random))
+
+    async def _run(self, name: str, plan: Plan) -> None:
+        member = ShareMember(
+            self._world, self._random, name, GROUP, _PARTITIONS, plan, self._readers
+        )
+        await member.run(self._world.faults_over, self._settled)
+
+    async def _drain(self, name: str) -> None:
+        plan = Plan("explicit", "batch_optimized", 0, 500, drains=True)
+        await self._world.start_client(name, lambda: self._run(name, plan))
+
+    async def _kill(self) -> None:
+        """Kill a member from time to time: it does not leave."""
+        world, random = self._world, self._random
+        while True:
+            await world.sleep(random.choice((300, 1_000, 3_000)))
+            living = [name for name in world.clients if name.startswith("member")]
+            if living and not world.faults_over.is_set():
+                name = random.choice(living)
+                world.note(name, "dies")
+                world.clients[name].kill()
+
+    # --- Producers ---
+
+    def _value(self, name: str, fate: Fate) -> bytes:
+        self._values += 1
+        value = f"{name}/{self._values}/".encode().ljust(self._random.choice((0, 60)), b".")
+        self._readers.fates[value] = fate
+        return value
+
+    def _place(self) -> tuple[str, int]:
+        topic = self._random.choice((_JOBS, _JOBS, _TASKS))
+        return topic, self._random.randrange(_PARTITIONS[topic])
+
+    async def _send(self, producer: Producer, value: bytes) -> asyncio.Future[object]:
+        topic, partition = self._place()
+        key = b"%d" % self._random.randrange(_KEYS)
+        delivery = await producer.send(topic, value, key=key, partition=partition)
+        return asyncio.ensure_future(_outcome(delivery))
+
+    async def _produce(self, name: str) -> None:
+        world, random = self._world, self._random
+        waiting = []
+        async with Producer(
+            bootstrap_servers=world.broker.bootstrap,
+            batch_size=random.choice((100, 600)),
+            linger_ms=random.choice((0, 50)),
+            request_timeout_ms=1_500,
+            delivery_timeout_ms=30_000,
+            max_block_ms=1_000,
+            client_id=name,
+        ) as producer:
+            for _ in range(random.randint(1, _RECORDS_MAX)):
+                try:
+                    waiting.append(await self._send(producer, self._value(name, Fate.PLAIN)))
+                except OdradekError as problem:
+                    world.note(name, f"was not taken: {problem}")
+                await world.sleep(random.choice((0, 0, 20, 100, 300)))
+            await asyncio.gather(*waiting)
+
+    async def _transact(self, name: str) -> None:
+        world, random = self._world, self._random
+        async with Producer(
+            bootstrap_servers=world.broker.bootstrap,
+            transactional_id=f"id-{random.randrange(3)}",
+            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            request_timeout_ms=1_500,
+            max_block_ms=3_000,
+            client_id=name,
+        ) as producer:
+            await producer.init_transactions()
+            for _ in range(random.randint(1, _TRANSACTIONS_MAX)):
+                await producer.begin_transaction()
+                values = [self._value(name, Fate.OPEN) for _ in range(random.randint(1, 4))]
+                waiting = [await self._send(producer, value) for value in values]
+                await asyncio.gather(*waiting)
+                await world.sleep(random.choice((0, 20, 300)))
+                commits = random.random() < 0.6
+                fate = Fate.COMMITTING if commits else Fate.ABORTED
+                self._readers.fates.update(dict.fromkeys(values, fate))
+                if commits:
+                    await producer.commit_transaction()
+                else:
+                    await producer.abort_transaction()
+                await world.sleep(random.choice((0, 50, 300)))
+
+    # --- The administrator ---
+
+    async def _administer(self, name: str) -> None:
+        world, random = self._world, self._random
+        async with Admin(
+            bootstrap_servers=world.broker.bootstrap, request_timeout_ms=2_000
+        ) as admin:
+            for _ in range(random.randint(1, 4)):
+                await world.sleep(random.choice((300, 800)))
+                try:
+                    if self._deletes:
+                        await self._delete_records(admin, name)
+                    if self._churns:
+                        await self._create_again(admin, name)
+                except OdradekError as problem:
+                    world.note(name, f"{problem}")
+
+    async def _delete_records(self, admin: Admin, name: str) -> None:
+        place = TopicPartition(_JOBS, self._random.randrange(_PARTITIONS[_JOBS]))
+        described = (await admin.describe_topics([_JOBS]))[_JOBS]
+        end = (await admin.list_offsets({place: LATEST}))[place]
+        offset = self._random.randint(0, end.offset if end is not None else 0)
+        self._deliveries.may_be_deleted(Place(described.topic_id, place.partition), offset)
+        start = (await admin.delete_records({place: offset}))[place]
+        self._world.note(name, f"{place}: the log starts at {start}")
+
+    async def _create_again(self, admin: Admin, name: str) -> None:
+        self._world.note(name, f"creates {_TASKS} again")
+        try:
+            await admin.delete_topics([_TASKS])
+        except OdradekError as problem:
+            if problem.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+        await self._world.sleep(self._random.choice((0, 100, 600)))
+        await self._create(admin, _TASKS)
+
+    # --- Observation ---
+
+    async def _clean(self) -> None:
+        """Run the cleaner all the time."""
+        broker = self._world.broker
+        while self._compacts:
+            await self._world.sleep(100)
+            if broker.running and hasattr(broker.server, "node"):
+                cleaner = broker.server.node.cleaner
+                cleaner._next_look_ms = 0.0
+                broker.process.call(cleaner.tick)
+
+    async def _observe(self) -> None:
+        world = self._world
+        while True:
+            await world.sleep(_OBSERVE_EVERY_MS)
+            if world.broker.running and hasattr(world.broker.server, "node"):
+                self._look()
+
+    def _look(self) -> None:
+        world, node = self._world, self._world.broker.server.node
+        for problem in check_share_partitions(node):
+            world.violated("share partitions", problem)
+        found = stored_states(node, GROUP)
+        for problem in self._stored.check(found):
+            world.violated("stored", problem)
+
+    # --- The end ---
+
+    async def _settle(self) -> None:
+        """Wait until every record is finished."""
+        world = self._world
+        until_ms = world.now_ms + _SETTLE_MS
+        missing = "the broker is down"
+        while missing and world.now_ms < until_ms:
+            await world.sleep(300)
+            missing = self._what_is_missing()
+        if missing:
+            world.violated("liveness", f"{_SETTLE_MS} ms after the faults: {missing}")
+        self._settled.set()
+
+    def _what_is_missing(self) -> str:
+        """A partition with records that are not finished; empty if there is none."""
+        broker = self._world.broker
+        if not broker.running or not hasattr(broker.server, "node"):
+            return "the broker is down"
+        node = broker.server.node
+        led = {
+            (each.topic, each.key.partition): each.state
+            for each in node.share_partitions._led.values()
+            if each.key.group_id == GROUP
+        }
+        for topic, index, partition in node.replicas.partitions():
+            log = partition.log
+            if topic not in _PARTITIONS or not log.log_end_offset:
+                continue
+            state = led.get((topic, index))
+            if log.last_stable_offset < log.log_end_offset:
+                return f"{topic}-{index} has an open transaction"
+            if state is None or state.start_offset < log.log_end_offset:
+                at = None if state is None else state.start_offset
+                return f"{topic}-{index} is finished up to {at} of {log.log_end_offset}"
+        return ""
+
+    async def check(self) -> Iterator[str]:
+        """Check that each record of the logs was delivered and finished, as confirmed."""
+        bootstrap = self._world.broker.bootstrap
+        self._look()
+        stored = stored_states(self._world.broker.server.node, GROUP)
+        states = {Place(*key[1:]): state for key, state in stored.items()}
+        problems: list[str] = []
+        async with Admin(bootstrap_servers=bootstrap) as admin:
+            names = await admin.list_topics()
+            described = await admin.describe_topics([each for each in _PARTITIONS if each in names])
+        for topic, description in described.items():
+            logs = await read_all(
+                bootstrap, topic, len(description.partitions), committed=self._committed
+            )
+            for name, records in logs.items():
+                place = Place(description.topic_id, int(name.rpartition("-")[2]))
+                found = dict(records)
+                state = states.get(place)
+                finished = [each for each in found if state and is_finished(state, each)]
+                problems += self._deliveries.check_finished(place, found, finished)
+                problems += self._readers.check_values(place, found)
+        for place, state in states.items():
+            for first, last, delivery_state, _ in state.batches:
+                for offset in range(max(first, state.start_offset), last + 1):
+                    if delivery_state:
+                        problems += self._deliveries.check_stored(
+                            place, offset, delivery_state == 2
+                        )
+        return iter(problems)
+
+
+async def _outcome(delivery: object) -> OdradekError | None:
+    """Wait for a delivery; returns its error instead of raising it."""
+    try:
+        await delivery  # type: ignore[misc]
+    except OdradekError as problem:
+        return problem
+    return None
