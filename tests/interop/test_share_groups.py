@@ -13,12 +13,11 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import confluent_kafka
-import confluent_kafka.admin
 import pytest
 from confluent_kafka import AcknowledgeType
 
 from broker_process import BrokerProcess
-from foreign_topics import create_topic, send_records
+from foreign_topics import configure_group, create_topic, send_records
 from kafka_cluster import KafkaCluster
 from waiting import DEADLINE_S, wait_until
 
@@ -61,16 +60,7 @@ class Server:
     def group(self) -> str:
         """A new group that reads from the beginning."""
         name = f"share-{next(_NUMBERS)}-{time.monotonic_ns()}"
-        kafka_admin: Any = confluent_kafka.admin
-        client = kafka_admin.AdminClient({"bootstrap.servers": self.address, "log_level": 0})
-        operation = kafka_admin.AlterConfigOpType.SET
-        entry = kafka_admin.ConfigEntry(
-            "share.auto.offset.reset", "earliest", incremental_operation=operation
-        )
-        resource = kafka_admin.ConfigResource(
-            kafka_admin.ResourceType.GROUP, name, incremental_configs=[entry]
-        )
-        client.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+        configure_group(self.address, name, {"share.auto.offset.reset": "earliest"})
         return name
 
     def topic(self, records: int, partitions: int = 1) -> str:

@@ -65,6 +65,21 @@ RUNS = (
     ),
     Run(
         _JAVA,
+        "three instances with standby tasks, a word count, a join of stream and table and one of two "
+        "tables; an instance is killed and the broker is, or the application starts anew "
+        "(`tests/interop/test_streams_instances.py`): each result once",
+        "2 of 2",
+        "2 of 2",
+    ),
+    Run(
+        _JAVA,
+        "VerifiableShareConsumer with each way to acknowledge, and with a killed member and a killed "
+        "broker (`tests/interop/test_verifiable_share.py`): each record acknowledged once",
+        "4 of 4",
+        "4 of 4",
+    ),
+    Run(
+        _JAVA,
         "Connect, standalone: a file into a topic, the topic into a file, lines that arrive",
         "500 of 500",
         "500 of 500",

@@ -1,8 +1,8 @@
-"""Topics and records made by librdkafka."""
+"""Topics, records and settings of groups, made by librdkafka."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -21,6 +21,21 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str)
         name, partitions, 1, config=settings
     )
     admin.create_topics([topic])[name].result(_TIMEOUT_S)
+
+
+def configure_group(bootstrap: str, group: str, settings: Mapping[str, str]) -> None:
+    """Change settings of a group, and wait until that is done."""
+    kafka_admin: Any = confluent_kafka.admin
+    client = kafka_admin.AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    operation = kafka_admin.AlterConfigOpType.SET
+    entries = [
+        kafka_admin.ConfigEntry(key, value, incremental_operation=operation)
+        for key, value in settings.items()
+    ]
+    resource = kafka_admin.ConfigResource(
+        kafka_admin.ResourceType.GROUP, group, incremental_configs=entries
+    )
+    client.incremental_alter_configs([resource])[resource].result(_TIMEOUT_S)
 
 
 def topic_maker(bootstrap: str) -> Callable[..., str]:
