@@ -272,6 +272,7 @@ class Node:
             internal_partition=replicas.internal_partition,
             ensure_topic=self.ensure_internal_topic,
             prune=lambda offsets: replicas.prune(SHARE_STATE_TOPIC, offsets),
+            state_changed=lambda key: self.share_partitions.forget(key),
             clock=self.clock,
             scheduler=self.scheduler,
         )

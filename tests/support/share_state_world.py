@@ -46,6 +46,7 @@ class ShareStateWorld(CoordinatorWorld):
             internal_partition=self.internal_partition,
             ensure_topic=self.ensure_internal_topic,
             prune=self.prune,
+            state_changed=lambda key: None,
             clock=self.clock,
             scheduler=self,
         )

@@ -187,6 +187,12 @@ class SharePartitions:
         if led.forgotten and not led.letter_jobs:
             self._drop(led, _E.NOT_LEADER_OR_FOLLOWER)
 
+    def forget(self, key: ShareKey) -> None:
+        """Forget a share partition whose state was begun anew or deleted."""
+        led = self._led.get(key)
+        if led is not None:
+            self._drop(led, _E.NOT_LEADER_OR_FOLLOWER)
+
     def forget_topic(self, topic_id: bytes) -> None:
         """Forget the share partitions of a deleted topic."""
         for led in self._of(topic_id):

@@ -394,3 +394,26 @@ def test_h181_a_topic_that_was_made_again_is_another_one() -> None:
     (answer,) = world.fetch(2, {}).responses
     assert answer.partitions[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     assert len(world.node.share_partitions) == 0
+
+
+def test_h171_an_altered_start_offset_counts_for_sessions_that_go_on() -> None:
+    world = World()
+    world.produce("t", 10)
+    assert acquired(world.fetch(0)) == [(0, 0, 9, 1)]
+    key = ShareKey("g", world.topic_id, 0)
+    world.node.share_state.initialize_all(2, {key: 7})
+    world.settle()
+    assert acquired(world.fetch(1, {})) == [(0, 7, 9, 1)]
+
+
+def test_h171_a_group_that_was_deleted_begins_anew_for_sessions_that_go_on() -> None:
+    world = World()
+    world.produce("t", 10)
+    world.fetch(0)
+    world.acknowledge(1, (0, 9, [ACCEPT]))
+    key = ShareKey("g", world.topic_id, 0)
+    world.node.share_state.delete_all([key])
+    world.settle()
+    world.node.share_state.initialize_all(1, {key: 0})
+    world.settle()
+    assert acquired(world.fetch(2, {})) == [(0, 0, 9, 1)]

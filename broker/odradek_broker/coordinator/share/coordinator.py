@@ -111,7 +111,8 @@ class ShareCoordinator:
 
     `ensure_topic` creates the internal topic and resolves when it may be used; StorageError if its
     records cannot be appended. `prune` deletes the records of partitions of the internal topic
-    below an offset.
+    below an offset. `state_changed` is told of a share partition whose state its group has begun
+    anew or deleted.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class ShareCoordinator:
         internal_partition: Callable[[str, int], OffsetPartition | None],
         ensure_topic: Callable[[str], Deferred[None]],
         prune: Callable[[dict[int, int]], None],
+        state_changed: Callable[[ShareKey], None],
         clock: Clock,
         scheduler: Scheduler,
     ) -> None:
@@ -129,6 +131,7 @@ class ShareCoordinator:
         self._metadata = metadata
         self._ensure_topic = ensure_topic
         self._prune = prune
+        self._state_changed = state_changed
         self._scheduler = scheduler
         #: True once the internal topic was there for a call.
         self._usable = False
@@ -257,13 +260,14 @@ class ShareCoordinator:
     def initialize_all(
         self, state_epoch: int, offsets: Mapping[ShareKey, int]
     ) -> Deferred[Results]:
-        """`initialize` for many share partitions, each with its start offset."""
+        """`initialize` for many share partitions, each with its start offset; their leaders forget
+        what they know."""
         return self._ask_all(
             offsets,
             lambda shard, key, deferred, now: shard.initialize(
                 key, state_epoch, offsets[key], deferred, now
             ),
-        )
+        ).map(self._tell_leaders)
 
     def read_summaries(self, keys: Iterable[ShareKey]) -> Deferred[Results]:
         """`read_summary` for many share partitions."""
@@ -272,8 +276,16 @@ class ShareCoordinator:
         )
 
     def delete_all(self, keys: Iterable[ShareKey]) -> Deferred[Results]:
-        """`delete` for many share partitions."""
-        return self._ask_all(keys, lambda shard, key, deferred, _: shard.delete(key, deferred))
+        """`delete` for many share partitions; their leaders forget what they know."""
+        return self._ask_all(keys, lambda shard, key, deferred, _: shard.delete(key, deferred)).map(
+            self._tell_leaders
+        )
+
+    def _tell_leaders(self, results: Results) -> Results:
+        for key, result in results.items():
+            if result.error is ErrorCode.NONE:
+                self._state_changed(key)
+        return results
 
     def _ask_all(self, keys: Iterable[ShareKey], decide: DecideEach) -> Deferred[Results]:
         """The results for many share partitions. A turn of the loop takes a limited number of them;
