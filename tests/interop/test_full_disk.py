@@ -1,8 +1,9 @@
-"""librdkafka's consumer at a broker with a full disk: a commit fails soon, and the consumer stays a
-member."""
+"""Consumers at a broker with a full disk: a commit of librdkafka's fails soon, and the consumer
+stays a member; acknowledgements of a share group have no result until there is room again."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from odradek.broker import SubprocessBroker
 from odradek.faults import Faults
+from odradek_client.errors import RequestTimedOut
+from odradek_client.share.consumer import ShareConsumer
+from odradek_client.share.record import RecordState, ShareRecord
 from waiting import wait_until
 
 TIMEOUT_S = 20.0
@@ -18,12 +22,22 @@ pytestmark = pytest.mark.own_broker
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[SubprocessBroker]:
-    settings = {"group.initial.rebalance.delay.ms": 0, "num.partitions": 1}
+    settings = {
+        "group.initial.rebalance.delay.ms": 0,
+        "group.share.heartbeat.interval.ms": 300,
+        "group.share.min.heartbeat.interval.ms": 300,
+        "num.partitions": 1,
+    }
     with SubprocessBroker(testing=True, settings=settings) as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap})
-        producer.produce("t", b"x")
-        assert producer.flush(TIMEOUT_S) == 0
+        produce(broker)
         yield broker
+
+
+def produce(broker: SubprocessBroker) -> None:
+    """Produce one record."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("t", b"x")
+    assert producer.flush(TIMEOUT_S) == 0
 
 
 @pytest.fixture
@@ -59,3 +73,29 @@ def test_o03_a_commit_on_a_full_disk_keeps_the_membership(
     assert [each.offset for each in consumer.committed(offsets, TIMEOUT_S)] == [1]
     assert consumer.memberid() == member
     consumer.close()
+
+
+async def test_h159_an_acknowledgement_on_a_full_disk_is_carried_out_when_there_is_room(
+    broker: SubprocessBroker, faults: Faults
+) -> None:
+    async with ShareConsumer(
+        "t",
+        bootstrap_servers=broker.bootstrap,
+        group_id="share",
+        share_acknowledgement_mode="explicit",
+    ) as consumer:
+        while not consumer.assignment():
+            await consumer.poll(100)
+        await asyncio.to_thread(produce, broker)
+        records: list[ShareRecord] = []
+        while not records:
+            records = await consumer.poll(500)
+        await asyncio.to_thread(faults.full_disk)
+        for record in records:
+            record.accept()
+        with pytest.raises(RequestTimedOut):
+            await consumer.commit(timeout_ms=500)
+        assert [record.state for record in records] == [RecordState.ANSWERED]
+        await asyncio.to_thread(faults.clear)
+        assert list((await consumer.commit()).values()) == [None]
+        assert [record.state for record in records] == [RecordState.DONE]
