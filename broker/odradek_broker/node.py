@@ -21,6 +21,7 @@ from odradek_broker.explain.compaction import CompactionRecorder, state_of_compa
 from odradek_broker.explain.groups import GroupRecorder
 from odradek_broker.explain.history import CurrentState, History
 from odradek_broker.explain.producers import ProducerRecorder
+from odradek_broker.explain.share_records import ShareHistory
 from odradek_broker.explain.transactions import TransactionRecorder
 from odradek_broker.fetch.parked import ParkedFetches
 from odradek_broker.fetch.sessions import FetchSessions
@@ -281,12 +282,14 @@ class Node:
         topics = DeadLetterTopics(
             self.metadata, self.partition, self._dead_letter_rules, self.create_dead_letter_topic
         )
+        #: Recent events of share partitions.
+        self.share_history = ShareHistory(self.clock.wall_ms)
         return SharePartitions(
             self.partition,
             self.metadata.share_settings,
             self.metadata.share_offset_reset,
             DeadLetterWriter(topics, self.share_state, self.clock, self.scheduler),
-            lambda event: None,
+            self.share_history.record,
         )
 
     def _dead_letter_rules(self) -> DeadLetterRules:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from counting_randomness import CountingRandomness
+from fake_share_partitions import FakeSharePartitions
 from odradek.simulation.clock import SimulatedClock
 from odradek.simulation.disk import MemoryFiles
 from odradek_broker.config.broker import parse_config
@@ -19,7 +20,6 @@ from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
-from odradek_broker.share.statistics import ShareStatistics
 from odradek_broker.storage.cleaner.statistics import CleanerStatistics
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.handles import HandleCache
@@ -100,16 +100,6 @@ class FakeShareState:
     shards: Any = field(default_factory=lambda: SimpleNamespace(cores=[]))
     writes: int = 0
     pruned: dict[int, int] = field(default_factory=dict)
-
-
-class FakeSharePartitions:
-    """The leader of share partitions, for metrics: it leads none."""
-
-    def __init__(self) -> None:
-        self.statistics = ShareStatistics()
-
-    def loaded(self) -> Iterator[Any]:
-        return iter(())
 
 
 class FakeMetadataLog:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
+from fake_share_partitions import FakeSharePartitions
 from group_world import GROUP, GroupWorld
 from odradek_broker.coordinator.groups.administration import GroupSummary
 from odradek_broker.coordinator.groups.share.group import ShareGroup
@@ -21,6 +24,10 @@ T, O = b"T" * 16, b"O" * 16
 
 class ShareGroupWorld(GroupWorld):
     """The node of a group coordinator, with a share coordinator in memory."""
+
+    @cached_property
+    def share_partitions(self) -> FakeSharePartitions:
+        return FakeSharePartitions()
 
     def beat(
         self,

@@ -1,8 +1,8 @@
 """A bounded ring of events by subject, kept for people (`odradek explain`).
 
-There is one ring for transactional ids, one for groups and one for producer ids. The recorders in
-this package fill them; see `EventKind` in `sentences` for the kinds of events. Rings are not
-stored: a restart begins with empty ones.
+There is one ring for transactional ids, one for groups, one for producer ids, one for partitions
+and one for share partitions. The recorders in this package fill them; see `EventKind` in
+`sentences` for the kinds of events. Rings are not stored: a restart begins with empty ones.
 
 A ring is limited in events and bytes, for all subjects together and for each one, so that a busy
 subject first loses its own oldest events. Texts and lists are cut to lengths that a person reads.
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from odradek_broker.explain.sentences import EventKind, Value
 from odradek_broker.topic_partition import TopicPartition
@@ -81,14 +81,25 @@ class CurrentState(NamedTuple):
         return cls(kind, shown, tuple(sorted(partitions)))
 
 
-class SubjectHistory(NamedTuple):
+class Kept(Protocol):
+    """An event in a ring: `times` equal ones, `last_ms` the time of the last of them."""
+
+    times: int
+    last_ms: int
+
+
+S = TypeVar("S", bound=Hashable)
+E = TypeVar("E", bound=Kept)
+
+
+class SubjectHistory(NamedTuple, Generic[E]):
     """The events of a subject, oldest first.
 
     The history is complete from `since_ms` on: older events were dropped, or not recorded.
     `dropped`: the known number of dropped events.
     """
 
-    events: list[Event]
+    events: list[E]
     since_ms: int
     dropped: int
 
@@ -102,8 +113,9 @@ class _Subject:
         self.dropped_ms = -1
 
 
-class History:
-    """The events of many subjects. `now_ms` returns wall time. No method fails or waits."""
+class Ring(Generic[S, E]):
+    """The events of many subjects, limited in number and bytes. `now_ms` returns wall time. No
+    method fails or waits."""
 
     def __init__(
         self,
@@ -113,7 +125,7 @@ class History:
         subject_events_max: int = SUBJECT_EVENTS_MAX,
         bytes_max: int = BYTES_MAX,
     ) -> None:
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self.started_ms = now_ms()
         self.events_max = events_max
         self.subject_events_max = subject_events_max
@@ -121,8 +133,8 @@ class History:
         #: The approximate memory of all events.
         self.size_bytes = 0
         #: All events by number, oldest first: (subject, event, bytes).
-        self._events: OrderedDict[int, tuple[str, Event, int]] = OrderedDict()
-        self._subjects: dict[str, _Subject] = {}
+        self._events: OrderedDict[int, tuple[S, E, int]] = OrderedDict()
+        self._subjects: dict[S, _Subject] = {}
         self._next = 0
         #: The time of the last event that was dropped because of the limits of the whole ring.
         self._dropped_ms = -1
@@ -130,34 +142,18 @@ class History:
     def __len__(self) -> int:
         return len(self._events)
 
-    def record(
-        self,
-        subject: str,
-        kind: EventKind,
-        *,
-        error: ErrorCode = ErrorCode.NONE,
-        partitions: Iterable[TopicPartition] = (),
-        **fields: Value | None,
-    ) -> None:
-        """Record an event of this subject at the present time. Fields that are None are left out.
+    def last_of(self, subject: S) -> E | None:
+        """The newest event of a subject."""
+        history = self._subjects.get(subject)
+        if history is None or not history.numbers:
+            return None
+        return self._events[history.numbers[-1]][1]
 
-        Texts and lists are cut (`TEXT_MAX`, `LIST_MAX`). An event that equals the subject's last
-        one is only counted.
-        """
-        now_ms = self._now_ms()
-        kept, more = _cut_partitions(partitions)
-        values = {name: _cut(value) for name, value in fields.items() if value is not None}
-        event = Event(now_ms, kind, error, kept, more, values, now_ms)
+    def add(self, subject: S, event: E, size_bytes: int) -> None:
+        """Add an event of approximately this size, and drop the oldest ones beyond the limits."""
         history = self._subjects.get(subject)
         if history is None:
             history = self._subjects[subject] = _Subject()
-        elif history.numbers:
-            last = self._events[history.numbers[-1]][1]
-            if last.is_again(event):
-                last.times += 1
-                last.last_ms = now_ms
-                return
-        size_bytes = _size_bytes(subject, event)
         self._events[self._next] = (subject, event, size_bytes)
         history.numbers.append(self._next)
         self._next += 1
@@ -167,7 +163,7 @@ class History:
         while len(self._events) > self.events_max or self.size_bytes > self.bytes_max:
             self._drop_oldest()
 
-    def about(self, subject: str) -> SubjectHistory:
+    def about(self, subject: S) -> SubjectHistory[E]:
         """The events of a subject."""
         history = self._subjects.get(subject)
         since_ms = max(self.started_ms, self._dropped_ms)
@@ -189,6 +185,35 @@ class History:
         self._dropped_ms = max(self._dropped_ms, event.last_ms)
         if not history.numbers:
             del self._subjects[subject]
+
+
+class History(Ring[str, Event]):
+    """The events of many subjects that have names."""
+
+    def record(
+        self,
+        subject: str,
+        kind: EventKind,
+        *,
+        error: ErrorCode = ErrorCode.NONE,
+        partitions: Iterable[TopicPartition] = (),
+        **fields: Value | None,
+    ) -> None:
+        """Record an event of this subject at the present time. Fields that are None are left out.
+
+        Texts and lists are cut (`TEXT_MAX`, `LIST_MAX`). An event that equals the subject's last
+        one is only counted.
+        """
+        now_ms = self.now_ms()
+        kept, more = _cut_partitions(partitions)
+        values = {name: _cut(value) for name, value in fields.items() if value is not None}
+        event = Event(now_ms, kind, error, kept, more, values, now_ms)
+        last = self.last_of(subject)
+        if last is not None and last.is_again(event):
+            last.times += 1
+            last.last_ms = now_ms
+            return
+        self.add(subject, event, _size_bytes(subject, event))
 
 
 def _cut_partitions(partitions: Iterable[TopicPartition]) -> tuple[tuple[TopicPartition, ...], int]:

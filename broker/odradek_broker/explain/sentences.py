@@ -134,6 +134,42 @@ class EventKind(Enum):
     OFFSETS_DELETED = "committed offsets were deleted ({reason}): {partitions}"
     GROUP_GONE = "the group is gone: {reason}"
 
+    # --- A record of a share group ---
+    SHARE_RECORD_ACQUIRED = (
+        "{member}[ of {client}] acquired it: delivery {count}[, again because {because}], with a"
+        " lock for {lock}[; together with it offsets {range}]"
+    )
+    SHARE_RECORD_RENEWED = "{member}[ of {client}] renewed the lock"
+    SHARE_RECORD_ACCEPTED = "{member}[ of {client}] accepted it: it is finished"
+    SHARE_RECORD_REJECTED = (
+        "{member}[ of {client}] rejected it: it is archived, and is not delivered again"
+    )
+    SHARE_RECORD_GAP = (
+        "{member}[ of {client}] acknowledged it as a gap: there is no record for clients at this"
+        " offset (it was compacted, or it marks the end of a transaction)"
+    )
+    SHARE_RECORD_BACK = "{how}, so it is available again after delivery {count}"
+    SHARE_RECORD_GIVEN_UP = (
+        "{how} after delivery {count}, and share.delivery.count.limit allows no more: it"
+        " is archived"
+    )
+    SHARE_RECORD_REFUSED = "an answer of {member}[ of {client}] was refused with {error}: {reason}"
+    SHARE_RECORD_NOT_RECORDED = "the {request} by {member}[ of {client}] could not be stored ({error}), and has had no effect"
+    SHARE_RECORD_DEAD_LETTERED = "it has a dead letter[, at offset {offset} of {partitions}]"
+    SHARE_RECORD_NOT_DEAD_LETTERED = "it has no dead letter: {reason}"
+    SHARE_RECORD_REMOVED = "it is archived: {reason}"
+    SHARE_RECORD_LOG_START = (
+        "the group's start offset moved to offset {offset}, where the log begins: it is not delivered"
+        " any more"
+    )
+    SHARE_RECORD_RESET = (
+        "an administrator reset the offsets of the group[ to offset {offset}]: {note}"
+    )
+    SHARE_RECORD_LOADED = "the leader loaded the stored state: {note}[, delivery {count}]"
+    SHARE_RECORD_FORGOTTEN = (
+        "the leader forgot who has which record ({reason}): what is not stored is available again"
+    )
+
     # --- A partition ---
     LOG_CLEANED = (
         "compacted up to offset {offset} in {took}: {before} -> {after}[; {keyless} records without a key"
@@ -168,6 +204,11 @@ class EventKind(Enum):
         "{state}, group epoch {epoch}, assignment of epoch {assignment_epoch}; members: {members};"
         " partitions with a state: {made}[; {making} are to get one][; the states of {deleting}"
         " topics are being deleted]"
+    )
+    NOW_SHARE_RECORD = "{note}[, delivery {count}][; {reason}]"
+    NOW_SHARE_PARTITION = (
+        "{partitions}: start offset {offset}, end {end}; in flight: {acquired} with members, {available}"
+        " available again, {finished} finished[; {empty}][; {reason}]"
     )
     NOW_MEMBER = (
         "member {member}[ (static: {instance})][ of {client}][, session timeout {timeout}][: {note}]"

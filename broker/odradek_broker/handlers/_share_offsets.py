@@ -1,7 +1,14 @@
-"""The words for errors in changes and descriptions of start offsets of share groups."""
+"""The common parts of changes and descriptions of start offsets of share groups: the words for
+errors, and the event of a change (H-244)."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from odradek_broker.handlers._parts import GroupAndMetadataParts
+from odradek_broker.share.events import OffsetsReset
+from odradek_broker.share.manager import SharePartitions
+from odradek_broker.share_state import ShareKey
 from odradek_protocol.errors import ErrorCode
 
 _TEXTS = {
@@ -21,3 +28,18 @@ def error_text(error: int, message: str | None = None) -> str | None:
         return message
     code = ErrorCode.of(error)
     return _TEXTS.get(code, f"The request failed with {code.name}.")
+
+
+class ShareOffsetParts(GroupAndMetadataParts, Protocol):
+    """The groups, and the leader of their share partitions."""
+
+    @property
+    def share_partitions(self) -> SharePartitions: ...
+
+
+def tell_reset(
+    node: ShareOffsetParts, group_id: str, topic_id: bytes, partition: int, start_offset: int
+) -> None:
+    """Tell that the start offset of a share partition was set, or deleted (-1)."""
+    key = ShareKey(group_id, topic_id, partition)
+    node.share_partitions.tell(OffsetsReset(key, start_offset))

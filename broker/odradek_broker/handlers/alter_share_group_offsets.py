@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from odradek_broker.coordinator.groups.share.requests import AlteredOffsets
 from odradek_broker.deferred import Deferred
-from odradek_broker.handlers._parts import GroupAndMetadataParts
-from odradek_broker.handlers._share_offsets import error_text
+from odradek_broker.handlers._share_offsets import ShareOffsetParts, error_text, tell_reset
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_protocol.errors import ErrorCode
@@ -28,7 +27,7 @@ def _failed(error: ErrorCode, message: str | None = None) -> AlterShareGroupOffs
 
 
 def handle(
-    node: GroupAndMetadataParts, context: RequestContext, request: AlterShareGroupOffsetsRequest
+    node: ShareOffsetParts, context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse | Deferred[AlterShareGroupOffsetsResponse]:
     """Answer when the new start offsets are durable; errors of the group are for the whole
     request, others for each partition."""
@@ -56,6 +55,11 @@ def handle(
     def answer(altered: AlteredOffsets) -> AlterShareGroupOffsetsResponse:
         if altered.error:
             return _failed(altered.error, altered.message)
+        for (topic_id, index), result in altered.results.items():
+            if not result.error:
+                name = node.metadata.topic_name(topic_id) or ""
+                start_offset = offsets[name][index]
+                tell_reset(node, request.group_id, topic_id, index, start_offset)
         refused = [topic for topic in request.topics if topic.topic_name in codes]
         others = [topic for topic in request.topics if topic.topic_name not in codes]
         return AlterShareGroupOffsetsResponse(
@@ -69,7 +73,7 @@ def handle(
 
 
 def _topic(
-    node: GroupAndMetadataParts,
+    node: ShareOffsetParts,
     topic: AlterShareGroupOffsetsRequestTopic,
     altered: AlteredOffsets,
     code: ErrorCode | None,

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from odradek_broker.coordinator.groups.share.requests import DeletedStates
 from odradek_broker.deferred import Deferred
-from odradek_broker.handlers._parts import GroupAndMetadataParts
-from odradek_broker.handlers._share_offsets import error_text
+from odradek_broker.handlers._share_offsets import ShareOffsetParts, error_text, tell_reset
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, denied_topics, group
 from odradek_protocol.errors import ErrorCode
@@ -26,7 +25,7 @@ def _failed(error: ErrorCode, message: str | None = None) -> DeleteShareGroupOff
 
 
 def handle(
-    node: GroupAndMetadataParts, context: RequestContext, request: DeleteShareGroupOffsetsRequest
+    node: ShareOffsetParts, context: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse | Deferred[DeleteShareGroupOffsetsResponse]:
     """Answer when the deletion is durable; errors of the group are for the whole request, others
     for each topic."""
@@ -42,6 +41,10 @@ def handle(
     def answer(deleted: DeletedStates) -> DeleteShareGroupOffsetsResponse:
         if deleted.error:
             return _failed(deleted.error, deleted.message)
+        for name, code in deleted.codes.items():
+            for index in range(0 if code else node.metadata.partition_count(name)):
+                topic_id = node.metadata.topic_id(name)
+                tell_reset(node, request.group_id, topic_id, index, start_offset=-1)
         codes = {name: _E.TOPIC_AUTHORIZATION_FAILED for name in names if name in denied}
         return DeleteShareGroupOffsetsResponse(
             responses=[
@@ -59,7 +62,7 @@ def handle(
     return node.groups.share.delete_offsets(request.group_id, allowed).map(answer)
 
 
-def _topic_id(node: GroupAndMetadataParts, name: str, code: ErrorCode) -> bytes:
+def _topic_id(node: ShareOffsetParts, name: str, code: ErrorCode) -> bytes:
     """The id of the topic; Kafka leaves it out where the client names a topic in vain."""
     known = code not in (_E.TOPIC_AUTHORIZATION_FAILED, _E.UNKNOWN_TOPIC_OR_PARTITION)
     return node.metadata.topic_id(name) if known else bytes(16)

@@ -1,16 +1,17 @@
 """DescribeHistory (key 10000, Odradek's own): the recent events of a transactional id, a producer
-id, a group or a partition as text, and its current state.
+id, a group, a partition or a record of a share group as text, and its current state.
 
-Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic. For a producer id,
-the answer has the parts about topics that the client may READ and transactional ids that it may
-DESCRIBE, and needs DESCRIBE on the cluster to show which client got the id. The same applies to the
-transaction that blocks the last stable offset of a partition. Partitions, names of topics and
-groups that the client may not DESCRIBE are left out.
+Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic, for a record on both
+of the latter. For a producer id, the answer has the parts about topics that the client may READ and
+transactional ids that it may DESCRIBE, and needs DESCRIBE on the cluster to show which client got
+the id. The same applies to the transaction that blocks the last stable offset of a partition.
+Partitions, names of topics and groups that the client may not DESCRIBE are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from odradek_broker.coordinator.groups.settings import (
     session_timeout_ms,
@@ -20,7 +21,14 @@ from odradek_broker.coordinator.groups.settings import (
 from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.groups import states_of_consumer_group, states_of_group
-from odradek_broker.explain.history import LIST_MAX, CurrentState, Event, History
+from odradek_broker.explain.history import (
+    LIST_MAX,
+    CurrentState,
+    Event,
+    History,
+    Ring,
+    SubjectHistory,
+)
 from odradek_broker.explain.last_stable_offset import (
     BlockedPartition,
     blocked_partition,
@@ -33,12 +41,17 @@ from odradek_broker.explain.producers import (
     state_of_producer,
 )
 from odradek_broker.explain.sentences import Value, sentence
-from odradek_broker.explain.share_groups import states_of_share_group
+from odradek_broker.explain.share_groups import (
+    state_of_share_record,
+    states_of_share_group,
+    states_of_share_partitions,
+)
 from odradek_broker.explain.streams_groups import states_of_streams_group
 from odradek_broker.explain.transactions import state_of_owner, state_of_transaction
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, group, topic, transactional_id
+from odradek_broker.share_state import ShareKey, StateResult
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -73,6 +86,8 @@ def handle(
         return _group(node, context, request)
     if request.subject_type == wire.PARTITION:
         return _partition(node, context, request)
+    if request.subject_type == wire.SHARE_RECORD:
+        return _share_record(node, context, request)
     return _failed(_E.INVALID_REQUEST, f"there is no subject type {request.subject_type}")
 
 
@@ -122,6 +137,11 @@ def _group(
     elif share is not None:
         session_ms = share_session_timeout_ms(node.config, node.metadata, name)
         now = states_of_share_group(share, node.metadata, session_ms)
+        now += states_of_share_partitions(
+            node.share_partitions.of_group(name),
+            node.share_partitions.settings(name),
+            node.share_partitions.statistics.partitions.get,
+        )
     elif streams is not None:
         session_ms = streams_session_timeout_ms(node.config, node.metadata, name)
         now = states_of_streams_group(streams, offsets, session_ms)
@@ -138,14 +158,15 @@ def _group(
 def _partition(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
 ) -> DescribeHistoryResponse | Deferred[DescribeHistoryResponse]:
-    name, _, number = request.subject.rpartition("-")
-    if not (name and number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX):
+    where = _partition_of(request.subject)
+    if where is None:
         text = f"{request.subject[:50]!r} is no partition: it must be TOPIC-NUMBER"
         return _failed(_E.INVALID_REQUEST, text)
+    name, number = where
     if not node.authorizer.allows(context, Operation.DESCRIBE, topic(name)):
         return _failed(_E.TOPIC_AUTHORIZATION_FAILED)
-    request.subject = f"{name}-{int(number)}"
-    found = node.partition(name, int(number))
+    request.subject = f"{name}-{number}"
+    found = node.partition(name, number)
     if found is None:
         return _failed(_E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {request.subject}")
     log, history = found.log, node.partition_history
@@ -182,6 +203,60 @@ def _blocked(
         may_describe=all(_may_describe_id(node, context, each.transactional_id) for each in owners),
         wall_ms=node.clock.wall_ms(),
     )
+
+
+def _partition_of(text: str) -> TopicPartition | None:
+    """The partition of a text TOPIC-NUMBER; None for another text."""
+    name, _, number = text.rpartition("-")
+    if not (name and number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX):
+        return None
+    return name, int(number)
+
+
+# --- Records of share groups ---
+
+
+def _share_record(
+    node: Node, context: RequestContext, request: DescribeHistoryRequest
+) -> DescribeHistoryResponse | Deferred[DescribeHistoryResponse]:
+    partition, _, rest = request.subject.partition(":")
+    number, _, name = rest.partition(":")
+    where = _partition_of(partition)
+    if where is None or not (
+        name and number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX
+    ):
+        text = f"{request.subject[:50]!r} is no record: it must be TOPIC-NUMBER:OFFSET:GROUP"
+        return _failed(_E.INVALID_REQUEST, text)
+    if not node.authorizer.allows(context, Operation.DESCRIBE, group(name)):
+        return _failed(_E.GROUP_AUTHORIZATION_FAILED)
+    if not node.authorizer.allows(context, Operation.DESCRIBE, topic(where[0])):
+        return _failed(_E.TOPIC_AUTHORIZATION_FAILED)
+    found = node.partition(*where)
+    if found is None:
+        text = f"there is no partition {where[0]}-{where[1]}"
+        return _failed(_E.UNKNOWN_TOPIC_OR_PARTITION, text)
+    error = node.groups.readiness(name)
+    if error is not _E.NONE:
+        return _failed(error)
+    key = ShareKey(name, node.metadata.topic_id(where[0]), where[1])
+    history, offset = node.share_history, int(number)
+    if node.groups.share_group(name) is None and not history.about(key).events:
+        return _failed(_E.GROUP_ID_NOT_FOUND, f"there is no share group {name[:249]!r}")
+    leader = node.share_partitions
+
+    def answer(result: StateResult) -> DescribeHistoryResponse:
+        now = state_of_share_record(
+            offset,
+            found.log,
+            leader.led(key),
+            result.state,
+            leader.settings(name),
+            node.clock.monotonic_ms(),
+        )
+        events = history.story(key, offset)
+        return _answer_about(node, context, request, history, history.about(key), [now], events)
+
+    return node.share_state.read_summary(key, 0).map(answer)
 
 
 # --- Producer ids ---
@@ -282,6 +357,19 @@ def _answer(
 ) -> DescribeHistoryResponse:
     past = history.about(request.subject)
     events = past.events if events is None else events
+    return _answer_about(node, context, request, history, past, now, events)
+
+
+def _answer_about(
+    node: Node,
+    context: RequestContext,
+    request: DescribeHistoryRequest,
+    history: Ring[Any, Any],
+    past: SubjectHistory[Any],
+    now: Iterable[CurrentState],
+    events: list[Event],
+) -> DescribeHistoryResponse:
+    """The answer with these events, as far as the ring has kept them."""
     if request.limit >= 0:
         events = events[max(len(events) - request.limit, 0) :]
     may_describe = _Rights(

@@ -17,8 +17,7 @@ from prometheus_client.core import SummaryMetricFamily as Summary
 from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.node import Node
-from odradek_broker.share.in_flight import RecordState
-from odradek_broker.share.share_partition import SharePartition
+from odradek_broker.share.share_partition import AcknowledgeType
 from odradek_broker.share.statistics import PartitionStatistics
 from odradek_broker.share_state import ShareKey
 from odradek_protocol.constants import NO_DELIVERY_COUNT
@@ -121,17 +120,9 @@ def _in_flight_families(node: Node) -> Iterator[Metric]:
         messages.add_metric(labels, state.records_in_flight)
         batches.add_metric(labels, len(in_flight.batches))
         sizes.add_metric(labels, in_flight.added, in_flight.added_records)
-        for name, count in _by_state(state).items():
+        for name, count in state.count_by_state().items():
             states.add_metric([*labels, name.name.lower()], count)
     yield from (messages, batches, sizes, states)
-
-
-def _by_state(state: SharePartition) -> dict[RecordState, int]:
-    counts = dict.fromkeys(RecordState, 0)
-    for batch in state.in_flight:
-        for run in batch.runs:
-            counts[run.state] += max(0, run.last - max(run.first, state.start_offset) + 1)
-    return counts
 
 
 def _counted_families(node: Node) -> Iterator[Metric]:
@@ -142,8 +133,10 @@ def _counted_families(node: Node) -> Iterator[Metric]:
         "Records that were acknowledged, by type.",
         labels=["ackType"],
     )
-    for kind, number in statistics.acknowledged.items():
-        acknowledged.add_metric([kind.name.capitalize()], number)
+    for kind in AcknowledgeType:
+        # As in Kafka, gaps are not counted.
+        if kind is not AcknowledgeType.GAP:
+            acknowledged.add_metric([kind.name.capitalize()], statistics.acknowledged[kind])
     yield acknowledged
     loads = Summary(
         "kafka_server_sharegroupmetrics_partitionloadtimems",

@@ -6,8 +6,10 @@ the decision's own lists: who keeps an event must not change them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from itertools import islice
 from typing import NamedTuple
 
 from odradek_broker.share.acquisition import Acquired
@@ -15,6 +17,11 @@ from odradek_broker.share.in_flight import GivenUpBecause, RecordState, Removed
 from odradek_broker.share.share_partition import Acknowledgement, AcknowledgeType
 from odradek_broker.share_state import ShareKey, StateBatch
 from odradek_protocol.errors import ErrorCode
+
+_T = AcknowledgeType
+_KINDS = tuple(map(int, AcknowledgeType))
+#: A number, since the comparison with a member of an enum is slow, and every request has some.
+_ARCHIVED = int(RecordState.ARCHIVED)
 
 
 class SessionEnd(Enum):
@@ -159,6 +166,14 @@ class NotDeadLettered(NamedTuple):
     problem: str
 
 
+class OffsetsReset(NamedTuple):
+    """An administrator set the start offset of a group without members; -1: the group begins
+    anew."""
+
+    key: ShareKey
+    start_offset: int
+
+
 ShareEvent = (
     SessionBegan
     | Loaded
@@ -173,30 +188,62 @@ ShareEvent = (
     | NothingAcquired
     | DeadLettered
     | NotDeadLettered
+    | OffsetsReset
 )
 Observer = Callable[[ShareEvent], None]
 
 
-def count_of_types(acknowledgements: Sequence[Acknowledgement]) -> Iterator[tuple[int, int]]:
-    """(type, number of offsets) of each part of the acknowledgements."""
-    for each in acknowledgements:
-        for first, last, kind in each.parts(each.first_offset, each.last_offset):
-            yield kind, last - first + 1
+def count_of_types(acknowledgements: Sequence[Acknowledgement]) -> list[int]:
+    """The number of offsets with each type of acknowledgement, by type."""
+    counts = [0] * len(_KINDS)
+    for first, last, types in acknowledgements:
+        if len(types) == 1:
+            counts[types[0]] += last - first + 1
+        else:
+            for kind in _KINDS:
+                counts[kind] += types.count(kind)
+    return counts
 
 
 def archived_by(
     acknowledgements: Sequence[Acknowledgement], stored: Sequence[StateBatch]
-) -> Iterator[tuple[int, int]]:
-    """(type of acknowledgement, number of records) of the records that were archived: rejected
-    ones, those that were delivered as often as the limit allows, and gaps."""
-    archived = [each for each in stored if each.delivery_state == RecordState.ARCHIVED]
+) -> Counter[int]:
+    """The number of records that each type of acknowledgement has archived: rejected ones, those
+    that were delivered as often as the limit allows, and gaps. Both are in the order of offsets."""
+    archived = [each for each in stored if each[2] == _ARCHIVED]
     if not archived:
-        return
-    for each in acknowledgements:
-        for first, last, kind in each.parts(each.first_offset, each.last_offset):
-            count = sum(
-                max(0, min(last, batch.last_offset) - max(first, batch.first_offset) + 1)
-                for batch in archived
-            )
-            if count and kind != AcknowledgeType.ACCEPT:
-                yield kind, count
+        return Counter()
+    counts = count_of_types(acknowledgements)
+    if sum(counts) - counts[_T.RENEW] == records_in(stored):
+        # None of the offsets was passed over, so that all rejected ones and gaps are archived.
+        rejected, gaps = counts[_T.REJECT], counts[_T.GAP]
+        given_up = records_in(archived) - rejected - gaps
+        return +Counter[int]({_T.REJECT: rejected, _T.RELEASE: given_up, _T.GAP: gaps})
+    return _overlaps(acknowledgements, archived)
+
+
+def records_in(batches: Iterable[StateBatch]) -> int:
+    """The number of records."""
+    return sum(last - first + 1 for first, last, _, _ in batches)
+
+
+def _overlaps(
+    acknowledgements: Sequence[Acknowledgement], archived: Sequence[StateBatch]
+) -> Counter[int]:
+    """The number of records in the batches by the type of their acknowledgement."""
+    counts: Counter[int] = Counter()
+    parts = (
+        part
+        for each in acknowledgements
+        for part in each.parts(each.first_offset, each.last_offset)
+    )
+    at = 0
+    for first, last, kind in parts:
+        while at < len(archived) and archived[at].last_offset < first:
+            at += 1
+        for batch in islice(archived, at, None):
+            if batch.first_offset > last:
+                break
+            overlap = min(last, batch.last_offset) - max(first, batch.first_offset) + 1
+            counts[kind] += overlap
+    return counts

@@ -124,7 +124,7 @@ class ShareFetch:
     def _tell_why_nothing(self, settings: ShareSettings) -> None:
         """Tell the observer why partitions have records, but none for this fetch."""
         for led in self._led.values():
-            reason = _why_nothing(led, settings)
+            reason = why_nothing(led, settings)
             if reason is not None:
                 self._leader.tell_nothing(led, self._member_id, reason)
 
@@ -198,7 +198,7 @@ class ShareFetch:
         return ShareFetched(records=fetched.part_of(acquired), acquired=acquired)
 
 
-def _why_nothing(led: LedPartition, settings: ShareSettings) -> NothingReason | None:
+def why_nothing(led: LedPartition, settings: ShareSettings) -> NothingReason | None:
     """The reason why a partition has records, but none that may be acquired; None if it has no
     records, or those that it has may be acquired (by a fetch with other limits)."""
     state = led.state

@@ -134,10 +134,14 @@ class SharePartitions:
         """The share partitions that are loaded."""
         return (led for led in self._led.values() if led.state is not None)
 
+    def led(self, key: ShareKey) -> LedPartition | None:
+        """A share partition that is loaded."""
+        led = self._led.get(key)
+        return led if led is not None and led.state is not None else None
+
     def of_group(self, group_id: str) -> list[LedPartition]:
         """The share partitions of a group that are loaded."""
-        keys = self._keys_of.get(group_id, {})
-        return [self._led[key] for key in keys if self._led[key].state is not None]
+        return [led for led in self._of(group_id) if led.state is not None]
 
     # --- Leading ---
 

@@ -177,6 +177,19 @@ class SharePartition:
         """True if there are records that wait for the end of a pause (H-200)."""
         return any(run.due_ms is not None for batch in self.in_flight for run in batch.runs)
 
+    def count_by_state(self) -> dict[RecordState, int]:
+        """The number of records in flight in each state."""
+        counts = dict.fromkeys(RecordState, 0)
+        for batch in self.in_flight:
+            for run in batch.runs:
+                counts[run.state] += self._offsets_in_flight(run)
+        return counts
+
+    def run_at(self, offset: int) -> Run | None:
+        """The run of an offset in flight; None if it is not in flight."""
+        batch = self.in_flight.floor(offset)
+        return batch.run_at(offset) if batch is not None and offset <= batch.last else None
+
     def may_acquire(self, settings: ShareSettings) -> bool:
         """True if records may be fetched: new ones below the limit of locks, or those that are
         available again, at any time (H-154)."""

@@ -17,15 +17,17 @@ from odradek_broker.share.events import (
     NothingAcquired,
     NothingReason,
     RecordsAcknowledged,
+    RecordsAcquired,
     RecordsRemoved,
     RecordsReturned,
     ShareEvent,
     archived_by,
     count_of_types,
+    records_in,
 )
 from odradek_broker.share.in_flight import RecordState, RemovalReason
 from odradek_broker.share.share_partition import AcknowledgeType
-from odradek_broker.share_state import ShareKey, StateBatch
+from odradek_broker.share_state import ShareKey
 from odradek_protocol.errors import ErrorCode
 
 PARTITIONS_MAX = 10_000
@@ -72,16 +74,16 @@ class ShareStatistics:
     """All counters of the share partitions that this broker leads."""
 
     def __init__(self) -> None:
-        #: Acknowledged records by the type of acknowledgement; gaps are not counted, as in Kafka.
-        self.acknowledged: dict[AcknowledgeType, int] = {
-            each: 0 for each in AcknowledgeType if each is not AcknowledgeType.GAP
-        }
+        #: Acknowledged offsets by the type of acknowledgement.
+        self.acknowledged = [0] * len(AcknowledgeType)
         self.loads = self.load_time_ms = 0
         self.partitions: OrderedDict[ShareKey, PartitionStatistics] = OrderedDict()
         self.topics: OrderedDict[str, TopicStatistics] = OrderedDict()
 
     def count(self, event: ShareEvent) -> None:
         """Count what an event says."""
+        if isinstance(event, RecordsAcquired):
+            return
         if isinstance(event, RecordsAcknowledged):
             if event.error is ErrorCode.NONE:
                 self._count_acknowledged(event)
@@ -90,7 +92,7 @@ class ShareStatistics:
                 self._count_exhausted(event)
         elif isinstance(event, LocksExpired):
             of_partition = self._of(event.key)
-            of_partition.locks_expired += _records(event.stored)
+            of_partition.locks_expired += records_in(event.stored)
             self._count_exhausted(event)
         elif isinstance(event, RecordsRemoved):
             removed = event.removed
@@ -108,10 +110,15 @@ class ShareStatistics:
             self.load_time_ms += event.took_ms
 
     def _count_acknowledged(self, event: RecordsAcknowledged) -> None:
-        for kind, count in count_of_types(event.acknowledgements):
-            if kind != AcknowledgeType.GAP:
-                self.acknowledged[AcknowledgeType(kind)] += count
-        for kind, count in archived_by(event.acknowledgements, event.stored):
+        if len(event.acknowledgements) == 1 and len(event.acknowledgements[0].types) == 1:
+            # By far the most frequent: everything is accepted.
+            first, last, (kind,) = event.acknowledgements[0]
+            if kind == AcknowledgeType.ACCEPT:
+                self.acknowledged[kind] += last - first + 1
+                return
+        for kind, count in enumerate(count_of_types(event.acknowledgements)):
+            self.acknowledged[kind] += count
+        for kind, count in archived_by(event.acknowledgements, event.stored).items():
             self._of(event.key).archived[_ARCHIVED_BY[AcknowledgeType(kind)]] += count
 
     def _count_exhausted(self, event: RecordsReturned | LocksExpired) -> None:
@@ -155,7 +162,3 @@ class ShareStatistics:
         else:
             self.topics.move_to_end(name)
         return found
-
-
-def _records(batches: Iterable[StateBatch]) -> int:
-    return sum(each.last_offset - each.first_offset + 1 for each in batches)

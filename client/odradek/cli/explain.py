@@ -1,10 +1,11 @@
-"""`odradek explain txn|producer|group|partition`: a history in words, from events that the broker
-keeps."""
+"""`odradek explain txn|producer|group|share|partition`: a history in words, from events that the
+broker keeps."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -50,6 +51,7 @@ _INSTEAD = {
     "producer id": "`odradek txn list` shows the producer ids of transactional ids, with any Kafka",
     "group": "`odradek group describe` shows its state, with any Kafka",
     "partition": "`odradek topic describe` shows its settings, with any Kafka",
+    "record of a share group": "`odradek share offsets` shows start offset and lag, with any Kafka",
 }
 
 
@@ -88,7 +90,14 @@ def producer(
     Batches that were accepted in order are not listed."""
     from odradek_client.admin.history import Subject
 
-    _explain(Subject.PRODUCER_ID, producer_id, bootstrap, limit, follow, as_json, setting)
+    async def find(admin: Admin) -> str:
+        described = (await admin.describe_transactions(producer_id))[producer_id]
+        return str(described.producer_id)
+
+    known = None if producer_id.isdigit() else find
+    _explain(
+        Subject.PRODUCER_ID, producer_id, bootstrap, limit, follow, as_json, setting, find=known
+    )
 
 
 @app.command()
@@ -107,6 +116,46 @@ def group(
     from odradek_client.admin.history import Subject
 
     _explain(Subject.GROUP, group_id, bootstrap, limit, follow, as_json, setting)
+
+
+@app.command()
+def share(
+    group_id: Annotated[
+        str, typer.Argument(metavar="GROUP", help="A share group.", autocompletion=group_names)
+    ],
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="The topic of a record.")
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option(
+            "--partition", metavar="N", min=0, show_default="the only one", help="Its partition."
+        ),
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", metavar="N", min=0, help="Its offset.")
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    limit: Limit = _ALL,
+    follow: Follow = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """The history of a share group. With --topic and --offset, that of one record: who acquired it
+    and when, why it was delivered again, and why it ended."""
+    from odradek_client.admin.history import Subject
+
+    if topic is None and partition is None and offset is None:
+        _explain(Subject.GROUP, group_id, bootstrap, limit, follow, as_json, setting)
+        return
+    if topic is None or offset is None:
+        raise typer.BadParameter("a record needs --topic and --offset (and --partition)")
+
+    async def find(admin: Admin) -> str:
+        number = await _only_partition(admin, topic) if partition is None else partition
+        return f"{topic}-{number}:{offset}:{group_id}"
+
+    _explain(Subject.SHARE_RECORD, group_id, bootstrap, limit, follow, as_json, setting, find=find)
 
 
 @app.command()
@@ -144,14 +193,14 @@ def _explain(
     follow: bool,
     as_json: bool,
     setting: list[str] | None,
+    *,
+    find: Callable[[Admin], Awaitable[str]] | None = None,
 ) -> None:
-    from odradek_client.admin.history import Subject
+    """Show a history. `find`: finds the subject's name in the protocol, if it is not `name`."""
 
     async def main() -> None:
         async with open_admin(bootstrap, setting) as admin:
-            asked = name
-            if subject is Subject.PRODUCER_ID and not name.isdigit():
-                asked = await _producer_id_of(admin, name)
+            asked = name if find is None else await find(admin)
             shown: _Shown = _Json(subject, asked) if as_json else _Words(subject, asked, name)
             if follow:
                 await _follow(admin, subject, asked, limit, shown)
@@ -162,9 +211,14 @@ def _explain(
     run(main())
 
 
-async def _producer_id_of(admin: Admin, transactional_id: str) -> str:
-    described = (await admin.describe_transactions(transactional_id))[transactional_id]
-    return str(described.producer_id)
+async def _only_partition(admin: Admin, topic: str) -> int:
+    """The partition of a topic that has one."""
+    from odradek_client.errors import Refused
+
+    partitions = (await admin.describe_topics(topic))[topic].partitions
+    if len(partitions) != 1:
+        raise Refused(f"topic {topic!r} has {len(partitions)} partitions: name one by --partition")
+    return 0
 
 
 async def _describe(
@@ -265,8 +319,13 @@ class _Words:
 
     def __init__(self, subject: Subject, asked: str, named: str) -> None:
         title = f"{subject.value} {asked}"
-        self._title = title if asked == named else f"{title}, of transactional id {named}"
-        self._is_group = subject.value == "group"
+        if subject.name == "SHARE_RECORD":
+            where, offset, group_id = asked.split(":", 2)
+            title = f"record {offset} of {where}, for share group {group_id}"
+        elif asked != named:
+            title += f", of transactional id {named}"
+        self._title = title
+        self._is_group = subject.name in ("GROUP", "SHARE_RECORD")
         self._printer: Printer | None = None
 
     def history(

@@ -1,4 +1,5 @@
-"""The history of a transactional id, a producer id, a group or a partition, as text.
+"""The history of a transactional id, a producer id, a group, a partition or a record of a share
+group, as text.
 
 Only Odradek's broker keeps a history; others raise UnsupportedByBroker.
 """
@@ -34,6 +35,7 @@ class Subject(Enum):
     PRODUCER_ID = "producer id"
     GROUP = "group"
     PARTITION = "partition"
+    SHARE_RECORD = "record of a share group"
 
 
 _TYPES = {
@@ -41,6 +43,7 @@ _TYPES = {
     Subject.PRODUCER_ID: wire.PRODUCER_ID,
     Subject.GROUP: wire.GROUP,
     Subject.PARTITION: wire.PARTITION,
+    Subject.SHARE_RECORD: wire.SHARE_RECORD,
 }
 _COORDINATORS = {
     Subject.TRANSACTIONAL_ID: TRANSACTION_COORDINATOR,
@@ -111,8 +114,9 @@ class HistoryAdmin(AdminPart):
     async def describe_history(
         self, subject: Subject, name: str, *, limit: int = -1
     ) -> list[HistoryDescription]:
-        """The history of a subject: the events at its coordinator; for a producer id or a partition
-        ("TOPIC-NUMBER"), those at every broker that has it.
+        """The history of a subject: the events at its coordinator; for a producer id, a partition
+        ("TOPIC-NUMBER") or a record of a share group ("TOPIC-NUMBER:OFFSET:GROUP"), those at every
+        broker that has it.
 
         `limit`: the most events, the newest ones. Raises NothingKnown, UnsupportedByBroker if the
         broker is not Odradek's, AuthorizationFailed.

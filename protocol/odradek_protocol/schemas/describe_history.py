@@ -1,5 +1,5 @@
-"""DescribeHistory (key 10000): the recent events of a transactional id, a producer id, a group or a
-partition.
+"""DescribeHistory (key 10000): the recent events of a transactional id, a producer id, a group, a
+partition or a record of a share group.
 
 The sentences are for people; `name` and `details` are for programs. Versions: only 0.
 
@@ -15,11 +15,13 @@ from __future__ import annotations
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import INT8, INT16, INT32, INT64, STRING
 
-#: Kinds of subjects. A producer id is written in decimal, a partition as TOPIC-NUMBER.
+#: Kinds of subjects. A producer id is written in decimal, a partition as TOPIC-NUMBER, a record of
+#: a share group as TOPIC-NUMBER:OFFSET:GROUP.
 TRANSACTIONAL_ID = 1
 PRODUCER_ID = 2
 GROUP = 3
 PARTITION = 4
+SHARE_RECORD = 5
 
 
 @message(key=10000, versions="0", flexible="0+")

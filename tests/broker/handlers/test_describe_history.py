@@ -7,6 +7,7 @@ import pytest
 from acl_rules import Rule, RuleList
 from group_world import GROUP, GroupWorld
 from history_questions import ask, init, sentences
+from many_cases import looped
 from odradek_broker.coordinator.transactions.decisions import AddCall
 from odradek_broker.explain.history import LIST_MAX
 from odradek_broker.explain.sentences import EventKind
@@ -33,6 +34,22 @@ def test_a12_a20_rights_come_before_anything_else(world: TransactionWorld) -> No
     ):
         node.authorizer = RuleList()
         assert ask(node, kind, "x").error_code == error
+
+
+def test_h246_a_record_of_a_share_group_needs_rights_on_the_group_and_the_topic() -> None:
+    world = ShareGroupWorld()
+    subject = f"topic-0:5:{GROUP}"
+    world.authorizer = RuleList()
+    assert ask(world, wire.SHARE_RECORD, subject).error_code == E.GROUP_AUTHORIZATION_FAILED
+    world.authorizer = RuleList(Rule(Operation.DESCRIBE, ResourceType.GROUP))
+    assert ask(world, wire.SHARE_RECORD, subject).error_code == E.TOPIC_AUTHORIZATION_FAILED
+
+
+@looped("subject", ["topic-0", "topic-0:5", "topic-0:x:g", "topic:5:g", "topic-0:5:", ":5:g", ""])
+def test_h246_a_record_has_a_partition_an_offset_and_a_group(subject: str) -> None:
+    answer = ask(ShareGroupWorld(), wire.SHARE_RECORD, subject)
+    assert answer.error_code == E.INVALID_REQUEST
+    assert "TOPIC-NUMBER:OFFSET:GROUP" in (answer.error_message or "")
 
 
 def test_a18_partitions_of_topics_that_one_may_not_describe_are_left_out(

@@ -1,0 +1,424 @@
+"""The history of share partitions, and the story of a single record of it (`odradek explain share`,
+H-242 to H-245).
+
+The leader's events are kept as they come, with runs of offsets. Only a question about an offset
+looks for it in them, and makes sentences of what it finds.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import cast, get_args
+
+from odradek_broker.explain.history import Event, Ring
+from odradek_broker.explain.sentences import EventKind, Value, describe_client, duration_text
+from odradek_broker.share.events import (
+    AcknowledgementsRefused,
+    DeadLettered,
+    Dropped,
+    Loaded,
+    LocksExpired,
+    LogStartMoved,
+    NotDeadLettered,
+    NothingAcquired,
+    OffsetsReset,
+    RecordsAcknowledged,
+    RecordsAcquired,
+    RecordsRemoved,
+    RecordsReturned,
+    SessionBegan,
+    SessionEnd,
+    ShareEvent,
+)
+from odradek_broker.share.in_flight import RecordState, RemovalReason
+from odradek_broker.share.share_partition import Acknowledgement, AcknowledgeType
+from odradek_broker.share_state import ShareKey, StateBatch
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.lazy_dataclass import dataclass
+
+EVENTS_MAX = 20_000
+PARTITION_EVENTS_MAX = 1_000
+BYTES_MAX = 8 * 1024 * 1024
+#: The members of whom the client and its address are known: those whose sessions began last.
+MEMBERS_MAX = 5_000
+#: The approximate memory of an event, and of each run of offsets in it.
+_EVENT_BYTES = 500
+_RUN_BYTES = 200
+
+_Member = (
+    RecordsAcquired
+    | RecordsAcknowledged
+    | AcknowledgementsRefused
+    | RecordsReturned
+    | NothingAcquired
+)
+#: The events with a member, looked up by type because every request makes some.
+_OF_MEMBER = frozenset(get_args(_Member))
+
+_REMOVALS = {
+    RemovalReason.COMPACTED: "compaction has removed it from the log",
+    RemovalReason.ABORTED: "its transaction was aborted, and the group reads committed records",
+    RemovalReason.LOG_START: "the log begins behind it (retention, or deleted records)",
+}
+_ENDS = {
+    SessionEnd.CLOSED: "left and closed its session",
+    SessionEnd.DISCONNECTED: "lost its connection, which ended its session",
+}
+_DROPS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "no member has a session, or the state was changed by others",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the topic or its state was deleted",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the group was deleted",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the disk has failed",
+}
+_VERBS = {
+    AcknowledgeType.GAP: "acknowledgement as a gap",
+    AcknowledgeType.ACCEPT: "acceptance",
+    AcknowledgeType.RELEASE: "release",
+    AcknowledgeType.REJECT: "rejection",
+    AcknowledgeType.RENEW: "renewal",
+}
+
+
+@dataclass(slots=True)
+class ShareEntry:
+    """An event of a share partition, or several equal ones. `client`: that of the event's
+    member."""
+
+    at_ms: int
+    event: ShareEvent
+    client: str | None
+    last_ms: int
+    times: int = 1
+
+
+class ShareHistory(Ring[ShareKey, ShareEntry]):
+    """The events of all share partitions that this broker leads."""
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        *,
+        events_max: int = EVENTS_MAX,
+        partition_events_max: int = PARTITION_EVENTS_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        super().__init__(
+            now_ms,
+            events_max=events_max,
+            subject_events_max=partition_events_max,
+            bytes_max=bytes_max,
+        )
+        self._clients: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def record(self, event: ShareEvent) -> None:
+        """Keep an event, or note the client of a member. Equal events without records in between
+        are only counted."""
+        now_ms = self.now_ms()
+        if isinstance(event, RecordsAcquired):
+            # The most frequent event, with the next one.
+            client = self._clients.get((event.key[0], event.member_id))
+            size_bytes = _EVENT_BYTES + _RUN_BYTES * len(event.acquired)
+            self.add(event.key, ShareEntry(now_ms, event, client, now_ms), size_bytes)
+            return
+        if isinstance(event, SessionBegan):
+            self._note_client(event)
+            return
+        client = None
+        if type(event) in _OF_MEMBER:
+            client = self._clients.get((event.key[0], cast(_Member, event).member_id))
+        if isinstance(event, RecordsAcknowledged):
+            event = _compact(event)
+        elif isinstance(event, NothingAcquired | AcknowledgementsRefused):
+            last = self.last_of(event.key)
+            if last is not None and last.event == event:
+                last.times += 1
+                last.last_ms = now_ms
+                return
+        self.add(event.key, ShareEntry(now_ms, event, client, now_ms), _size_bytes(event))
+
+    def _note_client(self, event: SessionBegan) -> None:
+        member = event.group_id, event.member_id
+        self._clients[member] = describe_client(event.client_id, event.host)
+        self._clients.move_to_end(member)
+        if len(self._clients) > MEMBERS_MAX:
+            self._clients.popitem(last=False)
+
+    def client_of(self, group_id: str, member_id: str) -> str | None:
+        """The client of a member, as events have it; None if it is not known."""
+        return self._clients.get((group_id, member_id))
+
+    def story(self, key: ShareKey, offset: int) -> list[Event]:
+        """All that has happened to one record, oldest first."""
+        story = _Story(offset)
+        for entry in self.about(key).events:
+            story.add(entry)
+        return story.events
+
+
+def _compact(event: RecordsAcknowledged) -> RecordsAcknowledged:
+    """The same event with a byte for each type, where the request had a number."""
+    for each in event.acknowledgements:
+        if len(each.types) > 1:
+            break
+    else:
+        return event
+    compact = [each._replace(types=bytes(each.types)) for each in event.acknowledgements]
+    return event._replace(acknowledgements=compact)
+
+
+def _size_bytes(event: ShareEvent) -> int:
+    """The approximate memory of an event."""
+    if isinstance(event, RecordsAcknowledged):
+        runs = len(event.acknowledgements) + len(event.stored)
+        types = sum(len(each.types) for each in event.acknowledgements)
+        return _EVENT_BYTES + _RUN_BYTES * runs + types
+    if isinstance(event, AcknowledgementsRefused):
+        types = sum(len(each.types) for each in event.acknowledgements)
+        return _EVENT_BYTES + _RUN_BYTES * len(event.acknowledgements) + 8 * types
+    if isinstance(event, RecordsReturned | LocksExpired):
+        return _EVENT_BYTES + _RUN_BYTES * len(event.stored)
+    if isinstance(event, Loaded):
+        return _EVENT_BYTES + _RUN_BYTES * len(event.batches)
+    return _EVENT_BYTES
+
+
+# --- The story of one record ----------------------------------------------------------------------
+
+
+class _Story:
+    """The events of one offset. `cause`: the reason why the record may be delivered again."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.events: list[Event] = []
+        self._holder: tuple[str | None, str | None] = None, None
+        self._cause: str | None = None
+        self._open = False
+
+    def add(self, entry: ShareEntry) -> None:
+        """Add an event of the share partition, if it is about this record."""
+        event = entry.event
+        if isinstance(event, RecordsAcquired):
+            self._acquired(entry, event)
+        elif isinstance(event, RecordsAcknowledged):
+            self._acknowledged(entry, event)
+        elif isinstance(event, AcknowledgementsRefused):
+            if _kind_of(event.acknowledgements, self.offset) is not None:
+                self._tell(
+                    entry,
+                    EventKind.SHARE_RECORD_REFUSED,
+                    error=event.error,
+                    member=event.member_id,
+                    client=entry.client,
+                    reason=event.message,
+                )
+        elif isinstance(event, RecordsReturned):
+            self._returned(entry, event)
+        elif isinstance(event, LocksExpired):
+            self._expired(entry, event)
+        else:
+            self._moved(entry, event)
+
+    def _tell(
+        self,
+        entry: ShareEntry,
+        kind: EventKind,
+        who: Mapping[str, Value | None] | None = None,
+        *,
+        error: ErrorCode = ErrorCode.NONE,
+        partitions: tuple[TopicPartition, ...] = (),
+        **fields: Value | None,
+    ) -> None:
+        fields |= who or {}
+        shown = {name: value for name, value in fields.items() if value is not None}
+        event = Event(entry.at_ms, kind, error, partitions, 0, shown, entry.last_ms, entry.times)
+        self.events.append(event)
+
+    def _acquired(self, entry: ShareEntry, event: RecordsAcquired) -> None:
+        for first, last, count in event.acquired:
+            if first <= self.offset <= last:
+                self._holder = event.member_id, entry.client
+                self._tell(
+                    entry,
+                    EventKind.SHARE_RECORD_ACQUIRED,
+                    member=event.member_id,
+                    client=entry.client,
+                    count=count,
+                    lock=duration_text(event.lock_ms),
+                    because=self._cause,
+                    range=f"{first} to {last}" if first != last else None,
+                )
+                self._cause, self._open = None, True
+                return
+
+    def _acknowledged(self, entry: ShareEntry, event: RecordsAcknowledged) -> None:
+        number = _kind_of(event.acknowledgements, self.offset)
+        if number is None:
+            return
+        kind = AcknowledgeType(number)
+        who: dict[str, Value | None] = {"member": event.member_id, "client": entry.client}
+        if event.error is not ErrorCode.NONE:
+            self._tell(
+                entry,
+                EventKind.SHARE_RECORD_NOT_RECORDED,
+                who,
+                error=event.error,
+                request=_VERBS[kind],
+            )
+        elif kind is AcknowledgeType.RENEW:
+            self._tell(entry, EventKind.SHARE_RECORD_RENEWED, who)
+        else:
+            stored = _stored_at(event.stored, self.offset)
+            if stored is None:
+                return
+            self._end(entry, kind, stored, who)
+
+    def _end(
+        self,
+        entry: ShareEntry,
+        kind: AcknowledgeType,
+        stored: StateBatch,
+        who: Mapping[str, Value | None],
+    ) -> None:
+        """Tell of an acknowledgement that ends the delivery."""
+        if kind is AcknowledgeType.RELEASE:
+            self._back(entry, stored, who, how="released it")
+            return
+        kinds = {
+            AcknowledgeType.ACCEPT: EventKind.SHARE_RECORD_ACCEPTED,
+            AcknowledgeType.REJECT: EventKind.SHARE_RECORD_REJECTED,
+            AcknowledgeType.GAP: EventKind.SHARE_RECORD_GAP,
+        }
+        self._tell(entry, kinds[kind], who, count=stored.delivery_count)
+        self._open = False
+
+    def _returned(self, entry: ShareEntry, event: RecordsReturned) -> None:
+        stored = _stored_at(event.stored, self.offset)
+        if stored is None:
+            return
+        who: dict[str, Value | None] = {"member": event.member_id, "client": entry.client}
+        if event.error is not ErrorCode.NONE:
+            self._tell(
+                entry,
+                EventKind.SHARE_RECORD_NOT_RECORDED,
+                who,
+                error=event.error,
+                request="return at the end of the session",
+            )
+            return
+        self._back(entry, stored, who, how=_ENDS[event.end])
+
+    def _expired(self, entry: ShareEntry, event: LocksExpired) -> None:
+        stored = _stored_at(event.stored, self.offset)
+        if stored is not None:
+            member, client = self._holder
+            self._back(entry, stored, {"member": member, "client": client}, how=None)
+
+    def _back(
+        self,
+        entry: ShareEntry,
+        stored: StateBatch,
+        who: Mapping[str, Value | None],
+        *,
+        how: str | None,
+    ) -> None:
+        """Tell that a delivery ended without a result: the record is available again, or was
+        delivered often enough. `how`: what the member did; None: its lock expired."""
+        member, client = who["member"], who["client"]
+        archived = stored.delivery_state == RecordState.ARCHIVED
+        by_client = f" of {client}" if client else ""
+        if how is None:
+            lock = f"the lock of {member}" if member else "its lock"
+            cause, text = f"{lock} expired", f"{lock}{by_client} expired"
+        else:
+            cause, text = f"{member} {how}", f"{member}{by_client} {how}"
+        self._cause = None if archived else cause
+        self._open = not archived
+        kind = EventKind.SHARE_RECORD_GIVEN_UP if archived else EventKind.SHARE_RECORD_BACK
+        self._tell(entry, kind, who, how=text, count=stored.delivery_count)
+        self._holder = None, None
+
+    def _moved(self, entry: ShareEntry, event: ShareEvent) -> None:
+        """Tell of events that are not a member's."""
+        if isinstance(event, RecordsRemoved):
+            removed = event.removed
+            if removed.first_offset <= self.offset <= removed.last_offset:
+                self._tell(entry, EventKind.SHARE_RECORD_REMOVED, reason=_REMOVALS[removed.reason])
+                self._open = False
+        elif isinstance(event, LogStartMoved):
+            if event.before <= self.offset < event.log_start_offset:
+                self._tell(entry, EventKind.SHARE_RECORD_LOG_START, offset=event.log_start_offset)
+        elif isinstance(event, DeadLettered | NotDeadLettered):
+            if event.first_offset <= self.offset <= event.last_offset:
+                self._dead_lettered(entry, event)
+        elif isinstance(event, OffsetsReset):
+            self._reset(entry, event)
+        elif isinstance(event, Loaded):
+            self._loaded(entry, event)
+        elif isinstance(event, Dropped) and self._open:
+            reason = _DROPS.get(event.error, event.error.name)
+            self._tell(entry, EventKind.SHARE_RECORD_FORGOTTEN, reason=reason)
+
+    def _dead_lettered(self, entry: ShareEntry, event: DeadLettered | NotDeadLettered) -> None:
+        if isinstance(event, NotDeadLettered):
+            self._tell(entry, EventKind.SHARE_RECORD_NOT_DEAD_LETTERED, reason=event.problem)
+            return
+        self._tell(
+            entry,
+            EventKind.SHARE_RECORD_DEAD_LETTERED,
+            partitions=((event.topic, event.partition),),
+            offset=event.letter_offset + self.offset - event.first_offset,
+        )
+
+    def _reset(self, entry: ShareEntry, event: OffsetsReset) -> None:
+        behind, delivered = self.offset < event.start_offset, bool(self.events)
+        note = "it is passed over" if behind else "whatever became of it before, it is delivered"
+        if event.start_offset < 0:
+            note = "the group begins anew where share.auto.offset.reset says"
+        self._tell(
+            entry,
+            EventKind.SHARE_RECORD_RESET,
+            offset=event.start_offset if event.start_offset >= 0 else None,
+            note=note,
+        )
+        self._cause = "the offsets of the group were reset" if delivered else None
+        self._holder, self._open = (None, None), not behind
+
+    def _loaded(self, entry: ShareEntry, event: Loaded) -> None:
+        stored = _stored_at(event.batches, self.offset)
+        if self.offset < event.start_offset:
+            note, count = "it was finished", None
+        elif stored is not None:
+            names = {
+                RecordState.ACKNOWLEDGED: "it was accepted",
+                RecordState.ARCHIVED: "it was archived",
+            }
+            state = RecordState(stored.delivery_state)
+            note, count = names.get(state, "it is available again"), stored.delivery_count
+        elif self.events:
+            note, count = "it is available: no delivery of it had ended", None
+        else:
+            return
+        self._tell(entry, EventKind.SHARE_RECORD_LOADED, note=note, count=count)
+        if self._open and self._holder[0] is not None:
+            self._cause = "the leader had forgotten who had it"
+        self._holder = None, None
+
+
+def _kind_of(acknowledgements: Iterable[Acknowledgement], offset: int) -> int | None:
+    """The type of the acknowledgement of an offset."""
+    for each in acknowledgements:
+        if each.first_offset <= offset <= each.last_offset:
+            types = each.types
+            return types[0] if len(types) == 1 else types[offset - each.first_offset]
+    return None
+
+
+def _stored_at(batches: Sequence[StateBatch], offset: int) -> StateBatch | None:
+    """The batch that has an offset."""
+    for each in batches:
+        if each.first_offset <= offset <= each.last_offset:
+            return each
+    return None
