@@ -280,7 +280,11 @@ class Node:
 
     def _new_share_partitions(self) -> SharePartitions:
         topics = DeadLetterTopics(
-            self.metadata, self.partition, self._dead_letter_rules, self.create_dead_letter_topic
+            self.metadata,
+            self.partition,
+            self._dead_letter_rules,
+            self.create_dead_letter_topic,
+            lambda: self.metadata_log.durable(),
         )
         #: Recent events of share partitions.
         self.share_history = ShareHistory(self.clock.wall_ms)

@@ -169,7 +169,11 @@ class ShareWorld:
             lambda _: OffsetReset.parsed(self.reset),
             DeadLetterWriter(
                 DeadLetterTopics(
-                    topics, self.find, lambda: Rules("dlq.", creates=False), topics.create
+                    topics,
+                    self.find,
+                    lambda: Rules("dlq.", creates=False),
+                    topics.create,
+                    lambda: Deferred.of(None),
                 ),
                 self.states,
                 self.clock,

@@ -3,6 +3,7 @@ records that are given up (KIP-1191, rule H-203)."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
@@ -10,7 +11,7 @@ from odradek_broker.deferred import Deferred
 from odradek_broker.partition import Partition
 from odradek_broker.share.dead_letters import DeadLetter
 from odradek_broker.share.in_flight import GivenUp
-from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.errors import LogCorrupt, StorageError
 from odradek_broker.storage.log import PartitionLog
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import BatchError, Record, iter_batches, read_records
@@ -59,7 +60,8 @@ class NoTarget(NamedTuple):
 
 class DeadLetterTopics:
     """The dead letter topics. `create` makes a topic that may take dead letters, and resolves with
-    NONE when it may be used, or with the error."""
+    NONE when it may be used, or with the error; `known` resolves when all topics that the metadata
+    have may be used."""
 
     def __init__(
         self,
@@ -67,11 +69,13 @@ class DeadLetterTopics:
         find: Find,
         rules: Callable[[], Rules],
         create: Callable[[str], Deferred[ErrorCode]],
+        known: Callable[[], Deferred[None]],
     ) -> None:
         self._topics = topics
         self.find = find
         self._rules = rules
         self._create = create
+        self._known = known
 
     def target_for(
         self, name: str, source_topic: str, partition: int
@@ -81,7 +85,7 @@ class DeadLetterTopics:
         if problem is not None:
             return Deferred.of(problem)
         if self._topics.partition_count(name):
-            return Deferred.of(self._target(name, partition))
+            return self._known().map(lambda _: self._target(name, partition))
         if not self._rules().creates:
             return Deferred.of(
                 NoTarget(
@@ -116,7 +120,10 @@ class DeadLetterTopics:
         return None
 
     def _target(self, name: str, partition: int) -> Target | NoTarget:
-        index = partition % self._topics.partition_count(name)
+        count = self._topics.partition_count(name)
+        if not count:
+            return NoTarget(f"the topic {name} was deleted")
+        index = partition % count
         found = self.find(name, index)
         if found is None or found.log.offline:
             return NoTarget(
@@ -139,37 +146,59 @@ class DeadLetterTopics:
 
 def given_up_records(
     log: PartitionLog, ranges: Iterable[GivenUp], *, copy: bool
-) -> Iterator[DeadLetter]:
+) -> Iterator[DeadLetter | None]:
     """The dead letters of offsets that are given up: of those that have a record in the log, and of
-    those that the log has lost (H-204). They are read while the iterator advances."""
+    those that the log has lost (H-204). They are read while the iterator advances; None stands for
+    a read of the log, after which others may have their turn."""
+    chunk = _Chunk(0, 0, [])
     for first, last, count, reason in ranges:
-        lost = min(last, log.log_start_offset - 1)
-        for offset in range(first, lost + 1):
-            yield DeadLetter(offset, count, reason)
-        try:
-            for record in _records(log, max(first, lost + 1), last):
-                first = record.offset + 1
-                yield DeadLetter(record.offset, count, reason, record if copy else None)
-        except (StorageError, BatchError):
-            # Unreadable records are dead letters all the more.
-            for offset in range(max(first, lost + 1), last + 1):
+        offset = first
+        while offset <= last:
+            if offset < log.log_start_offset:
                 yield DeadLetter(offset, count, reason)
-
-
-def _records(log: PartitionLog, first: int, last: int) -> Iterator[Record]:
-    offset = first
-    while offset <= last:
-        data = log.read_at_once(offset, _READ_BYTES)
-        behind = offset
-        for position, header in iter_batches(data):
-            behind = header.next_offset
-            if header.is_control:
+                offset += 1
                 continue
-            for record in read_records(data, position, header):
-                if offset <= record.offset <= last:
-                    yield record
-            if behind > last:
-                return
-        if behind <= offset:
-            return
-        offset = behind
+            if not chunk.first <= offset < chunk.end:
+                yield None
+                try:
+                    chunk = _read(log, offset)
+                except (StorageError, BatchError):
+                    # Records that cannot be read are dead letters all the more.
+                    yield DeadLetter(offset, count, reason)
+                    offset += 1
+                    continue
+            for record in chunk.between(offset, last):
+                yield DeadLetter(record.offset, count, reason, record if copy else None)
+            offset = chunk.end
+
+
+class _Chunk(NamedTuple):
+    """The records of a part of a log, from an offset up to another one."""
+
+    first: int
+    end: int
+    records: list[Record]
+
+    def between(self, first: int, last: int) -> list[Record]:
+        """The records from an offset to another one."""
+        records = self.records
+        start = bisect_left(records, first, key=_offset)
+        return records[start : bisect_right(records, last, lo=start, key=_offset)]
+
+
+def _offset(record: Record) -> int:
+    return record.offset
+
+
+def _read(log: PartitionLog, offset: int) -> _Chunk:
+    """Read from an offset on. StorageError, BatchError."""
+    data = log.read_at_once(offset, _READ_BYTES)
+    end = offset
+    records: list[Record] = []
+    for position, header in iter_batches(data):
+        end = header.next_offset
+        if not header.is_control:
+            records += read_records(data, position, header)
+    if end <= offset:
+        raise LogCorrupt(f"{log.name} has no batch at offset {offset} or behind it")
+    return _Chunk(offset, end, records)

@@ -40,13 +40,15 @@ from odradek_broker.share_state import (
 )
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.records import BatchError, iter_batches
+from odradek_protocol.records import BatchBuilder, BatchError, iter_batches
 
 log = structlog.get_logger("odradek.share")
 
 _E = ErrorCode
 _SCAN_BYTES = 1024 * 1024
 _COUNT_MAX = (1 << 15) - 1
+
+_END = LetterBatch([], BatchBuilder())
 
 #: The offsets of records that are given up, with the number of their deliveries.
 Letters = dict[int, int]
@@ -115,10 +117,10 @@ class DeadLetterWriter:
             job.begin()
         return done
 
-    def tell(self, led: LedPartition, letters: Iterable[DeadLetter], written_at: _Place) -> None:
+    def tell(self, led: LedPartition, given_up: Iterable[GivenUp], written_at: _Place) -> None:
         """Tell the observer of dead letters, or log that there are none."""
         place = written_at
-        for first, last, count, reason in _neighbours(letters):
+        for first, last, count, reason in given_up:
             if isinstance(place, str):
                 log.warning(
                     "records were given up, and have no dead letter",
@@ -171,7 +173,7 @@ class _Job:
         self._change = change
         self._done = done
         self._target: Target | None = None
-        self._batches: Iterator[LetterBatch] = iter(())
+        self._batches: Iterator[LetterBatch | None] = iter(())
         self._any_durable = False
 
     def begin(self) -> None:
@@ -201,7 +203,7 @@ class _Job:
         elif target.error is not _E.NONE:
             self._undo(target.error, f"The dead letter cannot be written: {target.reason}.")
         else:
-            self._without(self._letters(), target.reason)
+            self._writer.tell(led, self._change.given_up, target.reason)
             self._store()
 
     def _position_stored(self, result: StateResult) -> None:
@@ -214,27 +216,26 @@ class _Job:
 
     # --- The dead letters ---
 
-    def _letters(self) -> Iterator[DeadLetter]:
-        change = self._change
-        return given_up_records(
-            self._led.partition.log, change.given_up, copy=change.settings.copy_record
-        )
-
     def _append_first(self) -> None:
         assert self._target is not None
         config = self._target.partition.log.config
+        change = self._change
         self._batches = letter_batches(
             self._led.source,
-            self._letters(),
+            given_up_records(
+                self._led.partition.log, change.given_up, copy=change.settings.copy_record
+            ),
             self._writer.clock.wall_ms(),
             min(config.max_message_bytes, config.segment_bytes),
         )
         self._append_next()
 
     def _append_next(self) -> None:
-        batch = next(self._batches, None)
-        if batch is None:
+        batch = next(self._batches, _END)
+        if batch is _END:
             self._store()
+        elif batch is None:
+            self._append_soon()
         else:
             self._append(batch)
 
@@ -280,7 +281,7 @@ class _Job:
         else:
             self._any_durable = True
             assert self._target is not None
-            self._writer.tell(self._led, batch.letters, (self._target, first))
+            self._writer.tell(self._led, _neighbours(batch.letters), (self._target, first))
             self._append_soon()
 
     def _append_soon(self) -> None:
@@ -293,7 +294,7 @@ class _Job:
 
     def _without(self, letters: Iterable[DeadLetter], problem: str) -> None:
         """Give records up without a dead letter."""
-        self._writer.tell(self._led, letters, problem)
+        self._writer.tell(self._led, _neighbours(letters), problem)
 
     # --- The state ---
 

@@ -74,14 +74,17 @@ class LetterBatch:
 
 
 def letter_batches(
-    source: Source, letters: Iterable[DeadLetter], now_ms: int, max_bytes: int
-) -> Iterator[LetterBatch]:
-    """The dead letters in batches of at most `max_bytes`; a copy that no batch has room for is left
-    out (H-204). A dead letter that has no room even so is in a batch of its own, which is too
-    large."""
+    source: Source, letters: Iterable[DeadLetter | None], now_ms: int, max_bytes: int
+) -> Iterator[LetterBatch | None]:
+    """The dead letters in batches of at most `max_bytes`, with each None among them; a copy that no
+    batch has room for is left out (H-204). A dead letter that has no room even so is in a batch of
+    its own, which is too large."""
     limit = min(max_bytes, BATCH_BYTES_MAX)
     builder, together = BatchBuilder(), []
     for letter in letters:
+        if letter is None:
+            yield None
+            continue
         if _add(builder, source, letter, now_ms, limit) >= 0:
             together.append(letter)
             continue

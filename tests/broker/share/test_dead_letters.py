@@ -6,10 +6,12 @@ import errno
 
 from dead_letter_world import ACCEPT, LETTERS, REJECT, RELEASE, SOURCE, DeadLetterWorld
 from odradek.simulation.disk import Failure
+from odradek_broker.share.dead_letter_topics import given_up_records
 from odradek_broker.share.dead_letters import DeadLetter, Source, letters_in
 from odradek_broker.share.events import DeadLettered, NotDeadLettered, SessionEnd
-from odradek_broker.share.in_flight import GivenUpBecause
+from odradek_broker.share.in_flight import GivenUp, GivenUpBecause
 from odradek_broker.share.manager import Outcome
+from odradek_broker.share.share_partition import Acknowledgement
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import BatchBuilder
 
@@ -206,6 +208,33 @@ def test_h204_many_dead_letters_are_in_batches_that_fit() -> None:
     assert told[0].reason is GivenUpBecause.REJECTED
     assert told[1].letter_offset == told[1].first_offset == told[0].last_offset + 1
     assert world.node.share_partitions.statistics.partitions[world.key].dead_letters == 50
+
+
+def test_h204_records_that_are_rejected_one_by_one_are_read_together() -> None:
+    world = DeadLetterWorld()
+    world.jobs(300)
+    world.acquired()
+    partition = world.node.partition(SOURCE, 0)
+    assert partition is not None
+    given_up = [GivenUp(offset, offset, 1, GivenUpBecause.REJECTED) for offset in range(0, 300, 2)]
+    found = list(given_up_records(partition.log, given_up, copy=True))
+    assert found.count(None) == 1, "one read"
+    assert [each.offset for each in found if each is not None] == list(range(0, 300, 2))
+    types = [REJECT if offset % 2 == 0 else ACCEPT for offset in range(300)]
+    leader = world.node.share_partitions
+    answer = leader.acknowledge(world.key, "a", [Acknowledgement(0, 299, types)])
+    world.settle()
+    assert answer.result() == Outcome()
+    assert world.letter_offsets() == list(range(0, 300, 2))
+
+
+def test_h203_two_partitions_that_need_the_topic_at_once_create_it_once() -> None:
+    world = DeadLetterWorld(letters=False, errors_deadletterqueue_auto_create_topics_enable="true")
+    topics = world.node.share_partitions.dead_letters.topics
+    asked = [topics.target_for(LETTERS, SOURCE, number) for number in range(2)]
+    assert not any(each.done for each in asked), "the creation is not durable"
+    world.settle()
+    assert [getattr(each.result(), "topic", None) for each in asked] == [LETTERS, LETTERS]
 
 
 def test_h205_a_deleted_topic_makes_records_without_dead_letters() -> None:
