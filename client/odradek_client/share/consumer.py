@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from odradek_client.cancellation import short_cancellations
 from odradek_client.config.share_consumer import ShareConsumerConfig
-from odradek_client.errors import Closed, NotStarted, OdradekError, RequestTimedOut, error_for
+from odradek_client.errors import (
+    Closed,
+    IllegalState,
+    NotStarted,
+    OdradekError,
+    RequestTimedOut,
+    error_for,
+)
 from odradek_client.network.client import NetworkClient
 from odradek_client.network.cluster import TOPIC_REFUSALS
 from odradek_client.share.acknowledgements import AcknowledgeType, SharePartition
@@ -220,7 +227,8 @@ class ShareConsumer:
 
         Waits up to `timeout_ms` for the first record; returns the available ones, perhaps none. In
         implicit mode accepts what earlier polls returned. Raises UnreadableRecord for records that
-        cannot be returned, which have their answer already, and refusals of brokers.
+        cannot be returned, which have their answer already, and refusals of brokers; IllegalState
+        without a subscription.
         """
         self._require_open()
         limit = self._limit(max_records)
@@ -253,6 +261,7 @@ class ShareConsumer:
         try:
             while True:
                 self._require_open()
+                self._require_topics()
                 self._changed.clear()
                 self._raise_for_topics()
                 self._group.poll()
@@ -285,6 +294,10 @@ class ShareConsumer:
                 self.config.group_id,
                 self.config.max_in_flight,
             )
+
+    def _require_topics(self) -> None:
+        if not self._topics:
+            raise IllegalState("this consumer has no topics; call subscribe before poll")
 
     def _raise_for_topics(self) -> None:
         for topic, code in self._network.cluster.topic_errors.items():

@@ -67,6 +67,22 @@ async def test_an_exception_returns_the_record_to_the_group(broker: ShareBroker)
     assert broker.states() == [ACKNOWLEDGED]
 
 
+async def test_a_poll_without_topics_is_refused_until_there_are_some(broker: ShareBroker) -> None:
+    broker.append(b"x")
+    async with ShareConsumer(bootstrap_servers=broker.address, group_id="g") as members:
+        with pytest.raises(IllegalState, match="call subscribe"):
+            await members.poll(0)
+        members.subscribe(["t"])
+        assert (await members.getone()).value == b"x"
+        await members.unsubscribe()
+        with pytest.raises(IllegalState, match="call subscribe"):
+            await members.poll(0)
+    joins = [
+        request.subscribed_topic_names for request in broker.received(ApiKey.SHARE_GROUP_HEARTBEAT)
+    ]
+    assert [] not in joins
+
+
 async def test_implicitly_the_next_poll_accepts(broker: ShareBroker) -> None:
     broker.append(b"a", b"b", b"c")
     async with consumer(broker) as members:
