@@ -25,9 +25,6 @@ from odradek_broker.coordinator.groups.share.group import (
 #: The time after which states that are still noted as initializing are requested again (H-22).
 INITIALIZE_RETRY_MS = 30_000
 
-#: The name of a topic that does not exist any more, in the records of a group.
-UNKNOWN_NAME = "<UNKNOWN>"
-
 
 class Initialization(NamedTuple):
     """States that the share coordinator is to make: (topic id, index) to the start offset, which is
@@ -109,10 +106,11 @@ def initializing(before: StatePartitions | None, added: StateTopics) -> StatePar
 
 
 def initialized(before: StatePartitions, partitions: Partitions, topics: Topics) -> StatePartitions:
-    """The note that states exist (H-23)."""
+    """The note that states exist (H-23), except those of topics that were deleted meanwhile."""
     made = {
-        topic_id: StateTopic(topics.topic_name(topic_id) or UNKNOWN_NAME, indexes)
+        topic_id: StateTopic(name, indexes)
         for topic_id, indexes in partitions.items()
+        if (name := topics.topic_name(topic_id)) is not None
     }
     return replace(
         before,

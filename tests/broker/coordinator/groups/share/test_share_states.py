@@ -229,6 +229,17 @@ def test_h27_a_deleted_topic_is_forgotten(world: ShareGroupWorld) -> None:
     assert states(world) == StatePartitions(initialized={O: StateTopic("other", ALL)})
 
 
+def test_h27_a_topic_that_is_deleted_while_its_states_are_made_is_not_noted_again(
+    world: ShareGroupWorld,
+) -> None:
+    world.share_states.hold = True
+    world.beat("m", 0, topics=["topic", "other"])
+    del world.metadata.counts["topic"], world.metadata.ids["topic"]
+    assert world.groups.topic_deleted("topic").done
+    world.share_states.flush()
+    assert states(world) == StatePartitions(initialized={O: StateTopic("other", ALL)})
+
+
 def test_h27_a_topic_that_was_deleted_before_a_crash_is_forgotten_at_the_start(
     world: ShareGroupWorld,
 ) -> None:
