@@ -99,7 +99,7 @@ class ShareFetch:
         for (_, led, _, offset), limit in zip(ready, limits, strict=True):
             log = led.partition.log
             bound = log.last_stable_offset if committed else log.high_watermark
-            if not log.log_start_offset <= offset <= log.log_end_offset:
+            if offset < log.log_start_offset:
                 return True
             available += min(limit, log.readable_bytes(offset, bound))
         return available >= self._min_bytes

@@ -165,6 +165,19 @@ def test_h173_a_fetch_waits_for_records() -> None:
     assert acquired(waiting) == [(0, 9, 1)]
 
 
+def test_h173_a_fetch_waits_if_the_log_ends_before_the_start_offset() -> None:
+    """A power cut can take records of a log whose durability is page-cache."""
+    world = ShareWorld()
+    world.states.states[KEY] = ShareState(1, 3, 0, 15, 0)
+    world.produce(10)
+    waiting = world.fetch(wait_ms=500)
+    assert not waiting.done, "an answer without records would be asked for again at once"
+    world.pass_time(500)
+    assert acquired(waiting) == []
+    world.produce(10)
+    assert world.acquired() == [(15, 19, 1)]
+
+
 def test_h173_a_fetch_waits_for_min_bytes() -> None:
     world = ShareWorld()
     world.produce(1)
