@@ -58,6 +58,7 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow("explain", "odradek.cli.explain:app", "Say what happened, in words.", DATA),
     CommandRow("log", "odradek.cli.log:app", "Dump and verify files of a log.", TOOLS),
     CommandRow("faults", "odradek.cli.faults:app", "Order faults of a broker under test.", TOOLS),
+    CommandRow("generate", "odradek.cli.generate:app", "Print units, alerts, dashboards.", TOOLS),
     CommandRow("bench", "odradek.cli.bench:bench", "Measure a broker and a client.", TOOLS),
     CommandRow("demo", "odradek.cli.demo:demo", "Show everything on real data.", TOOLS),
 )

@@ -1,0 +1,222 @@
+"""`odradek generate`: its files are valid, and ask for metrics and labels that a broker has."""
+
+from __future__ import annotations
+
+import asyncio
+import configparser
+import json
+import re
+import socket
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+import odradek
+from command_line import Commands
+from odradek.broker import SubprocessBroker
+from odradek.cli.generate import ALERTS, SECTIONS, alert_rules, dashboard
+from odradek_client.admin import NewTopic
+
+OPERATE = Path(__file__).parents[2] / "docs" / "operate"
+#: Prometheus adds these labels to what it reads.
+ADDED = {"instance", "job"}
+#: The metric with which Prometheus says that it could read the others.
+OF_PROMETHEUS = {"up"}
+ALERT_EXPRESSIONS = [alert.expression for alert in ALERTS]
+PANEL_EXPRESSIONS = [
+    line[0] for section in SECTIONS for panel in section.panels for line in panel.lines
+]
+
+
+def generated(*arguments: str, code: int = 0) -> str:
+    return Commands("").run("generate", *arguments, code=code)
+
+
+# --- The metrics that expressions ask for ---------------------------------------------------------
+
+
+def selectors(expression: str) -> Iterator[tuple[str, set[str]]]:
+    """(metric, labels) of each selector, with the labels by which an expression around it
+    groups."""
+    plain = expression.replace("$__rate_interval", "5m")
+    promql_parser.parse(plain)  # ValueError if it is no PromQL
+    grouped = {
+        label.strip()
+        for found in re.findall(r"\bby \(([^)]*)\)", plain)
+        for label in found.split(",")
+    }
+    for metric, inside in re.findall(
+        r"([a-z_]+(?:_[a-z]+)*)\s*(?:\{([^}]*)\})?(?=[\[\s)<>=]|$)", plain
+    ):
+        if ("_" in metric and metric.startswith(("odradek", "kafka"))) or metric in OF_PROMETHEUS:
+            yield metric, grouped | set(re.findall(r"(\w+)\s*[=!]", inside or ""))
+
+
+@pytest.fixture(scope="module")
+def labels_of() -> dict[str, set[str]]:
+    """The labels of each sample of a broker with a topic, a group and a transaction; a sample that
+    it does not show has no labels."""
+
+    async def use(bootstrap: str) -> None:
+        async with odradek.Admin(bootstrap_servers=bootstrap) as admin:
+            await admin.create_topics([NewTopic("t", 1)])
+        async with odradek.Producer(bootstrap_servers=bootstrap, transactional_id="x") as producer:
+            await producer.init_transactions()
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"1")
+        settings: Any = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest"}
+        async with odradek.Consumer("t", group_id="g", **settings) as consumer:
+            await consumer.getone()
+            await consumer.commit()
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    with SubprocessBroker(settings={"http.listen": address}) as broker:
+        asyncio.run(use(broker.bootstrap))
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    found: dict[str, set[str]] = defaultdict(set)
+    suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
+    for family in text_string_to_metric_families(text):
+        for suffix in suffixes.get(family.type, [""]):
+            found[family.name + suffix] |= set()
+        for sample in family.samples:
+            found[sample.name] |= set(sample.labels)
+    return found
+
+
+def labels_on_the_page(metric: str) -> set[str]:
+    """The labels that the page on monitoring gives a metric."""
+    page = (OPERATE / "monitoring.md").read_text("utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if f"`{metric}`" in line]
+    return {label.strip() for label in rows[0][1].split(",")} if rows else set()
+
+
+@pytest.mark.parametrize("expression", [*ALERT_EXPRESSIONS, *PANEL_EXPRESSIONS])
+def test_an_expression_asks_for_what_a_broker_has(
+    expression: str, labels_of: dict[str, set[str]]
+) -> None:
+    asked = list(selectors(expression))
+    assert asked
+    for metric, labels in asked:
+        if metric in OF_PROMETHEUS:
+            continue
+        assert metric in labels_of, f"the broker has no metric {metric}"
+        unknown = labels - ADDED - {"le"} - labels_of[metric] - labels_on_the_page(metric)
+        assert not unknown, f"{metric} has no label {unknown}"
+
+
+@pytest.mark.parametrize("expression", ["rate(odradek_nothing[5m]", "sum by (a (b)"])
+def test_an_invalid_expression_would_be_found(expression: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        list(selectors(expression))
+
+
+def test_legends_and_texts_name_labels_that_the_expression_has(
+    labels_of: dict[str, set[str]],
+) -> None:
+    texts = [(alert.expression, alert.summary + alert.remedy) for alert in ALERTS]
+    texts += [line for section in SECTIONS for panel in section.panels for line in panel.lines]
+    for expression, text in texts:
+        named = set(re.findall(r"\{\{ ?(?:\$labels\.)?(\w+) ?\}\}", text))
+        grouped = re.search(r"\bby \(([^)]*)\)", expression)
+        if grouped:
+            has = {label.strip() for label in grouped.group(1).split(",")}
+        else:
+            metrics = [metric for metric, _ in selectors(expression)]
+            has = {
+                label
+                for metric in metrics
+                for label in labels_of[metric] | labels_on_the_page(metric)
+            }
+        assert named <= has | ADDED, f"{text!r} names {named - has}, which {expression} has not"
+
+
+# --- The files ------------------------------------------------------------------------------------
+
+
+def test_the_files_in_the_repository_are_those_that_are_generated() -> None:
+    assert (OPERATE / "prometheus-alerts.yml").read_text("utf-8") == generated("prometheus-alerts")
+    assert (OPERATE / "grafana-dashboard.json").read_text("utf-8") == generated("grafana-dashboard")
+
+
+def test_alerts_are_rules_of_prometheus() -> None:
+    (group,) = yaml.safe_load(alert_rules())["groups"]
+    assert group["name"] == "odradek"
+    assert [rule["alert"] for rule in group["rules"]] == [alert.name for alert in ALERTS]
+    for rule in group["rules"]:
+        assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}
+        assert re.fullmatch(r"\d+[smhd]", rule["for"])
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert all(rule["annotations"].values())
+    names = [alert.name for alert in ALERTS]
+    assert len(set(names)) == len(names)
+
+
+def test_alerts_cover_the_page() -> None:
+    """Each metric of the page's table of alerts has an alert."""
+    page = (OPERATE / "monitoring.md").read_text("utf-8")
+    table = page.split("## What to alert on")[1].split("\n## ")[0]
+    rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+    wanted = {re.findall(r"`([a-z_]+)", row)[0] for row in rows}
+    assert len(wanted) > 8
+    used = {metric for expression in ALERT_EXPRESSIONS for metric, _ in selectors(expression)}
+    missing = [each for each in wanted if not any(metric.startswith(each) for metric in used)]
+    assert not missing
+
+
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken and place["x"] + place["w"] <= 24
+        taken |= cells
+    assert json.loads(generated("grafana-dashboard")) == dashboard()
+
+
+# --- The unit -------------------------------------------------------------------------------------
+
+
+def test_the_unit_runs_this_installation(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    text = generated("systemd-unit", "--config", str(config), "--user", "kafka")
+    unit = configparser.ConfigParser()
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(text)
+    service = unit["Service"]
+    assert service["User"] == "kafka"
+    program, *arguments = service["ExecStart"].split()
+    assert Path(program).is_absolute()
+    assert arguments[-5:] == ["serve", "--config", str(config), "--data-dir", "/var/lib/odradek"]
+
+
+def test_the_page_on_services_shows_the_unit() -> None:
+    page = (OPERATE / "service.md").read_text("utf-8")
+    shown = page.split("```text\n[Unit]")[1].split("```")[0]
+    made = generated("systemd-unit", "--config", "/etc/odradek/server.properties")
+    made = re.sub(r"ExecStart=.* serve", "ExecStart=/opt/odradek/bin/odradek serve", made)
+    assert made == "[Unit]" + shown
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--user", "two words"], ["--data-dir", "/a b"], ["--config", "/50%/x"]]
+)
+def test_a_unit_that_systemd_would_misread_is_refused(arguments: list[str]) -> None:
+    commands = Commands("")
+    assert not commands.run("generate", "systemd-unit", *arguments, code=2)
+    assert arguments[0] in commands.stderr
