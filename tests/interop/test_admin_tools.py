@@ -79,7 +79,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, s
         ),
         (
             "kadm",
-            ["github.com/twmb/franz-go@v1.22.2", "github.com/twmb/franz-go/pkg/kadm@v1.19.0"],
+            ["github.com/twmb/franz-go@v1.22.3", "github.com/twmb/franz-go/pkg/kadm@v1.20.0"],
             {
                 'AlterPartitionAssignments: NO_REASSIGNMENT_IN_PROGRESS ["kadm-a",2]',
                 "ElectLeaders of all: ok 0",
@@ -106,6 +106,10 @@ def test_go_clients(
         name: run("./program", address, folder=folder).splitlines()
         for name, address in brokers.items()
     }
+    if program == "kadm":
+        # It deduces the version from the APIs, and is puzzled by InitProducerId 6.
+        assert printed["kafka"].pop(0) == "VersionGuess: v4.3"
+        assert printed["ours"].pop(0) == "VersionGuess: at least v3.9"
     assert printed["ours"] == printed["kafka"]
     assert lines <= set(printed["ours"])
 

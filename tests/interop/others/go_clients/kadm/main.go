@@ -292,6 +292,9 @@ func main() {
 	address := os.Args[1]
 	client := must(kgo.NewClient(kgo.SeedBrokers(address)))
 	admin := kadm.NewClient(client)
+	for _, each := range must(admin.ApiVersions(patience)) {
+		fmt.Println("VersionGuess: " + each.VersionGuess())
+	}
 	topics(admin)
 	moves(admin)
 	configs(admin)
