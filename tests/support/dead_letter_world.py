@@ -97,7 +97,13 @@ class DeadLetterWorld(NodeWorld):
         self._tickets: list[tuple[LogDurability, FlushTicket, OSError | None]] = []
         self.events: list[ShareEvent] = []
         report = super().start()
-        self.node.share_partitions._observer = self.events.append
+        record = self.node.share_history.record
+
+        def observe(event: ShareEvent) -> None:
+            self.events.append(event)
+            record(event)
+
+        self.node.share_partitions._observer = observe
         return report
 
     @property

@@ -155,7 +155,7 @@ class EventKind(Enum):
     )
     SHARE_RECORD_REFUSED = "an answer of {member}[ of {client}] was refused with {error}: {reason}"
     SHARE_RECORD_NOT_RECORDED = "the {request} by {member}[ of {client}] could not be stored ({error}), and has had no effect"
-    SHARE_RECORD_DEAD_LETTERED = "it has a dead letter[, at offset {offset} of {partitions}]"
+    SHARE_RECORD_DEAD_LETTERED = "it has a dead letter at offset {offset}[ of {partitions}]"
     SHARE_RECORD_NOT_DEAD_LETTERED = "it has no dead letter: {reason}"
     SHARE_RECORD_REMOVED = "it is archived: {reason}"
     SHARE_RECORD_LOG_START = (

@@ -183,9 +183,9 @@ def test_h244_dead_letters() -> None:
     letter = world.history.story(KEY, 5)[-1]
     assert (letter.partitions, letter.fields) == ((("dlq", 2),), {"offset": 71})
     assert sentence(letter.kind, {**letter.fields, "partitions": ("dlq-2",)}) == (
-        "it has a dead letter, at offset 71 of dlq-2"
+        "it has a dead letter at offset 71 of dlq-2"
     )
-    assert sentence(letter.kind, letter.fields) == "it has a dead letter"
+    assert sentence(letter.kind, letter.fields) == "it has a dead letter at offset 71"
     assert world.story(6)[-1] == "it has no dead letter: there is no topic dlq"
 
 

@@ -6,6 +6,7 @@ import errno
 
 from dead_letter_world import ACCEPT, LETTERS, REJECT, RELEASE, SOURCE, DeadLetterWorld
 from odradek.simulation.disk import Failure
+from odradek_broker.explain.sentences import sentence
 from odradek_broker.share.dead_letter_topics import given_up_records
 from odradek_broker.share.dead_letters import DeadLetter, Source, letters_in
 from odradek_broker.share.events import DeadLettered, NotDeadLettered, SessionEnd
@@ -317,6 +318,28 @@ def test_h205_a_failed_disk_leaves_a_dead_letter_open_until_the_next_start() -> 
     world.cut_power(3, keep_page_cache=False)
     again = {first for first, _, _ in world.acquired()}
     assert (0 in again) is not bool(world.letter_offsets()), "delivered again, or dead"
+
+
+def test_h207_the_story_of_a_record_names_its_dead_letter_or_the_problem() -> None:
+    world = DeadLetterWorld()
+    world.jobs(3)
+    world.acquired()
+    _rejected(world, 0, 1)
+    world.configure_topic("errors.deadletterqueue.group.enable", "false")
+    _rejected(world, 2, 2)
+
+    def told(offset: int) -> list[str]:
+        story = world.node.share_history.story(world.key, offset)
+        return [
+            sentence(each.kind, {**each.fields, "partitions": f"{topic}-{number}"})
+            for each in story
+            if "DEAD_LETTERED" in each.kind.name
+            for topic, number in (each.partitions or [("?", 0)])
+        ]
+
+    assert told(1) == ["it has a dead letter at offset 1 of dlq.jobs-0"]
+    (problem,) = told(2)
+    assert problem.endswith("does not have errors.deadletterqueue.group.enable=true")
 
 
 def test_h206_dead_letters_of_others_do_not_end_a_record() -> None:
