@@ -57,7 +57,7 @@ BATCHES = st.lists(
 
 
 @given(BATCHES, st.data(), st.integers(1, 4))
-def test_each_acquired_offset_is_a_record_or_a_gap(
+def test_k63_each_acquired_offset_is_a_record_or_a_gap(
     batches: list[list[bytes | None]], data: st.DataObject, limit: int
 ) -> None:
     values = [value for batch in batches for value in batch]
@@ -88,7 +88,7 @@ def test_counts_and_the_deadline_come_with_the_records() -> None:
     assert taken.records[0][0].topic == "t" and taken.records[0][0].partition == 3
 
 
-def test_control_records_are_gaps() -> None:
+def test_k63_control_records_are_gaps() -> None:
     data = encoded(0, [b"a"]) + bytes(control_batch(ControlType.COMMIT, 0, 1, 0, 0, base_offset=1))
     values, answers, _ = take_all(acquired(data + encoded(2, [b"b"]), [0, 1, 2]))
     assert values == {0: b"a", 2: b"b"} and answers == {1: GAP}
@@ -98,7 +98,7 @@ def test_control_records_are_gaps() -> None:
     ("answer", "said"),
     [(AcknowledgeType.RELEASE, "released"), (AcknowledgeType.REJECT, "rejected")],
 )
-def test_a_record_that_does_not_deserialize_is_never_accepted(
+def test_k64_a_record_that_does_not_deserialize_is_never_accepted(
     answer: AcknowledgeType, said: str
 ) -> None:
     settings = ReadSettings(value=json.loads, unreadable=answer)
@@ -113,7 +113,7 @@ def test_a_record_that_does_not_deserialize_is_never_accepted(
     assert said in str(errors[0])
 
 
-def test_a_damaged_batch_costs_only_its_own_records() -> None:
+def test_k64_a_damaged_batch_costs_only_its_own_records() -> None:
     damaged = bytearray(encoded(2, [b"c", b"d"]))
     damaged[-1] ^= 1
     data = encoded(0, [b"a", b"b"]) + bytes(damaged) + encoded(4, [b"e"])
@@ -124,14 +124,14 @@ def test_a_damaged_batch_costs_only_its_own_records() -> None:
     assert "checksum" in str(errors[0])
 
 
-def test_a_damaged_batch_of_other_members_is_none_of_our_business() -> None:
+def test_k64_a_damaged_batch_of_other_members_is_none_of_our_business() -> None:
     damaged = bytearray(encoded(0, [b"a"]))
     damaged[-1] ^= 1
     values, _, errors = take_all(acquired(bytes(damaged) + encoded(1, [b"b"]), [1]))
     assert values == {1: b"b"} and errors == []
 
 
-def test_behind_a_damaged_header_nothing_is_accepted() -> None:
+def test_k64_behind_a_damaged_header_nothing_is_accepted() -> None:
     damaged = bytearray(encoded(1, [b"b"]))
     damaged[16] = 9
     data = encoded(0, [b"a"]) + bytes(damaged) + encoded(2, [b"c"])
@@ -141,7 +141,7 @@ def test_behind_a_damaged_header_nothing_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 8, 20, 65])
-def test_a_batch_that_is_cut_off_is_delivered_again(size: int) -> None:
+def test_k63_a_batch_that_is_cut_off_is_delivered_again(size: int) -> None:
     data = encoded(0, [b"a"]) + encoded(4, [b"b"])[:size]
     values, answers, _ = take_all(acquired(data, [0, 2, 4]))
     assert values == {0: b"a"}
@@ -149,7 +149,7 @@ def test_a_batch_that_is_cut_off_is_delivered_again(size: int) -> None:
     assert answers[2] == (RELEASE if size < 8 else GAP)
 
 
-def test_more_offsets_than_a_broker_can_lend_are_refused() -> None:
+def test_k63_more_offsets_than_a_broker_can_lend_are_refused() -> None:
     endless = [AcquiredRecords(first_offset=0, last_offset=ACQUIRED_MAX, delivery_count=1)]
     with pytest.raises(BatchError, match=str(ACQUIRED_MAX)):
         AcquiredBatch(PLACE, 1, b"", endless, 1, ReadSettings())

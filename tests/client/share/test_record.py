@@ -73,14 +73,14 @@ def test_only_the_steps_of_the_table_are_taken(
             record.step(after)
 
 
-async def test_the_end_of_the_block_accepts(record: ShareRecord, holder: Holder) -> None:
+async def test_k71_the_end_of_the_block_accepts(record: ShareRecord, holder: Holder) -> None:
     async with record:
         assert record.is_handled
     assert holder.said == ["begin", "end", ACCEPT]
     assert not record.is_handled
 
 
-async def test_an_exception_releases_and_goes_on(record: ShareRecord, holder: Holder) -> None:
+async def test_k71_an_exception_releases_and_goes_on(record: ShareRecord, holder: Holder) -> None:
     with pytest.raises(KeyError):
         async with record:
             raise KeyError
@@ -88,7 +88,7 @@ async def test_an_exception_releases_and_goes_on(record: ShareRecord, holder: Ho
 
 
 @pytest.mark.parametrize(("decision", "kind"), [(Reject("no"), REJECT), (Release("no"), RELEASE)])
-async def test_a_decision_ends_the_block_quietly(
+async def test_k71_a_decision_ends_the_block_quietly(
     record: ShareRecord, holder: Holder, decision: Exception, kind: AcknowledgeType
 ) -> None:
     async with record:
@@ -96,25 +96,25 @@ async def test_a_decision_ends_the_block_quietly(
     assert holder.said == ["begin", "end", "no", kind]
 
 
-def test_an_answer_inside_of_the_block_stands(record: ShareRecord, holder: Holder) -> None:
+def test_k71_an_answer_inside_of_the_block_stands(record: ShareRecord, holder: Holder) -> None:
     with record:
         record.reject()
     assert holder.said == ["begin", REJECT, "end"]
 
 
-def test_a_second_answer_is_refused(record: ShareRecord) -> None:
+def test_k71_a_second_answer_is_refused(record: ShareRecord) -> None:
     record.accept()
     with pytest.raises(IllegalState, match="acknowledged already \\(ACCEPT\\)"):
         record.release()
 
 
-def test_a_record_may_be_renewed_and_then_answered(record: ShareRecord, holder: Holder) -> None:
+def test_k75_a_record_may_be_renewed_and_then_answered(record: ShareRecord, holder: Holder) -> None:
     record.acknowledge(AcknowledgeType.RENEW)
     record.accept()
     assert holder.said == [AcknowledgeType.RENEW, ACCEPT]
 
 
-def test_the_result_is_known_when_the_broker_has_answered(record: ShareRecord) -> None:
+def test_k73_the_result_is_known_when_the_broker_has_answered(record: ShareRecord) -> None:
     result = record.accept()
     assert not result.done()
     with pytest.raises(IllegalState, match="on its way"):
@@ -124,7 +124,7 @@ def test_the_result_is_known_when_the_broker_has_answered(record: ShareRecord) -
     result.result()
 
 
-def test_the_answer_to_a_lost_record_has_no_effect(record: ShareRecord, holder: Holder) -> None:
+def test_k74_the_answer_to_a_lost_record_has_no_effect(record: ShareRecord, holder: Holder) -> None:
     lost = OdradekError("lost")
     record.step(RecordState.FAILED, lost)
     result = record.accept()

@@ -18,7 +18,7 @@ SOME = st.lists(st.sampled_from(PARTITIONS), unique=True)
 
 
 @given(st.lists(st.tuples(SOME, SOME, st.booleans())))
-def test_the_broker_fetches_what_is_wanted_whatever_was_named(
+def test_k65_the_broker_fetches_what_is_wanted_whatever_was_named(
     steps: list[tuple[list[SharePartition], list[SharePartition], bool]],
 ) -> None:
     session, at_broker, epoch = ShareSession(), set[tuple[bytes, int]](), 0
@@ -48,7 +48,7 @@ def test_the_broker_fetches_what_is_wanted_whatever_was_named(
             epoch += 1
 
 
-def test_a_partition_without_changes_is_not_named_again() -> None:
+def test_k65_a_partition_without_changes_is_not_named_again() -> None:
     session = ShareSession()
     session.fetch(PARTITIONS[:2], {})
     session.answered()
@@ -56,7 +56,7 @@ def test_a_partition_without_changes_is_not_named_again() -> None:
     assert request.topics == [] and request.forgotten == []
 
 
-def test_a_partition_that_is_acknowledged_alone_is_forgotten_in_the_same_request() -> None:
+def test_k65_a_partition_that_is_acknowledged_alone_is_forgotten_in_the_same_request() -> None:
     session = ShareSession()
     session.fetch(PARTITIONS[:1], {})
     session.answered()
@@ -67,7 +67,7 @@ def test_a_partition_that_is_acknowledged_alone_is_forgotten_in_the_same_request
     ]
 
 
-def test_the_epoch_begins_again_at_one() -> None:
+def test_k65_the_epoch_begins_again_at_one() -> None:
     session = ShareSession()
     session.fetch(PARTITIONS[:1], {})
     session.answered()
@@ -76,7 +76,7 @@ def test_the_epoch_begins_again_at_one() -> None:
     assert session.epoch == 1 and session.is_open
 
 
-def test_acknowledgements_are_grouped_by_topic() -> None:
+def test_k72_acknowledgements_are_grouped_by_topic() -> None:
     topics = acknowledge_topics(
         {PARTITIONS[0]: {1: 1, 2: 1}, PARTITIONS[2]: {4: 2}, PARTITIONS[3]: {0: 0}}
     )

@@ -37,7 +37,7 @@ def explicit(broker: ShareBroker, **settings: Any) -> ShareConsumer:
     return consumer(broker, share_acknowledgement_mode="explicit", **settings)
 
 
-async def test_a_loop_over_records_accepts_rejects_and_releases(broker: ShareBroker) -> None:
+async def test_k71_a_loop_over_records_accepts_rejects_and_releases(broker: ShareBroker) -> None:
     broker.append(b"good", b"poison", b"late")
     seen = []
     async with explicit(broker) as members:
@@ -54,7 +54,7 @@ async def test_a_loop_over_records_accepts_rejects_and_releases(broker: ShareBro
     assert broker.states() == [ACKNOWLEDGED, ARCHIVED, ACKNOWLEDGED]
 
 
-async def test_an_exception_returns_the_record_to_the_group(broker: ShareBroker) -> None:
+async def test_k71_an_exception_returns_the_record_to_the_group(broker: ShareBroker) -> None:
     broker.append(b"x")
     async with explicit(broker) as members:
         record = await members.getone()
@@ -83,7 +83,7 @@ async def test_a_poll_without_topics_is_refused_until_there_are_some(broker: Sha
     assert [] not in joins
 
 
-async def test_implicitly_the_next_poll_accepts(broker: ShareBroker) -> None:
+async def test_k70_implicitly_the_next_poll_accepts(broker: ShareBroker) -> None:
     broker.append(b"a", b"b", b"c")
     async with consumer(broker) as members:
         first = await members.poll(5_000)
@@ -94,7 +94,9 @@ async def test_implicitly_the_next_poll_accepts(broker: ShareBroker) -> None:
         assert broker.states() == [ACKNOWLEDGED, ARCHIVED, ACKNOWLEDGED]
 
 
-async def test_implicitly_a_record_that_is_being_handled_is_left_alone(broker: ShareBroker) -> None:
+async def test_k70_implicitly_a_record_that_is_being_handled_is_left_alone(
+    broker: ShareBroker,
+) -> None:
     broker.append(b"a", b"b")
     async with consumer(broker) as members:
         first, second = await members.poll(5_000)
@@ -104,7 +106,7 @@ async def test_implicitly_a_record_that_is_being_handled_is_left_alone(broker: S
     assert broker.states() == [ACKNOWLEDGED] * 2
 
 
-async def test_closing_returns_what_was_not_handled(broker: ShareBroker) -> None:
+async def test_k76_closing_returns_what_was_not_handled(broker: ShareBroker) -> None:
     broker.append(b"a", b"b", b"c")
     async with consumer(broker) as members:
         records = await members.poll(5_000)
@@ -114,7 +116,7 @@ async def test_closing_returns_what_was_not_handled(broker: ShareBroker) -> None
     assert broker.received(ApiKey.SHARE_GROUP_HEARTBEAT)[-1].member_epoch == -1
 
 
-async def test_closing_waits_for_handlers(broker: ShareBroker) -> None:
+async def test_k76_closing_waits_for_handlers(broker: ShareBroker) -> None:
     broker.append(b"a")
     members = explicit(broker)
     await members.start()
@@ -137,7 +139,7 @@ async def test_closing_waits_for_handlers(broker: ShareBroker) -> None:
     assert broker.states() == [ACKNOWLEDGED]
 
 
-async def test_closing_ends_a_poll_and_a_loop(broker: ShareBroker) -> None:
+async def test_k76_closing_ends_a_poll_and_a_loop(broker: ShareBroker) -> None:
     members = explicit(broker)
     await members.start()
 
@@ -155,7 +157,7 @@ async def test_closing_ends_a_poll_and_a_loop(broker: ShareBroker) -> None:
         await members.poll()
 
 
-async def test_a_wake_up_ends_the_waiting(broker: ShareBroker) -> None:
+async def test_k62_a_wake_up_ends_the_waiting(broker: ShareBroker) -> None:
     async with explicit(broker) as members:
         polling = asyncio.create_task(members.poll(60_000))
         await asyncio.sleep(0.01)
@@ -181,7 +183,7 @@ async def test_waiting_for_records_does_not_keep_the_processor_busy(broker: Shar
         assert looks < 100
 
 
-async def test_no_more_records_are_out_than_are_allowed(broker: ShareBroker) -> None:
+async def test_k62_no_more_records_are_out_than_are_allowed(broker: ShareBroker) -> None:
     broker.append(*[b"x"] * 6)
     async with explicit(broker, max_in_flight=4) as members:
         records = await members.poll(5_000, max_records=3)
@@ -192,7 +194,7 @@ async def test_no_more_records_are_out_than_are_allowed(broker: ShareBroker) -> 
         assert len(await members.poll(5_000)) == 1
 
 
-async def test_a_result_says_that_the_lock_was_lost(broker: ShareBroker) -> None:
+async def test_k74_a_result_says_that_the_lock_was_lost(broker: ShareBroker) -> None:
     broker.append(b"a", b"b")
     told: list[Any] = []
     async with explicit(broker) as members:
@@ -208,7 +210,7 @@ async def test_a_result_says_that_the_lock_was_lost(broker: ShareBroker) -> None
     assert {(record.offset, error is None) for record, error in told} == {(0, False), (1, True)}
 
 
-async def test_an_expired_lock_is_told_without_asking(broker: ShareBroker) -> None:
+async def test_k74_an_expired_lock_is_told_without_asking(broker: ShareBroker) -> None:
     broker.leader.lock_ms = 200
     broker.append(b"a")
     expired = asyncio.Event()
@@ -219,7 +221,7 @@ async def test_an_expired_lock_is_told_without_asking(broker: ShareBroker) -> No
         assert isinstance(record.accept().exception(), LockExpired)
 
 
-async def test_locks_are_renewed_while_a_handler_runs(broker: ShareBroker) -> None:
+async def test_k75_locks_are_renewed_while_a_handler_runs(broker: ShareBroker) -> None:
     broker.leader.lock_ms = 300
     broker.append(b"a")
     async with explicit(broker) as members:
@@ -232,7 +234,7 @@ async def test_locks_are_renewed_while_a_handler_runs(broker: ShareBroker) -> No
     assert all(r.is_renew_ack for r in broker.received(ApiKey.SHARE_ACKNOWLEDGE)[:5])
 
 
-async def test_an_unreadable_record_is_an_error_once_and_the_next_poll_goes_on(
+async def test_k64_an_unreadable_record_is_an_error_once_and_the_next_poll_goes_on(
     broker: ShareBroker,
 ) -> None:
     broker.append(b"1", b"no", b"3")
@@ -248,7 +250,7 @@ async def test_an_unreadable_record_is_an_error_once_and_the_next_poll_goes_on(
     assert broker.states() == [ACKNOWLEDGED, ARCHIVED, ACKNOWLEDGED]
 
 
-async def test_a_broken_connection_is_made_again(broker: ShareBroker) -> None:
+async def test_k65_a_broken_connection_is_made_again(broker: ShareBroker) -> None:
     broker.append(b"a")
     async with explicit(broker) as members:
         await (await members.getone()).accept()
@@ -260,7 +262,7 @@ async def test_a_broken_connection_is_made_again(broker: ShareBroker) -> None:
     assert broker.states() == [ACKNOWLEDGED] * 2
 
 
-async def test_a_cluster_without_share_groups_is_a_clear_error(broker: ShareBroker) -> None:
+async def test_k81_a_cluster_without_share_groups_is_a_clear_error(broker: ShareBroker) -> None:
     broker.always(
         ApiKey.SHARE_GROUP_HEARTBEAT,
         lambda request, version: ShareGroupHeartbeatResponse(

@@ -67,7 +67,7 @@ def test_only_the_steps_of_the_table_are_taken(
             member._step(after)
 
 
-def test_joining_sends_everything_and_later_only_changes(member: ShareMembership) -> None:
+def test_k80_joining_sends_everything_and_later_only_changes(member: ShareMembership) -> None:
     member.join()
     request, action = beat(member, answer(3, [0, 1]))
     assert (request.member_epoch, request.rack_id) == (0, "rack")
@@ -81,7 +81,7 @@ def test_joining_sends_everything_and_later_only_changes(member: ShareMembership
     assert member.epoch == 4 and member.assignment == {TOPIC: {0, 1}}
 
 
-def test_an_empty_assignment_takes_everything_away(joined: ShareMembership) -> None:
+def test_k80_an_empty_assignment_takes_everything_away(joined: ShareMembership) -> None:
     beat(joined, answer(4, []))
     assert joined.assignment == {}
 
@@ -90,7 +90,9 @@ def test_an_empty_assignment_takes_everything_away(joined: ShareMembership) -> N
     "code",
     [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND],
 )
-def test_a_member_that_was_put_out_joins_again(joined: ShareMembership, code: ErrorCode) -> None:
+def test_k81_a_member_that_was_put_out_joins_again(
+    joined: ShareMembership, code: ErrorCode
+) -> None:
     _, action = beat(joined, answer(error_code=code))
     assert action is Action.JOIN and joined.state is ShareState.JOINING
     assert joined.assignment == {} and joined.heartbeat_due_ms(0) == 0
@@ -99,7 +101,7 @@ def test_a_member_that_was_put_out_joins_again(joined: ShareMembership, code: Er
     assert action is Action.BACK_OFF
 
 
-def test_a_group_of_another_kind_is_a_final_error(member: ShareMembership) -> None:
+def test_k81_a_group_of_another_kind_is_a_final_error(member: ShareMembership) -> None:
     member.join()
     beat(member, answer(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
     assert isinstance(member.failure, InvalidGroup)
@@ -114,7 +116,7 @@ def test_a_group_of_another_kind_is_a_final_error(member: ShareMembership) -> No
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Action.BACK_OFF),
     ],
 )
-def test_a_coordinator_that_cannot_answer_is_asked_again(
+def test_k81_a_coordinator_that_cannot_answer_is_asked_again(
     joined: ShareMembership, code: ErrorCode, action: Action
 ) -> None:
     assert beat(joined, answer(error_code=code))[1] is action
@@ -122,7 +124,7 @@ def test_a_coordinator_that_cannot_answer_is_asked_again(
     assert joined.heartbeat_request(TOPICS, 0).subscribed_topic_names == ["t"]
 
 
-def test_a_refusal_is_final_until_the_member_leaves(joined: ShareMembership) -> None:
+def test_k81_a_refusal_is_final_until_the_member_leaves(joined: ShareMembership) -> None:
     beat(joined, answer(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     assert isinstance(joined.failure, GroupAuthorizationFailed)
     states = [joined.state]
@@ -132,21 +134,23 @@ def test_a_refusal_is_final_until_the_member_leaves(joined: ShareMembership) -> 
     assert states == [ShareState.FATAL, ShareState.UNSUBSCRIBED]
 
 
-def test_a_cluster_without_share_groups_says_which_feature_is_off(member: ShareMembership) -> None:
+def test_k81_a_cluster_without_share_groups_says_which_feature_is_off(
+    member: ShareMembership,
+) -> None:
     member.join()
     beat(member, answer(error_code=ErrorCode.UNSUPPORTED_VERSION))
     assert isinstance(member.failure, UnsupportedByBroker)
     assert "share.version" in str(member.failure)
 
 
-def test_a_lost_answer_has_the_topics_sent_again(joined: ShareMembership) -> None:
+def test_k80_a_lost_answer_has_the_topics_sent_again(joined: ShareMembership) -> None:
     request = joined.heartbeat_request(frozenset({"t", "u"}), 0)
     assert request.subscribed_topic_names == ["t", "u"]
     joined.on_no_answer(request, 0)
     assert joined.heartbeat_request(frozenset({"t", "u"}), 0).subscribed_topic_names == ["t", "u"]
 
 
-def test_leaving_is_one_heartbeat(joined: ShareMembership) -> None:
+def test_k82_leaving_is_one_heartbeat(joined: ShareMembership) -> None:
     assert joined.leave()
     request = joined.heartbeat_request(TOPICS, 0)
     assert request.member_epoch == -1
@@ -154,7 +158,7 @@ def test_leaving_is_one_heartbeat(joined: ShareMembership) -> None:
     assert joined.on_heartbeat(request, answer(-1), 0) is Action.IGNORE
 
 
-def test_an_application_that_does_not_poll_leaves_and_joins_when_it_does(
+def test_k82_an_application_that_does_not_poll_leaves_and_joins_when_it_does(
     joined: ShareMembership,
 ) -> None:
     joined.polled(0)
@@ -166,7 +170,7 @@ def test_an_application_that_does_not_poll_leaves_and_joins_when_it_does(
     assert joined.epoch == 0
 
 
-def test_an_answer_from_before_a_new_membership_is_ignored(joined: ShareMembership) -> None:
+def test_k81_an_answer_from_before_a_new_membership_is_ignored(joined: ShareMembership) -> None:
     request = joined.heartbeat_request(TOPICS, 0)
     joined.leave()
     joined.left()
