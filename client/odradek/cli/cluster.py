@@ -13,10 +13,10 @@ from odradek.cli.common import (
     Bootstrap,
     ClientSettings,
     cell,
+    end_with,
     open_admin,
     print_table,
     run,
-    tell,
 )
 
 if TYPE_CHECKING:
@@ -42,10 +42,7 @@ def cluster(
         typer.echo(json.dumps(found))
     else:
         _print(found, apis)
-    for error in errors:
-        tell(f"odradek: {error}")
-    if errors:
-        raise typer.Exit(1)
+    end_with(errors)
 
 
 async def _describe(

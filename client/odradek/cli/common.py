@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
@@ -248,6 +248,16 @@ def offset_of(found: OffsetAndTimestamp | None) -> int:
 def tell(text: str) -> None:
     """A line for people, on stderr."""
     typer.echo(text, err=True)
+
+
+def end_with(errors: Iterable[object]) -> None:
+    """Tell the errors, and end the program with 1 if there are any."""
+    failed = False
+    for error in errors:
+        tell(f"odradek: {error}")
+        failed = True
+    if failed:
+        raise typer.Exit(1)
 
 
 class Progress:

@@ -18,6 +18,7 @@ from odradek.cli.common import (
     ValidateOnly,
     assignments,
     cell,
+    end_with,
     open_admin,
     print_table,
     run,
@@ -113,10 +114,7 @@ def describe(
         )
     elif not errors:
         tell("nothing is set; --all shows the defaults")
-    for error in errors:
-        tell(f"odradek: {error}")
-    if errors:
-        raise typer.Exit(1)
+    end_with(errors)
 
 
 @app.command("set")

@@ -16,6 +16,7 @@ from odradek.cli.common import (
     Bootstrap,
     ClientSettings,
     cell,
+    end_with,
     open_admin,
     print_table,
     run,
@@ -135,10 +136,7 @@ def describe(
         _print_states(rows)
     else:
         _print_groups(rows, members, verbose)
-    for error in errors:
-        tell(f"odradek: {error}")
-    if errors:
-        raise typer.Exit(1)
+    end_with(errors)
 
 
 async def _describe(

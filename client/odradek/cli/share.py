@@ -15,6 +15,7 @@ from odradek.cli.common import (
     Bootstrap,
     ClientSettings,
     cell,
+    end_with,
     open_admin,
     print_table,
     run,
@@ -107,7 +108,7 @@ def describe(
             typer.echo(json.dumps(row))
     elif rows:
         _print_members(rows)
-    _end(errors)
+    end_with(errors)
 
 
 async def _describe(
@@ -216,7 +217,7 @@ def offsets(
             ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"],
             [[cell(value) for value in row.values()] for row in rows],
         )
-    _end(errors)
+    end_with(errors)
 
 
 # --- delete ---------------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ def delete_offsets(
     deleted, errors = run(main())
     for name in deleted:
         tell(f"deleted the offsets of {group} for {name}")
-    _end(errors)
+    end_with(errors)
 
 
 @app.command()
@@ -267,12 +268,4 @@ def delete(
     deleted, errors = run(main())
     for name in deleted:
         tell(f"deleted {name}")
-    _end(errors)
-
-
-def _end(errors: list[Any]) -> None:
-    """Tell the errors, and end with 1 if there are any."""
-    for error in errors:
-        tell(f"odradek: {error}")
-    if errors:
-        raise typer.Exit(1)
+    end_with(errors)

@@ -14,6 +14,7 @@ from odradek.cli.common import (
     AsJson,
     Bootstrap,
     ClientSettings,
+    end_with,
     open_admin,
     print_table,
     run,
@@ -124,10 +125,7 @@ def describe(
             continue
         for name, value in zip(row, _cells(row, *row), strict=True):
             typer.echo(f"{name.replace('_', '-')}: {value}")
-    for error in errors:
-        typer.echo(f"odradek: {error}", err=True)
-    if errors:
-        raise typer.Exit(1)
+    end_with(errors)
 
 
 @app.command()
