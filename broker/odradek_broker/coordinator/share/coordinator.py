@@ -291,6 +291,8 @@ class ShareCoordinator:
         """The results for many share partitions. A turn of the loop takes a limited number of them;
         those of one shard are written together. Such calls are carried out in their order."""
         answers: dict[ShareKey, Deferred[StateResult]] = {key: Deferred() for key in keys}
+        if not answers:
+            return Deferred.of({})
 
         def begin(error: ErrorCode) -> None:
             left = iter(answers.items())

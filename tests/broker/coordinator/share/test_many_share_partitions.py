@@ -8,6 +8,7 @@ from typing import Any
 from node_world import NodeWorld
 from odradek_broker.coordinator.runtime import BATCH_RECORDS_MAX, RuntimeState
 from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
 from odradek_broker.share_state import ShareKey, StateResult
 from odradek_protocol.errors import ErrorCode
 from share_state_world import TOPIC_ID, ShareStateWorld
@@ -114,6 +115,13 @@ def test_h108_many_states_of_a_deleted_topic_are_deleted_in_batches() -> None:
     assert world.share.topic_deleted(TOPIC_ID).done
     assert not world.cores[0].partitions
     assert len(world.log.append_times_ms) == 3 * MANY / BATCH_RECORDS_MAX
+
+
+def test_a_call_about_no_states_does_not_create_the_topic() -> None:
+    world = new_world(topic=False)
+    assert world.share.delete_all([]).result() == {}
+    assert world.share.read_summaries([]).result() == {}
+    assert world.metadata.partition_count(SHARE_STATE_TOPIC) == 0
 
 
 def test_calls_wait_until_the_topic_is_led() -> None:
