@@ -167,3 +167,28 @@ def test_a_group_without_dead_letters_says_so(odradek: Commands, tmp_path: Path)
     assert odradek.run("share", "dead-letters", queue.group) == ""
     assert "has no dead letters" in odradek.stderr
     assert odradek.run("share", "redeliver", queue.group, "--all") == ""
+
+
+def test_a_missing_dead_letter_topic_is_not_created_by_looking(
+    odradek: Commands, tmp_path: Path
+) -> None:
+    queue = Queue(odradek, tmp_path)
+    odradek.run("topic", "delete", queue.letters)
+    for command in (("dead-letters",), ("redeliver", "--all")):
+        odradek.run("share", command[0], queue.group, *command[1:], code=1)
+        assert f"odradek topic create {queue.letters} --config" in odradek.stderr
+    assert queue.letters not in odradek.run("topic", "list")
+    odradek.run("topic", "create", queue.letters)
+    odradek.run("share", "dead-letters", queue.group)
+    assert "gets no dead letters" in odradek.stderr
+
+
+def test_the_record_of_a_deleted_topic_is_not_produced_to_a_new_one(
+    odradek: Commands, tmp_path: Path
+) -> None:
+    queue = Queue(odradek, tmp_path)
+    queue.reject("a")
+    odradek.run("topic", "delete", queue.topic)
+    odradek.run("share", "redeliver", queue.group, "--all", "--execute", code=1)
+    assert "cannot be redelivered" in odradek.stderr
+    assert queue.topic not in [line[0] for line in odradek.table("topic", "list")]

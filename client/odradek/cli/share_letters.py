@@ -29,11 +29,13 @@ from odradek.cli.common import (
 from odradek.cli.completion import group_names, topic_names
 
 if TYPE_CHECKING:
+    from odradek_client.admin import Admin
     from odradek_client.consumer.consumer import Consumer
     from odradek_client.structs import ConsumerRecord
 
 _PREFIX = "__dlq.errors."
 _TOPIC_SETTING = "errors.deadletterqueue.topic.name"
+_ALLOWED = "errors.deadletterqueue.group.enable"
 _POLL_MS = 500
 #: How long a record that should be there is waited for.
 _READ_MS = 10_000
@@ -160,22 +162,41 @@ async def _topic(bootstrap: str, setting: list[str] | None, group: str) -> str:
     resource = ConfigResource.group(group)
     async with open_admin(bootstrap, setting) as admin:
         found = (await admin.describe_configs(resource, names=[_TOPIC_SETTING]))[resource]
-    entry = found.get(_TOPIC_SETTING)
-    if entry is None:
-        fail(f"the broker knows no {_TOPIC_SETTING}: it is of Kafka 4.4 and later")
-    if not entry.value:
+        entry = found.get(_TOPIC_SETTING)
+        if entry is None:
+            fail(f"the broker knows no {_TOPIC_SETTING}: it is of Kafka 4.4 and later")
+        topic = entry.value
+        if not topic:
+            fail(
+                f"{group} has no dead letter topic; name one with"
+                f" `odradek config set group {group} {_TOPIC_SETTING}=dlq.NAME`"
+            )
+        await _check_topic(admin, group, topic)
+    return topic
+
+
+async def _check_topic(admin: Admin, group: str, topic: str) -> None:
+    """End the program if the dead letter topic does not exist, and say so if it may not have dead
+    letters."""
+    from odradek_client.admin import ConfigResource
+
+    if topic not in await admin.list_topics():
         fail(
-            f"{group} has no dead letter topic; name one with"
-            f" `odradek config set group {group} {_TOPIC_SETTING}=dlq.NAME`"
+            f"{topic}, the dead letter topic of {group}, does not exist; make it with"
+            f" `odradek topic create {topic} --config {_ALLOWED}=true`"
         )
-    return entry.value
+    resource = ConfigResource.topic(topic)
+    allowed = (await admin.describe_configs(resource, names=[_ALLOWED]))[resource].get(_ALLOWED)
+    if allowed is not None and allowed.value != "true":
+        tell(f"{topic} gets no dead letters: it does not have {_ALLOWED}=true")
 
 
 @asynccontextmanager
 async def _reader(bootstrap: str, setting: list[str] | None) -> AsyncIterator[Consumer]:
     from odradek_client.consumer.consumer import Consumer
 
-    settings = client_settings(bootstrap, setting)
+    # A topic that is only read must not be created, and least of all without its settings.
+    settings = {**client_settings(bootstrap, setting), "allow_auto_create_topics": False}
     async with connected(Consumer, settings) as consumer:
         yield consumer
 
@@ -274,10 +295,11 @@ async def _redeliver(
     errors: list[str] = []
     async with _reader(bootstrap, setting) as consumer:
         letters = await _chosen(bootstrap, setting, consumer, group, one, limit)
+        known = await _partitions(bootstrap, setting, letters)
         chosen: list[tuple[Letter, ConsumerRecord]] = []
         for letter in letters:
             try:
-                chosen.append((letter, await _contents(consumer, letter)))
+                chosen.append((letter, await _contents(consumer, letter, known)))
             except (OdradekError, LookupError) as error:
                 errors.append(f"{letter.name} cannot be redelivered: {error}")
     if not execute:
@@ -321,9 +343,25 @@ async def _chosen(
     return list(chosen.values())
 
 
-async def _contents(consumer: Consumer, letter: Letter) -> ConsumerRecord:
+async def _partitions(
+    bootstrap: str, setting: list[str] | None, letters: Sequence[Letter]
+) -> set[tuple[str, int]]:
+    """The partitions of the topics that records come from."""
+    async with open_admin(bootstrap, setting) as admin:
+        names = {letter.topic for letter in letters}.intersection(await admin.list_topics())
+        described = await admin.describe_topics(sorted(names)) if names else {}
+        return {
+            (name, each.partition) for name, found in described.items() for each in found.partitions
+        }
+
+
+async def _contents(
+    consumer: Consumer, letter: Letter, known: set[tuple[str, int]]
+) -> ConsumerRecord:
     """The record with the contents: the copy in the dead letter, or the record itself. LookupError
-    if it is gone."""
+    if it is gone, or has no place of the `known` ones to go to."""
+    if (letter.topic, letter.partition) not in known:
+        raise LookupError("there is no such partition any more")
     if letter.copied:
         return letter.record
     tp = (letter.topic, letter.partition)
