@@ -41,6 +41,8 @@ from odradek_protocol.lazy_dataclass import dataclass
 EVENTS_MAX = 20_000
 PARTITION_EVENTS_MAX = 1_000
 BYTES_MAX = 8 * 1024 * 1024
+#: The stored batches of a load that are kept: a state may have many more.
+LOADED_BATCHES_MAX = 2_000
 #: The members of whom the client and its address are known: those whose sessions began last.
 MEMBERS_MAX = 5_000
 #: The approximate memory of an event, and of each run of offsets in it.
@@ -130,6 +132,8 @@ class ShareHistory(Ring[ShareKey, ShareEntry]):
             client = self._clients.get((event.key[0], cast(_Member, event).member_id))
         if isinstance(event, RecordsAcknowledged):
             event = _compact(event)
+        elif isinstance(event, Loaded):
+            event = event._replace(batches=tuple(event.batches[:LOADED_BATCHES_MAX]))
         elif isinstance(event, NothingAcquired | AcknowledgementsRefused):
             last = self.last_of(event.key)
             if last is not None and last.event == event:
@@ -397,6 +401,11 @@ class _Story:
             }
             state = RecordState(stored.delivery_state)
             note, count = names.get(state, "it is available again"), stored.delivery_count
+        elif len(event.batches) == LOADED_BATCHES_MAX and (
+            self.offset > event.batches[-1].last_offset
+        ):
+            # Perhaps its batch is one of those that were not kept.
+            note, count = "what was stored of it is not kept", None
         elif self.events:
             note, count = "it is available: no delivery of it had ended", None
         else:

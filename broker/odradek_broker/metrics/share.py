@@ -182,10 +182,11 @@ def _counted_families(node: Node) -> Iterator[Metric]:
 
 
 def _counted(node: Node) -> Iterator[tuple[list[str], PartitionStatistics]]:
-    """The counters of the share partitions whose topic exists, with their labels."""
+    """The counters of the share partitions whose group and topic exist, with their labels."""
+    groups = {each.group_id for each in node.groups.groups() if each.protocol_type == SHARE_TYPE}
     for key, counted in node.share_partitions.statistics.partitions.items():
         labels = _labels(node, key)
-        if labels is not None:
+        if labels is not None and key.group_id in groups:
             yield labels, counted
 
 
@@ -200,6 +201,8 @@ def _request_families(node: Node) -> Iterator[Metric]:
     )
     failed = counter("failedshareacknowledgement", "Those of them with an error for the topic.")
     for topic, counted in node.share_partitions.statistics.topics.items():
+        if topic not in node.metadata.topics:
+            continue
         fetches.add_metric([topic], counted.fetches)
         failed_fetches.add_metric([topic], counted.failed_fetches)
         acknowledgements.add_metric([topic], counted.acknowledgements)

@@ -8,6 +8,7 @@ from odradek_broker.explain.share_records import ShareHistory
 from odradek_broker.share.acquisition import Acquired
 from odradek_broker.share.events import (
     DeadLettered,
+    Loaded,
     NotDeadLettered,
     NothingAcquired,
     NothingReason,
@@ -17,7 +18,7 @@ from odradek_broker.share.events import (
 )
 from odradek_broker.share.in_flight import GivenUpBecause
 from odradek_broker.share.share_partition import Acknowledgement
-from odradek_broker.share_state import ShareKey
+from odradek_broker.share_state import ShareKey, StateBatch
 from odradek_protocol.errors import ErrorCode
 from share_world import ACCEPT, ASKED, GAP, GROUP, KEY, REJECT, RELEASE, RENEW, ShareWorld
 
@@ -255,6 +256,19 @@ def test_h242_bytes_are_limited_for_all_share_partitions() -> None:
     assert 0 < history.size_bytes <= 100_000
     assert history.about(ShareKey("g", bytes(16), 0)).events == []
     assert history.about(ShareKey("g", bytes(16), 49)).events != []
+
+
+def test_h242_a_load_of_many_batches_leaves_the_rest_of_the_history() -> None:
+    world = Told()
+    world.acquired()
+    world.note()
+    batches = [StateBatch(2 * number, 2 * number, 0, 1) for number in range(50_000)]
+    other = ShareKey("other", KEY.topic_id, 0)
+    world.history.record(Loaded(other, 0, batches, 5))
+    assert len(world.story(0)) == 1
+    assert world.history.size_bytes < 1_000_000
+    notes = [world.history.story(other, at)[0].fields["note"] for at in (0, 99_998)]
+    assert notes == ["it is available again", "what was stored of it is not kept"]
 
 
 def test_h242_equal_empty_fetches_are_one_event() -> None:

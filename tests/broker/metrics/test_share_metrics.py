@@ -6,11 +6,14 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from broker_in_loop import RunningBroker, StartBroker
 from fake_node import FakeNode
 from odradek import Admin, ConfigResource, NewTopic, Producer, ShareConsumer
+from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.metrics.exposition import render
 from odradek_broker.share.events import LocksExpired, SessionEnd
@@ -50,6 +53,17 @@ class Jobs:
                 if sample.name == name and sample.labels == labels:
                     return float(sample.value)
         return None
+
+
+def fetches_of(node: Any) -> list[Sample]:
+    """The samples of ShareFetch requests."""
+    text = render(BrokerMetrics(lambda: 0), node).decode()
+    return [
+        sample
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if "totalsharefetch" in sample.name
+    ]
 
 
 async def polled(consumer: ShareConsumer, count: int) -> list[Any]:
@@ -151,20 +165,29 @@ async def test_h250_refused_acknowledgements_are_failed_requests(
             assert (jobs.value(failed, topic="jobs") or 0) >= 1
 
 
-def test_h250_h253_expired_locks_and_topics_that_are_gone() -> None:
+def test_h250_h253_expired_locks_and_what_is_not_there_any_more() -> None:
     node: Any = FakeNode()
+    listed = SimpleNamespace(group_id=GROUP, protocol_type="share", members=0, state=None)
     node.groups = SimpleNamespace(groups=list)
     topic_id = node.create("jobs")
-    for each in (topic_id, b"g" * 16):
+    statistics = node.share_partitions.statistics
+    for group, each in ((GROUP, topic_id), (GROUP, b"g" * 16), ("deleted", topic_id)):
         stored = [StateBatch(0, 4, 0, 1), StateBatch(5, 6, 4, 5)]
-        expired = LocksExpired(ShareKey(GROUP, each, 0), stored, delivery_count_limit=5)
-        node.share_partitions.statistics.count(expired)
+        expired = LocksExpired(ShareKey(group, each, 0), stored, delivery_count_limit=5)
+        statistics.count(expired)
+    statistics.fetched(["jobs", "deleted"], [])
+    shown = {(each.name, each.labels["topic"]) for each in fetches_of(node)}
+    assert shown == {("kafka_server_brokertopicmetrics_totalsharefetchrequests_total", "jobs")}
+    listed.state = GroupState.EMPTY
+    node.groups = SimpleNamespace(groups=lambda: [listed], committed=lambda group: {})
     text = render(BrokerMetrics(lambda: 0), node).decode()
     found = {
         (sample.name, sample.labels["topic"]): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if "acquisitionlocktimeout" in sample.name or "archived_records" in sample.name
+        if sample.labels.get("group", GROUP) == sample.labels.get("sharegroup", GROUP) == GROUP
+        or pytest.fail(f"{sample} is of a deleted group")
     }
     assert found == {
         ("kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total", "jobs"): 7,
