@@ -60,6 +60,8 @@ def check_empty(server: Server) -> Iterator[str]:
         "bytes of unfinished requests": server._limits.unfinished_bytes,
         "connections that wait for memory": len(server._limits._waiting),
         "parked fetches": len(node.parked_fetches),
+        "share sessions": len(node.share_sessions),
+        "share partitions without a session": len(node.share_partitions),
         "flushes": len(server._commit._asked) + len(server._commit._running),
         "producer ids asked for": len(node.producer_ids._waiting),
         "batches that wait for their transaction": len(node.verification._queues),

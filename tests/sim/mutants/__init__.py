@@ -19,6 +19,7 @@ from tests.sim.mutants.everything import EVERYTHING
 from tests.sim.mutants.groups import GROUPS
 from tests.sim.mutants.metadata import METADATA
 from tests.sim.mutants.retention import RETENTION
+from tests.sim.mutants.share import SHARE
 from tests.sim.mutants.spark_sink import SPARK_SINK
 from tests.sim.mutants.storage import STORAGE
 from tests.sim.mutants.transactions import TRANSACTIONS
@@ -31,6 +32,7 @@ MUTANTS: dict[str, Mutant] = {
         *BATCHES,
         *EVERYTHING,
         *GROUPS,
+        *SHARE,
         *METADATA,
         *RETENTION,
         *COMPACTION,

@@ -110,6 +110,8 @@ class ShareMember:
             return
         for record in records:
             self._got(record)
+        if records and not self.plan.drains and random.random() < 0.1:
+            self._intrude(records[0])
         for record in records:
             await self._answer(record)
         if self.plan.drains or random.random() < 0.2:
@@ -133,6 +135,15 @@ class ShareMember:
             record.accept()
         elif how != "keep":
             record.acknowledge(AcknowledgeType[how.upper()])
+
+    def _intrude(self, near: ShareRecord) -> None:
+        """Acknowledge a record that somebody else may have: the broker must refuse that."""
+        random = self._random
+        offset = max(0, near.offset + random.randint(-4, 4))
+        kind = random.choice(list(AcknowledgeType)[:3])
+        self._world.note(self.name, f"answers {offset} of {_place(near)}, which it need not have")
+        now_ms = self._world.loop.time() * 1_000
+        self._consumer._fetcher._add(near.node_id, near.place, offset, kind, now_ms)
 
     async def _handle(self, record: ShareRecord) -> None:
         """Handle it in a block, which renews the lock."""

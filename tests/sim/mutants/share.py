@@ -1,0 +1,156 @@
+"""Bugs of share groups: locks, owners, deliveries, what is stored, and where a group goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.mutants.base import Mutant
+
+from odradek_broker.coordinator.runtime import Runtime
+from odradek_broker.coordinator.share import shard
+from odradek_broker.coordinator.share.records import snapshot_record as _snapshot_record
+from odradek_broker.share import fetching, in_flight, share_partition
+from odradek_broker.share.fetched import read as _read
+from odradek_broker.share.in_flight import FINISHED, NOBODY, RecordState, Run
+from odradek_broker.share.in_flight import add_stored as _add_stored
+from odradek_broker.share.manager import SharePartitions
+from odradek_broker.share.sessions import ShareSessions
+from odradek_protocol.errors import ErrorCode
+
+_S = RecordState
+_acquire, _give_back = Run.acquire, Run.give_back
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _also_if_somebody_has_it(self: Run) -> bool:
+    return self.state in (_S.AVAILABLE, _S.ACQUIRED) and self.change is None
+
+
+def _from_anybody(self: Run, member_id: str, deadline_ms: int) -> None:
+    self.state = _S.AVAILABLE
+    _acquire(self, member_id, deadline_ms)
+
+
+def _uncounted(self: Run, member_id: str, deadline_ms: int) -> None:
+    count = self.count
+    _acquire(self, member_id, deadline_ms)
+    self.count = max(count, 1)
+
+
+def _again_and_again(self: Run, *given: Any) -> None:
+    self.step(_S.AVAILABLE)
+    self.member_id = NOBODY
+
+
+def _one_delivery_less(stored: Any, run: Run) -> None:
+    run.count -= 1
+    try:
+        _add_stored(stored, run)
+    finally:
+        run.count += 1
+
+
+def _whatever_nobody_has(self: Run) -> bool:
+    return self.state in (*FINISHED, _S.AVAILABLE) and self.change is None
+
+
+def _without_batches(key: Any, state: Any) -> Any:
+    return _snapshot_record(key, state._replace(batches=()))
+
+
+def _all_transactions(log: Any, offset: int, max_bytes: int, **how: Any) -> Any:
+    return _read(log, offset, max_bytes, **{**how, "committed": False})
+
+
+def _answer_at_once(self: Runtime[Any], outcome: Any, written: Any) -> None:
+    self._run_after_append(outcome, ErrorCode.NONE)
+    self._release(outcome.replies, ErrorCode.NONE)
+
+
+SHARE = (
+    Mutant(
+        "a record lent to a second member while the first has it",
+        "share-groups",
+        2,
+        {(Run, "acquirable"): property(_also_if_somebody_has_it), (Run, "acquire"): _from_anybody},
+        ("deliveries: ",),
+    ),
+    Mutant(
+        "acknowledgements taken from members that do not have the record",
+        "share-groups",
+        14,
+        {
+            (share_partition, "_check_owner_of_batch"): _nothing,
+            (share_partition, "_check_owner_of_offset"): _nothing,
+        },
+    ),
+    Mutant(
+        "a share acknowledgement answered before it is durable",
+        "share-groups",
+        22,
+        {(Runtime, "_await_disk"): _answer_at_once},
+        ("deliveries: ",),
+    ),
+    Mutant(
+        "locks that nobody ends",
+        "share-groups",
+        2,
+        {(SharePartitions, "watch_locks"): _nothing},
+        ("share partitions: ",),
+    ),
+    Mutant(
+        "deliveries behind the first that are not counted",
+        "share-groups",
+        1,
+        {(Run, "acquire"): _uncounted},
+        ("deliveries: ",),
+    ),
+    Mutant(
+        "records that are delivered without a limit",
+        "share-groups",
+        2,
+        {(Run, "give_back"): _again_and_again},
+        ("deliveries: ",),
+    ),
+    Mutant(
+        "numbers of deliveries that are stored without the last one",
+        "share-groups",
+        1,
+        {
+            (in_flight, "add_stored"): _one_delivery_less,
+            (share_partition, "add_stored"): _one_delivery_less,
+        },
+        ("deliveries: ",),
+    ),
+    Mutant(
+        "a start offset that passes records that were given back",
+        "share-groups",
+        1,
+        {(Run, "finished"): property(_whatever_nobody_has)},
+        ("share-groups: ",),
+    ),
+    Mutant(
+        "a snapshot of a share partition without its batches",
+        "share-groups",
+        1,
+        {(shard, "snapshot_record"): _without_batches},
+        ("stored: ",),
+    ),
+    Mutant(
+        "aborted records lent to a group that reads committed ones",
+        "share-groups",
+        1,
+        {(fetching, "read"): _all_transactions},
+        ("readers: ",),
+    ),
+    Mutant(
+        "a share session that outlives its connection",
+        "share-groups",
+        2,
+        {(ShareSessions, "connection_closed"): _nothing},
+        ("queues: ",),
+    ),
+)
