@@ -44,6 +44,16 @@ class Fault:
     order: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class ExpiredLock:
+    """Neighbouring records whose locks an order has ended."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+
+
 def _fault(answer: dict[str, Any]) -> Fault:
     order = dict(answer)
     own = {name: order.pop(name) for name in ("id", "met", "left", "over")}
@@ -137,6 +147,30 @@ class Faults:
         """Abort the open transaction at once, as if its timeout had passed: the producer is
         fenced."""
         self.order("abort_transaction", transactional_id=transactional_id)
+
+    def expire_lock(
+        self, group: str, topic: str | None = None, partition: int | None = None
+    ) -> list[ExpiredLock]:
+        """End the locks of a share group's records at once, as if their duration had passed:
+        those of all topics, or of one, or of one partition. Returns the records, which are
+        delivered again."""
+        fields = {"group": group, "topic": topic, "partition": partition}
+        expired = self.order("expire_lock", **fields)["expired"]
+        return [ExpiredLock(**each) for each in expired]
+
+    def lose_acknowledgement(
+        self,
+        group: str,
+        topic: str | None = None,
+        partition: int | None = None,
+        *,
+        handled: bool = True,
+        **match: Any,
+    ) -> Fault:
+        """Close the connection instead of answering a request that acknowledges records of a share
+        group: with `handled` after the acknowledgements took effect, else before."""
+        fields = {"group": group, "topic": topic, "partition": partition, "handled": handled}
+        return self._rule("lose_acknowledgement", {**fields, **match})
 
     def list(self) -> list[Fault]:
         """All faults that were ordered and not cleared, also finished ones."""

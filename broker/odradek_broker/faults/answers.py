@@ -19,6 +19,8 @@ from odradek_protocol.schemas.describe_topic_partitions import DescribeTopicPart
 from odradek_protocol.schemas.fetch import FetchResponse, PartitionData
 from odradek_protocol.schemas.find_coordinator import FindCoordinatorRequest
 from odradek_protocol.schemas.metadata import MetadataResponse
+from odradek_protocol.schemas.share_acknowledge import ShareAcknowledgeRequest
+from odradek_protocol.schemas.share_fetch import ShareFetchRequest
 
 TopicName = Callable[[bytes], str | None]
 
@@ -68,7 +70,12 @@ def named_in(message: Message, topic_name: TopicName) -> Named:
         keys = frozenset((*message.coordinator_keys, message.key)) - {""}
         groups = keys if message.key_type == _KEY_TYPE_GROUP else frozenset()
         ids = keys if message.key_type == _KEY_TYPE_TRANSACTION else frozenset()
-    return Named(frozenset(_partitions(message, topic_name)), groups, ids)
+    return Named(
+        frozenset(_partitions(message, topic_name)),
+        groups,
+        ids,
+        frozenset(_acknowledged(message, topic_name)),
+    )
 
 
 def _texts(message: Any, names: tuple[str, ...], inner: str) -> Iterator[str]:
@@ -92,6 +99,15 @@ def _partitions(message: Any, topic_name: TopicName) -> Iterator[tuple[str, int]
                 if topic is not None:
                     for index in list(_indexes(element)) or [-1]:
                         yield topic, index
+
+
+def _acknowledged(message: Message, topic_name: TopicName) -> Iterator[tuple[str, int]]:
+    if isinstance(message, ShareFetchRequest | ShareAcknowledgeRequest):
+        for topic in message.topics:
+            name = topic_name(topic.topic_id)
+            for partition in topic.partitions:
+                if name is not None and partition.acknowledgement_batches:
+                    yield name, partition.partition_index
 
 
 def _indexes(element: Any) -> Iterator[int]:

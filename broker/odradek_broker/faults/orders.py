@@ -45,6 +45,7 @@ _TRANSACTION_APIS = frozenset(
         ApiKey.END_TXN,
     }
 )
+_ACKNOWLEDGING_APIS = frozenset({ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE})
 _CODES = {code.value for code in ErrorCode}
 _API_BY_NAME = {api.name.lower(): key for key, api in APIS.items()}
 
@@ -66,7 +67,15 @@ class AbortTransaction(NamedTuple):
     transactional_id: str
 
 
-Order = Rule | ExpireSession | AbortTransaction
+class ExpireLock(NamedTuple):
+    """Let the locks of a share group's records end. None: of all topics or partitions."""
+
+    group: str
+    topic: str | None
+    partition: int | None
+
+
+Order = Rule | ExpireSession | AbortTransaction | ExpireLock
 
 
 class _Fields:
@@ -104,8 +113,8 @@ class _Fields:
             return default
         return self.number("times", 1, TIMES_MAX)
 
-    def flag(self, name: str) -> bool:
-        value = self._left.pop(name, False)
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self._left.pop(name, default)
         if not isinstance(value, bool):
             raise BadOrder(f"{name} must be true or false")
         return value
@@ -172,11 +181,16 @@ def _rule(fields: _Fields, now_ms: int, action: Action, **values: Any) -> Rule:
     return Rule(action, left=left, skip=skip, until_ms=until_ms, **values)
 
 
-def _matched(fields: _Fields) -> dict[str, Any]:
+def _topic_and_partition(fields: _Fields) -> tuple[str | None, int | None]:
     partition = fields.number("partition", 0, INT32_MAX)
     topic = fields.text("topic")
     if partition is not None and topic is None:
         raise BadOrder("partition goes with topic")
+    return topic, partition
+
+
+def _matched(fields: _Fields) -> dict[str, Any]:
+    topic, partition = _topic_and_partition(fields)
     return {
         "apis": fields.apis(),
         "topic": topic,
@@ -244,12 +258,34 @@ def _abort_transaction(fields: _Fields, now_ms: int) -> Order:
     return AbortTransaction(fields.needed("transactional_id"))
 
 
+def _expire_lock(fields: _Fields, now_ms: int) -> Order:
+    return ExpireLock(fields.needed("group"), *_topic_and_partition(fields))
+
+
+def _lose_acknowledgement(fields: _Fields, now_ms: int) -> Order:
+    group = fields.needed("group")
+    topic, partition = _topic_and_partition(fields)
+    return _rule(
+        fields,
+        now_ms,
+        Action.CUT,
+        apis=_ACKNOWLEDGING_APIS,
+        acknowledging=True,
+        handled=fields.flag("handled", True),
+        group=group,
+        topic=topic,
+        partition=partition,
+    )
+
+
 _FAULTS: dict[str, Callable[[_Fields, int], Order]] = {
     **{action.value: _any_rule for action in Action},
     "lose_leader": _lose_leader,
     "move_coordinator": _move_coordinator,
     "expire_session": _expire_session,
     "abort_transaction": _abort_transaction,
+    "expire_lock": _expire_lock,
+    "lose_acknowledgement": _lose_acknowledgement,
 }
 
 

@@ -53,6 +53,8 @@ class Named(NamedTuple):
     partitions: frozenset[tuple[str, int]] = frozenset()
     groups: frozenset[str] = frozenset()
     transactional_ids: frozenset[str] = frozenset()
+    #: The partitions of which a share consumer acknowledges records.
+    acknowledged: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass(slots=True)
@@ -60,10 +62,11 @@ class Rule:
     """A rule, which matches requests, or writes or syncs of the disk.
 
     `apis` None: every API. Each of the following fields that is None or empty matches everything.
-    `handled` (CUT): true to handle the request before the connection is closed. `skip`: the number
-    of matches to pass first. `left`: the number of matches that get the fault; None for all.
-    `until_ms`: on the monotonic clock. `met`: the number of matches that got the fault. `order`:
-    the JSON object of the order.
+    `handled` (CUT): true to handle the request before the connection is closed. `acknowledging`:
+    true for requests that acknowledge records of a share group, and for their partitions. `skip`:
+    the number of matches to pass first. `left`: the number of matches that get the fault; None for
+    all. `until_ms`: on the monotonic clock. `met`: the number of matches that got the fault.
+    `order`: the JSON object of the order.
     """
 
     action: Action
@@ -76,6 +79,7 @@ class Rule:
     code: ErrorCode = ErrorCode.NONE
     delay_ms: int = 0
     handled: bool = False
+    acknowledging: bool = False
     skip: int = 0
     left: int | None = None
     until_ms: int | None = None
@@ -105,8 +109,10 @@ class Rule:
 
     def matches(self, api: ApiKey, named: Named, client_id: str | None) -> bool:
         """True if the rule matches a request with these names."""
+        partitions = named.acknowledged if self.acknowledging else named.partitions
         return (
-            (self.apis is None or api in self.apis)
+            (bool(partitions) or not self.acknowledging)
+            and (self.apis is None or api in self.apis)
             and (self.client_id is None or self.client_id == client_id)
             and (self.group is None or self.group in named.groups)
             and (self.transactional_id is None or self.transactional_id in named.transactional_ids)
@@ -114,7 +120,7 @@ class Rule:
                 self.topic is None
                 or any(
                     self.chooses(topic, None if partition < 0 else partition)
-                    for topic, partition in named.partitions
+                    for topic, partition in partitions
                 )
             )
         )

@@ -17,6 +17,7 @@ from odradek_broker.faults.answers import ANSWERED_FIRST, named_in, refuse, spoi
 from odradek_broker.faults.orders import (
     AbortTransaction,
     BadOrder,
+    ExpireLock,
     ExpireSession,
     parse_order,
 )
@@ -59,6 +60,8 @@ class FaultControl:
             return {"expired": self._expire(parsed)}
         if isinstance(parsed, AbortTransaction):
             return {"aborted": self._abort(parsed)}
+        if isinstance(parsed, ExpireLock):
+            return {"expired": self._expire_locks(parsed)}
         return self._described(self._rules.add(parsed, now_ms))
 
     def _expire(self, order: ExpireSession) -> list[str]:
@@ -67,6 +70,15 @@ class FaultControl:
             who = "a member" if order.member is None else f"the member {order.member!r}"
             raise BadOrder(f"the group {order.group!r} has not got {who} with a session")
         return expired
+
+    def _expire_locks(self, order: ExpireLock) -> list[dict[str, Any]]:
+        expired = self._node.share_partitions.expire_locks(*order)
+        if not expired:
+            where = "" if order.topic is None else f" of {order.topic!r}"
+            where += "" if order.partition is None else f", partition {order.partition}"
+            raise BadOrder(f"no member of the share group {order.group!r} has a record{where}")
+        fields = ("topic", "partition", "first_offset", "last_offset")
+        return [dict(zip(fields, each, strict=True)) for each in expired]
 
     def _abort(self, order: AbortTransaction) -> str:
         if not self._node.transactions.abort_open(order.transactional_id):

@@ -398,6 +398,26 @@ class SharePartitions:
         delay_ms = max(0, deadline_ms - self.clock.monotonic_ms())
         led.timer = self._scheduler.call_later(delay_ms, lambda: self._locks_expired(led))
 
+    def expire_locks(
+        self, group_id: str, topic: str | None = None, partition: int | None = None
+    ) -> list[tuple[str, int, int, int]]:
+        """Let the locks of a group end at once, of all partitions or of some; returns topic,
+        partition, first and last offset of the records."""
+        expired: list[tuple[str, int, int, int]] = []
+        for key in list(self._keys_of.get(group_id, ())):
+            led = self._led[key]
+            if led.state is None or topic not in (None, led.topic):
+                continue
+            if partition not in (None, key.partition):
+                continue
+            ended = led.state.end_locks(self.clock.monotonic_ms())
+            if ended:
+                expired += [(led.topic, key.partition, first, last) for first, last in ended]
+                if led.timer is not None:
+                    led.timer.cancel()
+                self._locks_expired(led)
+        return expired
+
     def _locks_expired(self, led: LedPartition) -> None:
         """Take back records whose lock has expired. They are available at once, or after a pause;
         what happened is stored afterwards, and also counts if that fails (H-160)."""

@@ -423,6 +423,20 @@ class SharePartition:
                 self._look_for_available = True
         return stored
 
+    def end_locks(self, now_ms: int) -> list[tuple[int, int]]:
+        """Let the locks of all records that members have end at once, which `expire` then takes
+        back; returns the first and the last offset of neighbours."""
+        ended: list[tuple[int, int]] = []
+        for batch in self.in_flight:
+            for run in self._acquired_runs(batch, lambda _: True):
+                run.deadline_ms = now_ms
+                self.note_deadline(now_ms)
+                if ended and ended[-1][1] + 1 == run.first:
+                    ended[-1] = (ended[-1][0], run.last)
+                else:
+                    ended.append((run.first, run.last))
+        return ended
+
     def _acquired_runs(self, batch: Batch, wanted: _Wanted) -> list[Run]:
         """The acquired runs of a batch that are wanted. A run that the start offset is inside of
         is cut there: records before it do not become available again."""

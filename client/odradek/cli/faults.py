@@ -196,6 +196,40 @@ def abort_transaction(
     _order(http, "abort_transaction", transactional_id=transactional_id)
 
 
+@app.command("expire-lock")
+def expire_lock(
+    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    http: Http,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only of this topic.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", help="Only of this partition.")
+    ] = None,
+) -> None:
+    """End the locks of a share group's records at once."""
+    _order(fault="expire_lock", **locals())
+
+
+@app.command("lose-acknowledgement")
+def lose_acknowledgement(
+    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    http: Http,
+    handled: Annotated[
+        bool,
+        typer.Option(
+            "--handled/--not-handled", help="After the acknowledgements took effect, or before."
+        ),
+    ] = True,
+    topic: Topic = None,
+    partition: Partition = None,
+    client_id: ClientId = None,
+    times: Times = 1,
+    skip: Skip = 0,
+    for_ms: ForMs = None,
+) -> None:
+    """Close the connection instead of answering a share consumer that acknowledges records."""
+    _order(fault="lose_acknowledgement", **locals())
+
+
 @app.command("list")
 def list_all(http: Http, as_json: AsJson = False) -> None:
     """List the faults that are in force."""

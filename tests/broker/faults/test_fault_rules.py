@@ -13,6 +13,7 @@ from odradek_broker.faults.orders import (
     NAME_CHARS_MAX,
     AbortTransaction,
     BadOrder,
+    ExpireLock,
     ExpireSession,
     parse_order,
 )
@@ -29,6 +30,12 @@ from odradek_protocol.schemas.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
+)
+from odradek_protocol.schemas.share_fetch import (
+    AcknowledgementBatch,
+    ShareFetchPartition,
+    ShareFetchRequest,
+    ShareFetchTopic,
 )
 
 NOW_MS = 1_000
@@ -164,6 +171,44 @@ def test_orders_that_are_carried_out_at_once() -> None:
     assert parse_order({"fault": "abort_transaction", "transactional_id": "x"}, 0) == (
         AbortTransaction("x")
     )
+    assert parse_order({"fault": "expire_lock", "group": "g"}, 0) == ExpireLock("g", None, None)
+    order = {"fault": "expire_lock", "group": "g", "topic": "t", "partition": 2}
+    assert parse_order(order, 0) == ExpireLock("g", "t", 2)
+
+
+def test_a_lost_acknowledgement_is_one_of_a_share_consumer() -> None:
+    lost = rule(fault="lose_acknowledgement", group="g", topic="t", partition=1)
+    assert (lost.action, lost.handled, lost.left) == (Action.CUT, True, 1)
+    assert not rule(fault="lose_acknowledgement", group="g", handled=False).handled
+
+    def meets(named: Named) -> bool:
+        return lost.matches(ApiKey.SHARE_FETCH, named, None)
+
+    groups, fetched = frozenset({"g"}), frozenset({("t", 0), ("t", 1)})
+    assert meets(Named(fetched, groups, acknowledged=frozenset({("t", 1)})))
+    assert not meets(Named(fetched, groups, acknowledged=frozenset({("t", 0)})))
+    assert not meets(Named(fetched, groups))
+    assert not meets(Named(fetched, frozenset({"h"}), acknowledged=fetched))
+    anything = rule(fault="lose_acknowledgement", group="g")
+    assert not anything.matches(ApiKey.SHARE_FETCH, Named(fetched, groups), None)
+    assert anything.matches(
+        ApiKey.SHARE_ACKNOWLEDGE, Named(fetched, groups, acknowledged=fetched), None
+    )
+
+
+def test_the_partitions_that_a_share_consumer_acknowledges_are_named() -> None:
+    batch = AcknowledgementBatch(first_offset=0, last_offset=4, acknowledge_types=[1])
+    partitions = [
+        ShareFetchPartition(partition_index=0),
+        ShareFetchPartition(partition_index=1, acknowledgement_batches=[batch]),
+    ]
+    request = ShareFetchRequest(
+        group_id="g", topics=[ShareFetchTopic(topic_id=bytes(16), partitions=partitions)]
+    )
+    named = named_in(request, lambda _: "t")
+    assert named == Named(
+        frozenset({("t", 0), ("t", 1)}), frozenset({"g"}), acknowledged=frozenset({("t", 1)})
+    )
 
 
 @pytest.mark.parametrize(
@@ -203,6 +248,11 @@ def test_orders_that_are_carried_out_at_once() -> None:
         ({"fault": "move_coordinator"}, "either group or transactional_id"),
         ({"fault": "expire_session"}, "needs group"),
         ({"fault": "abort_transaction"}, "needs transactional_id"),
+        ({"fault": "expire_lock"}, "needs group"),
+        ({"fault": "expire_lock", "group": "g", "partition": 1}, "partition goes with topic"),
+        ({"fault": "expire_lock", "group": "g", "times": 2}, "takes no times"),
+        ({"fault": "lose_acknowledgement"}, "needs group"),
+        ({"fault": "lose_acknowledgement", "group": "g", "handled": 1}, "handled must be"),
     ],
 )
 def test_orders_that_are_refused(order: Any, says: str) -> None:

@@ -176,6 +176,8 @@ async def test_orders_that_find_nothing_to_do(tested: RunningBroker) -> None:
         ("expire_session", {"group": "g"}),
         ("expire_session", {"group": "g", "member": "m"}),
         ("abort_transaction", {"transactional_id": "x"}),
+        ("expire_lock", {"group": "g"}),
+        ("expire_lock", {"group": "g", "topic": "t", "partition": 0}),
     ):
         with pytest.raises(BadOrder):
             order(tested, fault, **fields)
