@@ -33,6 +33,7 @@ def share_families(node: Node) -> Iterator[Metric]:
     yield from _lag_families(node)
     yield from _in_flight_families(node)
     yield from _counted_families(node)
+    yield from _fetch_families(node)
     yield from _request_families(node)
     yield from _coordinator_families(node)
 
@@ -181,9 +182,33 @@ def _counted_families(node: Node) -> Iterator[Metric]:
     yield from (expired, letters, missing, archived, empty)
 
 
+def _fetch_families(node: Node) -> Iterator[Metric]:
+    """The part of their partitions that fetches could use, and how long they waited."""
+    used = Summary(
+        "kafka_server_sharegroupmetrics_requesttopicpartitionsfetchratio",
+        "Percentage of a fetch's partitions from which records could be acquired.",
+        labels=["group"],
+    )
+    waited = Summary(
+        "kafka_server_sharegroupmetrics_topicpartitionsacquiretimems",
+        "How long fetches waited for partitions from which records can be acquired.",
+        labels=["group"],
+    )
+    existing = _share_groups(node)
+    for group_id, counted in node.share_partitions.statistics.groups.items():
+        if group_id in existing:
+            used.add_metric([group_id], counted.fetches, counted.fetchable_percent)
+            waited.add_metric([group_id], counted.fetches, counted.waited_ms)
+    yield from (used, waited)
+
+
+def _share_groups(node: Node) -> set[str]:
+    return {each.group_id for each in node.groups.groups() if each.protocol_type == SHARE_TYPE}
+
+
 def _counted(node: Node) -> Iterator[tuple[list[str], PartitionStatistics]]:
     """The counters of the share partitions whose group and topic exist, with their labels."""
-    groups = {each.group_id for each in node.groups.groups() if each.protocol_type == SHARE_TYPE}
+    groups = _share_groups(node)
     for key, counted in node.share_partitions.statistics.partitions.items():
         labels = _labels(node, key)
         if labels is not None and key.group_id in groups:

@@ -62,6 +62,7 @@ class ShareFetch:
         self._limits = limits
         self._min_bytes = min(min_bytes, max_bytes)
         self._max_bytes = max_bytes
+        self._begun_ms = leader.clock.monotonic_ms()
         self._errors: dict[SessionPartition, ErrorCode] = {}
         self._led: dict[SessionPartition, LedPartition] = {}
         nothing = limits.max_records == 0 or max_bytes == 0
@@ -117,8 +118,13 @@ class ShareFetch:
             if answer.acquired:
                 nothing_yet = False
                 left = left._replace(max_records=left.max_records - count_of(answer.acquired))
-        if nothing_yet and not self.asks_for_nothing:
-            self._tell_why_nothing(settings)
+        if not self.asks_for_nothing:
+            waited_ms = self._leader.clock.monotonic_ms() - self._begun_ms
+            partitions = len(self._led) + len(self._errors)
+            statistics = self._leader.statistics
+            statistics.answered(self._group_id, len(ready), partitions, waited_ms)
+            if nothing_yet:
+                self._tell_why_nothing(settings)
         return answers + [(each, ShareFetched(error)) for each, error in self._errors.items()]
 
     def _tell_why_nothing(self, settings: ShareSettings) -> None:

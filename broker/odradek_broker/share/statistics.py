@@ -7,7 +7,8 @@ have counted nothing for longest are dropped first.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from odradek_broker.share.events import (
     DeadLettered,
@@ -31,6 +32,8 @@ from odradek_broker.share_state import ShareKey
 from odradek_protocol.errors import ErrorCode
 
 PARTITIONS_MAX = 10_000
+K = TypeVar("K")
+V = TypeVar("V")
 #: The reasons of archived records, by the acknowledgement that archived them.
 _ARCHIVED_BY = {
     AcknowledgeType.REJECT: "rejected",
@@ -70,6 +73,16 @@ class TopicStatistics:
         self.acknowledgements = self.failed_acknowledgements = 0
 
 
+class GroupStatistics:
+    """The answered fetches of a group, with the sums of the percentages of their partitions that
+    could be fetched from, and of the times that they waited."""
+
+    __slots__ = ("fetchable_percent", "fetches", "waited_ms")
+
+    def __init__(self) -> None:
+        self.fetches = self.fetchable_percent = self.waited_ms = 0
+
+
 class ShareStatistics:
     """All counters of the share partitions that this broker leads."""
 
@@ -77,6 +90,7 @@ class ShareStatistics:
         #: Acknowledged offsets by the type of acknowledgement.
         self.acknowledged = [0] * len(AcknowledgeType)
         self.loads = self.load_time_ms = 0
+        self.groups: OrderedDict[str, GroupStatistics] = OrderedDict()
         self.partitions: OrderedDict[ShareKey, PartitionStatistics] = OrderedDict()
         self.topics: OrderedDict[str, TopicStatistics] = OrderedDict()
 
@@ -143,22 +157,28 @@ class ShareStatistics:
         for name in set(failed):
             self._of_topic(name).failed_acknowledgements += 1
 
+    def answered(self, group_id: str, fetchable: int, partitions: int, waited_ms: int) -> None:
+        """Count a ShareFetch that asked for these partitions, of which so many had something to
+        acquire, or room for it; and the time that it waited for that."""
+        found = _latest(self.groups, group_id, GroupStatistics)
+        found.fetches += 1
+        found.fetchable_percent += 100 * fetchable // partitions
+        found.waited_ms += waited_ms
+
     def _of(self, key: ShareKey) -> PartitionStatistics:
-        found = self.partitions.get(key)
-        if found is None:
-            found = self.partitions[key] = PartitionStatistics()
-            if len(self.partitions) > PARTITIONS_MAX:
-                self.partitions.popitem(last=False)
-        else:
-            self.partitions.move_to_end(key)
-        return found
+        return _latest(self.partitions, key, PartitionStatistics)
 
     def _of_topic(self, name: str) -> TopicStatistics:
-        found = self.topics.get(name)
-        if found is None:
-            found = self.topics[name] = TopicStatistics()
-            if len(self.topics) > PARTITIONS_MAX:
-                self.topics.popitem(last=False)
-        else:
-            self.topics.move_to_end(name)
-        return found
+        return _latest(self.topics, name, TopicStatistics)
+
+
+def _latest(table: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:
+    """The counters of a key, which become the last ones to be dropped."""
+    found = table.get(key)
+    if found is None:
+        found = table[key] = make()
+        if len(table) > PARTITIONS_MAX:
+            table.popitem(last=False)
+    else:
+        table.move_to_end(key)
+    return found

@@ -133,7 +133,13 @@ async def test_h250_requests_loads_and_batches(start_broker: StartBroker) -> Non
                 assert value(requests.format(name), topic="jobs") == 0
             batches = "kafka_server_sharepartitionmetrics_inflightbatchmessagecount"
             assert value(f"{batches}_sum", **KAFKA) == 20
-            assert value("kafka_server_sharegroupmetrics_partitionloadtimems_count") == 1
+            of_group = "kafka_server_sharegroupmetrics_{}"
+            assert value(of_group.format("partitionloadtimems_count")) == 1
+            ratio = of_group.format("requesttopicpartitionsfetchratio")
+            fetches = value(f"{ratio}_count", group=GROUP) or 0
+            assert fetches >= 1 and value(f"{ratio}_sum", group=GROUP) == 100 * fetches
+            waited = of_group.format("topicpartitionsacquiretimems_count")
+            assert value(waited, group=GROUP) == fetches
 
 
 async def test_h241_fetches_that_wait_for_the_locks_of_others(start_broker: StartBroker) -> None:

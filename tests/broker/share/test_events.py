@@ -172,6 +172,22 @@ def test_h241_a_fetch_of_a_partition_without_records_says_nothing() -> None:
     assert told(world, NothingAcquired) == []
 
 
+def test_h250_fetches_have_the_share_of_their_partitions_and_their_wait() -> None:
+    world = ShareWorld()
+    world.settings = world.settings._replace(max_record_locks=10)
+    waiting = world.fetch(wait_ms=500)
+    world.pass_time(200)
+    world.produce(10)
+    assert waiting.done
+    counted = world.leader.statistics.groups[GROUP]
+    assert (counted.fetches, counted.fetchable_percent, counted.waited_ms) == (1, 100, 200)
+    world.fetch("b", wait_ms=500)
+    world.pass_time(500)
+    assert (counted.fetches, counted.fetchable_percent, counted.waited_ms) == (2, 100, 700)
+    world.acquired(max_records=0)
+    assert counted.fetches == 2
+
+
 def test_h253_archived_records_by_their_reason() -> None:
     world = ShareWorld()
     world.settings = world.settings._replace(delivery_count_limit=2)
