@@ -80,6 +80,13 @@ RUNS = (
     ),
     Run(
         _JAVA,
+        "share consumers and their administration: acquire modes, isolation, resets, late members, "
+        "gaps, compaction, a topic made anew, locks and limits (`tests/interop/test_share_cases.py`)",
+        "13 of 13",
+        "13 of 13",
+    ),
+    Run(
+        _JAVA,
         "Connect, standalone: a file into a topic, the topic into a file, lines that arrive",
         "500 of 500",
         "500 of 500",
