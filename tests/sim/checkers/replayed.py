@@ -90,6 +90,7 @@ def durable_state(node: Node) -> State:
         **_log_states(node),
         **_group_states(node),
         **_transaction_states(node),
+        **_share_states(node),
     }
 
 
@@ -153,7 +154,24 @@ def _group_states(node: Node) -> State:
                     dict(sorted(group.members.items())),
                     dict(sorted(group.targets.items())),
                 )
-        for name in {**core.groups, **core.consumers}:
+        for name, share in core.shares.items():
+            state[f"share group {name}"] = (
+                share.epoch,
+                share.assignment_epoch,
+                dict(sorted(share.members.items())),
+                dict(sorted(share.targets.items())),
+                share.states,
+            )
+        for name, streams in core.streams.items():
+            state[f"streams group {name}"] = (
+                streams.epoch,
+                streams.validated_epoch,
+                streams.assignment_epoch,
+                streams.topology,
+                dict(sorted(streams.members.items())),
+                dict(sorted(streams.targets.items())),
+            )
+        for name in {**core.groups, **core.consumers, **core.streams}:
             for where, value in core.offsets.of_group(name).items():
                 state[f"offset of {name} in {where[0]}-{where[1]}"] = value
     return state
@@ -167,6 +185,15 @@ def _transaction_states(node: Node) -> State:
         for name, transaction in runtime.core.transactions.items()
         # A load continues those transactions.
         if transaction.state not in _COMPLETING
+    }
+
+
+def _share_states(node: Node) -> State:
+    return {
+        f"share state of {key.group_id} in {key.topic_id.hex()}-{key.partition}": stored.state
+        for runtime in node.share_state.shards
+        if runtime.state is RuntimeState.ACTIVE
+        for key, stored in runtime.core.partitions.items()
     }
 
 

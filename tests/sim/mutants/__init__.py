@@ -22,6 +22,7 @@ from tests.sim.mutants.retention import RETENTION
 from tests.sim.mutants.share import SHARE
 from tests.sim.mutants.spark_sink import SPARK_SINK
 from tests.sim.mutants.storage import STORAGE
+from tests.sim.mutants.streams import STREAMS
 from tests.sim.mutants.transactions import TRANSACTIONS
 from tests.sim.run import run_seed
 
@@ -33,6 +34,7 @@ MUTANTS: dict[str, Mutant] = {
         *EVERYTHING,
         *GROUPS,
         *SHARE,
+        *STREAMS,
         *METADATA,
         *RETENTION,
         *COMPACTION,

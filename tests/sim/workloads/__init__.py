@@ -20,6 +20,7 @@ from tests.sim.workloads.produce import ProduceWorkload
 from tests.sim.workloads.retention import RetentionWorkload
 from tests.sim.workloads.share_groups import ShareGroupsWorkload
 from tests.sim.workloads.spark_sink import SparkSinkWorkload
+from tests.sim.workloads.streams_groups import StreamsGroupsWorkload
 from tests.sim.workloads.two_directories import TwoDirectoriesWorkload
 
 #: Workloads by name, in the order in which they are run.
@@ -36,6 +37,7 @@ WORKLOADS: dict[str, type[Workload]] = {
         SparkSinkWorkload,
         GroupsWorkload,
         ShareGroupsWorkload,
+        StreamsGroupsWorkload,
         AdminChurnWorkload,
         LateCommitsWorkload,
         LoneProducersWorkload,

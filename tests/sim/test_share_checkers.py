@@ -1,0 +1,206 @@
+"""Checkers of share groups: each kind of wrong history is found, and right ones are not."""
+
+from __future__ import annotations
+
+import pytest
+from tests.sim.checkers.share_deliveries import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Place,
+    ShareDeliveries,
+)
+from tests.sim.checkers.share_readers import Fate, ShareReaders
+from tests.sim.checkers.share_states import StoredStates, is_finished
+
+from odradek_broker.share_state import ShareKey, ShareState, StateBatch
+
+PLACE = Place(bytes(16), 0)
+LOCK_MS = 1_000
+
+
+class Group:
+    """The deliveries of one record, offset 7, to members of a group, with a clock of its own."""
+
+    def __init__(self, limit: int = 3) -> None:
+        self.checker = ShareDeliveries(limit, LOCK_MS)
+        self.now_ms = 0.0
+
+    def lend(self, member: str, count: int = 1, *, since_ms: float | None = None) -> list[str]:
+        since_ms = self.now_ms if since_ms is None else since_ms
+        offsets = range(7, 8)
+        return list(self.checker.acquired(PLACE, member, offsets, count, since_ms, self.now_ms))
+
+    def answer(self, member: str, kind: int) -> list[str]:
+        """An acknowledgement, and the broker's consent a moment later."""
+        asked = self.checker.asked(PLACE, member, 7, [kind], 7, self.now_ms)
+        self.now_ms += 1
+        return list(self.checker.confirmed(asked, self.now_ms))
+
+    def end(self, *, finished: bool = True) -> list[str]:
+        return list(self.checker.check_finished(PLACE, [7], [7] if finished else []))
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+def test_a_record_that_is_released_and_accepted_is_all_right(group: Group) -> None:
+    assert group.lend("a") == []
+    assert group.answer("a", RELEASE) == []
+    assert group.lend("b", 2) == []
+    assert group.answer("b", ACCEPT) == []
+    assert group.end() == []
+
+
+def test_a_record_belongs_to_one_member_while_its_lock_runs(group: Group) -> None:
+    group.lend("a")
+    group.now_ms = 999
+    (problem,) = group.lend("b", 2)
+    assert "while a has it until 1000 ms" in problem
+    other = Group()
+    other.lend("a")
+    other.now_ms = 1_000
+    assert other.lend("b", 2) == []
+
+
+def test_a_renewed_lock_runs_anew(group: Group) -> None:
+    group.lend("a")
+    group.now_ms = 900
+    assert group.answer("a", RENEW) == []
+    group.now_ms = 1_800
+    assert "has it until 1900 ms" in group.lend("b", 2)[0]
+
+
+def test_a_session_that_is_over_and_a_restart_give_records_back(group: Group) -> None:
+    group.lend("a")
+    group.checker.left("a", [PLACE], group.now_ms)
+    group.now_ms += 1
+    assert group.lend("b", 2) == []
+    group.checker.restarted()
+    assert group.lend("c", 2) == []
+
+
+def test_a_session_may_end_before_the_answer_that_lends(group: Group) -> None:
+    """The answer waits for the acknowledgements of its request."""
+    group.now_ms = 50
+    group.checker.left("a", [PLACE], group.now_ms)
+    group.lend("a", since_ms=40)
+    assert group.lend("b", 2) == []
+
+
+@pytest.mark.parametrize("kind", [ACCEPT, REJECT])
+def test_nothing_comes_after_a_confirmed_answer(group: Group, kind: int) -> None:
+    group.lend("a")
+    group.answer("a", kind)
+    group.checker.restarted()
+    assert "after a confirmed" in group.lend("b", 2)[0]
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [
+        ((0,), "the limit is 3"),
+        ((4,), "the limit is 3"),
+        ((2,), "follows delivery 0"),
+        ((1, 1), "it was stored that there were 1"),
+    ],
+)
+def test_deliveries_are_counted(group: Group, counts: tuple[int, ...], says: str) -> None:
+    found: list[str] = []
+    for count in counts:
+        found += group.lend("a", count)
+        group.answer("a", RELEASE)
+    assert says in found[0]
+
+
+def test_an_answer_for_the_record_of_somebody_else_is_refused(group: Group) -> None:
+    group.lend("a")
+    assert "is taken, and a has the record" in group.answer("b", ACCEPT)[0]
+    # What is finished, or deleted, may be answered by anybody, without effect.
+    group.answer("a", ACCEPT)
+    assert group.answer("b", REJECT) == []
+
+
+def test_every_record_is_finished_for_a_reason() -> None:
+    assert "was never delivered" in Group().end()[0]
+    group = Group()
+    group.lend("a")
+    assert "is not finished" in group.end(finished=False)[0]
+    assert "nobody has answered it" in group.end()[0]
+    group.checker.may_be_deleted(PLACE, 8)
+    assert group.end() == []
+    given_up = Group(limit=1)
+    given_up.lend("a")
+    assert given_up.end() == []
+
+
+def test_what_is_stored_is_what_was_confirmed(group: Group) -> None:
+    group.lend("a")
+    group.answer("a", ACCEPT)
+    assert list(group.checker.check_stored(PLACE, 7, accepted=True)) == []
+    (problem,) = group.checker.check_stored(PLACE, 7, accepted=False)
+    assert "archived after a confirmed accept" in problem
+
+
+# --- What applications get ---
+
+
+def readers(group: Group, *, committed: bool = True) -> ShareReaders:
+    found = ShareReaders(group.checker, committed=committed)
+    found.fates = {b"x": Fate.PLAIN, b"y": Fate.ABORTED, b"z": Fate.OPEN}
+    return found
+
+
+def test_applications_get_what_was_lent(group: Group) -> None:
+    reading = readers(group)
+    assert "to which it was not lent" in next(reading.handed_out("a", PLACE, 7, b"x", 1))
+    group.lend("a")
+    assert list(reading.handed_out("a", PLACE, 7, b"x", 1)) == []
+    assert "as delivery 2 of 1" in next(reading.handed_out("a", PLACE, 7, b"x", 2))
+    assert "is b'z', and was b'x'" in next(reading.handed_out("a", PLACE, 7, b"z", 1))
+    assert "and was b'x'" in next(reading.check_values(PLACE, {7: b"y"}))
+    assert list(reading.check_values(PLACE, {7: b"x", 8: b"new"})) == []
+
+
+def test_applications_get_no_aborted_records(group: Group) -> None:
+    group.lend("a")
+    for value in (b"y", b"z"):
+        (problem,) = readers(group).handed_out("a", PLACE, 7, value, 1)
+        assert "and is in" in problem
+        assert list(readers(group, committed=False).handed_out("a", PLACE, 7, value, 1)) == []
+    assert "which nobody has sent" in next(readers(group).handed_out("a", PLACE, 7, b"?", 1))
+
+
+def test_an_acceptance_that_counts_was_sent(group: Group) -> None:
+    group.lend("a")
+    assert "was told that it is accepted" in next(readers(group).accepted("a", PLACE, 7))
+    group.answer("a", ACCEPT)
+    assert list(readers(group).accepted("a", PLACE, 7)) == []
+
+
+# --- What is stored ---
+
+
+def test_stored_states_do_not_go_back() -> None:
+    key = ShareKey("g", bytes(16), 0)
+
+    def problems(*states: ShareState) -> list[str]:
+        stored = StoredStates()
+        return [problem for state in states for problem in stored.check({key: state})]
+
+    def state(start: int, *batches: StateBatch) -> ShareState:
+        return ShareState(0, 1, 0, start, batches=batches)
+
+    first = state(3, StateBatch(5, 9, 2, 1))
+    assert problems(first, first, state(7, StateBatch(7, 9, 2, 1)), state(10)) == []
+    assert "the start offset went back" in problems(first, state(2, StateBatch(5, 9, 2, 1)))[0]
+    assert "is not stored" in problems(first, state(3, StateBatch(6, 9, 2, 1)))[0]
+    assert "from state 2 to 0" in problems(first, state(3, StateBatch(5, 9, 0, 2)))[0]
+    again = state(3, StateBatch(5, 9, 0, 2))
+    assert "from delivery 2 to 1" in problems(again, state(3, StateBatch(5, 9, 2, 1)))[0]
+    assert [is_finished(first, offset) for offset in (2, 3, 5, 9, 10)] == [
+        *(True, False, True, True, False)
+    ]

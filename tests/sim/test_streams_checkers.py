@@ -1,0 +1,34 @@
+"""The checker of tasks: two active ones, and copies beside the active one, are found."""
+
+from __future__ import annotations
+
+from tests.sim.checkers.streams_tasks import TaskOwners, Tasks
+
+FIRST, SECOND = ("0", 0), ("0", 1)
+
+
+def test_an_active_task_has_one_member() -> None:
+    owners = TaskOwners(lambda _: True)
+    assert list(owners.runs("a", "p", Tasks({FIRST}))) == []
+    assert list(owners.runs("b", "q", Tasks({SECOND}, {FIRST}))) == []
+    assert list(owners.runs("b", "q", Tasks({FIRST, SECOND}))) == ["0_0 is active in b and in a"]
+    owners.ended("a")
+    assert list(owners.runs("b", "q", Tasks({FIRST, SECOND}))) == []
+
+
+def test_a_member_that_the_coordinator_does_not_have_any_more_does_not_count() -> None:
+    removed: set[str] = set()
+    owners = TaskOwners(lambda member: member not in removed)
+    list(owners.runs("a", "p", Tasks({FIRST})))
+    assert len(list(owners.runs("b", "q", Tasks({FIRST})))) == 1
+    removed.add("a")
+    assert list(owners.runs("b", "q", Tasks({FIRST}))) == []
+
+
+def test_a_standby_task_is_in_another_process() -> None:
+    owners = TaskOwners(lambda _: True)
+    assert len(list(owners.runs("a", "p", Tasks({FIRST}, {FIRST})))) == 1
+    list(owners.runs("a", "p", Tasks({FIRST})))
+    (problem,) = owners.runs("b", "p", Tasks(set(), {FIRST}))
+    assert problem == "0_0 is active and standby in the process of b and a"
+    assert list(owners.runs("b", "q", Tasks(set(), {FIRST}))) == []
