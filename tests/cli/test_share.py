@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from command_line import Commands
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.list_groups import ListedGroup, ListGroupsResponse
 from odradek_protocol.schemas.share_group_describe import (
@@ -66,6 +67,15 @@ def test_records_may_be_answered_otherwise(
     (row,) = odradek.rows("share", "consume", "t", "-g", "g", "-c", "1", "--answer", answer)
     assert (row["payload"], row["offset"], row["delivery_count"]) == ("a", 0, 1)
     assert broker.states() == [state]
+
+
+def test_answers_that_are_refused_are_told(broker: ShareBroker, odradek: Commands) -> None:
+    for number in range(2):
+        broker.leader.errors[topic_id("t"), number] = (ErrorCode.NONE, ErrorCode.INVALID_REQUEST)
+    broker.append(b"a", b"b")
+    assert odradek.run("share", "consume", "t", "-g", "g", "--exit", code=1) == "a\nb\n"
+    assert "INVALID_REQUEST" in odradek.stderr
+    assert "2 records, of which 2 were not answered" in odradek.stderr
 
 
 def test_a_format_is_that_of_consume(broker: ShareBroker, odradek: Commands) -> None:

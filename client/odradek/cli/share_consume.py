@@ -24,7 +24,9 @@ from odradek.cli.completion import group_names, topic_names
 from odradek.cli.record_format import FormatError, Printer, compile_format, to_json_line
 
 if TYPE_CHECKING:
+    from odradek_client.errors import OdradekError
     from odradek_client.share.consumer import ShareConsumer
+    from odradek_client.share.record import ShareRecord
 
 _POLL_MS = 500
 _DEFAULT_FORMAT = "%s\\n"
@@ -68,7 +70,8 @@ def consume(
     """Print records that a share group lends, and answer them, until Ctrl+C.
 
     With --json each line has the delivery count besides what `consume --json` prints. A record is
-    answered after it was written to the output.
+    answered after it was written to the output; one whose answer is refused, because its lock has
+    expired, is delivered again.
     """
     if answer not in _ANSWERS:
         fail(f"--answer {answer!r} is none; there are {', '.join(_ANSWERS)}", 2)
@@ -83,8 +86,13 @@ def consume(
     }
     if count is not None:
         settings["share_acquire_mode"] = "record_limit"
-    taken = run(_consume(settings, topics, count, exit_, answer, printer), close_on_sigterm=True)
-    tell(f"{taken} record{'s' if taken != 1 else ''}")
+    taken, refused = run(
+        _consume(settings, topics, count, exit_, answer, printer), close_on_sigterm=True
+    )
+    failed = f", of which {refused} were not answered" if refused else ""
+    tell(f"{taken} record{'s' if taken != 1 else ''}{failed}")
+    if refused:
+        raise typer.Exit(1)
 
 
 async def _consume(
@@ -94,7 +102,7 @@ async def _consume(
     exit_: bool,
     answer: str,
     printer: Printer,
-) -> int:
+) -> tuple[int, int]:
     from odradek_client.share.consumer import ShareConsumer
 
     async with connected(ShareConsumer, settings) as consumer:
@@ -107,11 +115,23 @@ async def _consume(
 
 async def _print(
     consumer: ShareConsumer, count: int | None, exit_: bool, answer: str, printer: Printer
-) -> int:
+) -> tuple[int, int]:
+    """Print and answer records; the number of them, and of those whose answer was refused."""
+    from odradek_client.errors import Closed
     from odradek_client.share.acknowledgements import AcknowledgeType
 
     kind = AcknowledgeType[answer.upper()]
-    taken = quiet = 0
+    taken = quiet = refused = 0
+
+    def has_result(_: ShareRecord, error: OdradekError | None) -> None:
+        nonlocal refused
+        if error is None or isinstance(error, Closed):
+            return
+        if not refused:
+            tell(f"odradek: {error}")
+        refused += 1
+
+    consumer.set_acknowledgement_callback(has_result)
     while count is None or taken < count:
         records: list[Any] = await consumer.poll(_POLL_MS, None if count is None else count - taken)
         taken += len(records)
@@ -121,10 +141,8 @@ async def _print(
         quiet = 0 if records or not consumer.assignment() else quiet + 1
         if exit_ and quiet * _POLL_MS >= 2_000:
             break
-    failed = [error for error in (await consumer.commit()).values() if error is not None]
-    if failed:
-        raise failed[0]
-    return taken
+    await consumer.commit()
+    return taken, refused
 
 
 def _json_line(record: Any) -> bytes:
