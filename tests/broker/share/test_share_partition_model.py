@@ -6,6 +6,7 @@ and keeps who has which record, how often it was delivered and how it ended. Wha
 
 - Nobody is given a record that somebody has, that is finished, or whose change is being written.
 - The number of deliveries is exact, never above the limit; one above a limit that was lowered.
+- Nobody is given a record whose pause is not over, and everybody can be when it is.
 - A refused acknowledgement changes nothing; one of what a member has is never refused.
 - The number of finished records, and the end of the next lock, are those of the model.
 - When everybody accepts what is left, every record of the log ends acknowledged or archived, once,
@@ -29,12 +30,14 @@ from odradek_broker.share_state import StateBatch
 S = RecordState
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 LOCK_MS = 100
+PAUSE_MS_MAX = 300
 MEMBERS = st.sampled_from(["a", "b", "c"])
 
 
 @dataclass
 class Record:
-    """One offset. `pending`: the state that a change gives it, which is not durable yet."""
+    """One offset. `pending`: the state that a change gives it, which is not durable yet. `due_ms`:
+    the end of its pause."""
 
     state: RecordState = S.AVAILABLE
     count: int = 0
@@ -42,11 +45,13 @@ class Record:
     deadline_ms: int = 0
     pending: RecordState | None = None
     gone: bool = False
+    due_ms: int = 0
 
-    def give_back(self, limit: int) -> None:
+    def give_back(self, limit: int, now_ms: int, settings: ShareSettings) -> None:
         too_often = self.count >= limit or self.gone
         self.state = S.ARCHIVED if too_often else S.AVAILABLE
         self.member = ""
+        self.due_ms = now_ms + settings.redelivery_pause_ms(self.count)
 
 
 @dataclass
@@ -67,9 +72,17 @@ class SharePartitionMachine(RuleBasedStateMachine):
         limit=st.sampled_from([2, 2, 3, 5]),
         locks=st.sampled_from([8, 30]),
         sizes=st.lists(st.integers(1, 8), min_size=1, max_size=4),
+        pause_ms=st.sampled_from([0, 0, 30, 250]),
     )
-    def start(self, limit: int, locks: int, sizes: list[int]) -> None:
-        self.settings = ShareSettings(LOCK_MS, limit, locks, renew=True)
+    def start(self, limit: int, locks: int, sizes: list[int], pause_ms: int) -> None:
+        self.settings = ShareSettings(
+            LOCK_MS,
+            limit,
+            locks,
+            renew=True,
+            redelivery_delay_ms=pause_ms,
+            redelivery_delay_max_ms=PAUSE_MS_MAX,
+        )
         self.limit_max = limit
         self.now_ms = 0
         self.log: list[LogBatch] = []
@@ -159,6 +172,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert number >= self.partition.start_offset
         assert record.state is S.AVAILABLE, f"{number} is {record}"
         assert record.pending is None
+        assert record.due_ms <= self.now_ms, "its pause is not over"
         assert not any(each.base_offset <= number <= each.last_offset for each in aborted)
         record.state, record.member = S.ACQUIRED, member
         record.count += 1
@@ -237,7 +251,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 continue
             changed.append(number)
             if kind == RELEASE:
-                record.give_back(self.settings.delivery_count_limit)
+                record.give_back(self.settings.delivery_count_limit, self.now_ms, self.settings)
             else:
                 record.state = S.ACKNOWLEDGED if kind == ACCEPT else S.ARCHIVED
                 record.member = ""
@@ -268,7 +282,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         changed = []
         for number, record in self.records.items():
             if record.state is S.ACQUIRED and record.member == member:
-                record.give_back(limit)
+                record.give_back(limit, self.now_ms, self.settings)
                 record.pending = record.state
                 changed.append(number)
         self._write(change, member, changed, durable)
@@ -301,7 +315,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
                 continue
             record.state, record.member = S.ACQUIRED, write.member
             if record.deadline_ms <= self.now_ms:
-                record.give_back(write.limit)
+                record.give_back(write.limit, self.now_ms, self.settings)
                 if record.gone and record.count < write.limit:
                     record.state = S.AVAILABLE
 
@@ -319,7 +333,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         for number, record in self.records.items():
             if record.state is S.ACQUIRED and record.deadline_ms <= self.now_ms:
                 record.gone = record.gone or number < start
-                record.give_back(limit)
+                record.give_back(limit, self.now_ms, self.settings)
         self._store(start, stored)
         self.partition.settle()
 
@@ -407,7 +421,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
                     self.acknowledge(member, self._has(member).index(number), 1, [ACCEPT], True)
                     moved = True
             if not moved:
-                if not any(record.state is S.ACQUIRED for record in self.records.values()):
+                left = self.records.values()
+                if not any(each.state is S.ACQUIRED or each.due_ms > self.now_ms for each in left):
                     break
                 self.pass_time(LOCK_MS)
         in_log = {
