@@ -1,5 +1,5 @@
-"""A node with a share group that has a dead letter topic: every step towards the disk is one of the
-test, which may cut the power in between."""
+"""A node with share groups that have one dead letter topic: every step towards the disk is one of
+the test, which may cut the power in between."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import Record, iter_batches, read_records
 from odradek_protocol.stored.cluster_metadata import ConfigRecord
 
-GROUP, SOURCE, LETTERS = "workers", "jobs", "dlq.jobs"
+GROUP, OTHERS, SOURCE, LETTERS = "workers", "others", "jobs", "dlq.jobs"
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 
 
@@ -65,14 +65,14 @@ class DeadLetterWorld(NodeWorld):
         if letters:
             self.create_letters(partitions)
         self.node.ensure_internal_topic("__share_group_state")
-        self.configure(RESOURCE_GROUP, GROUP, "errors.deadletterqueue.topic.name", LETTERS)
-        self.configure(RESOURCE_GROUP, GROUP, "share.auto.offset.reset", "earliest")
-        if copy:
-            self.configure(
-                RESOURCE_GROUP, GROUP, "errors.deadletterqueue.copy.record.enable", "true"
-            )
+        for group in (GROUP, OTHERS):
+            self.configure(RESOURCE_GROUP, group, "errors.deadletterqueue.topic.name", LETTERS)
+            self.configure(RESOURCE_GROUP, group, "share.auto.offset.reset", "earliest")
+            copied = "errors.deadletterqueue.copy.record.enable"
+            self.configure(RESOURCE_GROUP, group, copied, str(copy).lower())
         self.settle()
-        self.node.share_state.initialize(self.key, 1, 0)
+        for group in (GROUP, OTHERS):
+            self.node.share_state.initialize(self.key_of(group), 1, 0)
         self.settle()
 
     def create_letters(self, partitions: int = 1, **configs: str) -> None:
@@ -108,7 +108,10 @@ class DeadLetterWorld(NodeWorld):
 
     @property
     def key(self) -> ShareKey:
-        return ShareKey(GROUP, self.node.metadata.topic_id(SOURCE), 0)
+        return self.key_of(GROUP)
+
+    def key_of(self, group: str) -> ShareKey:
+        return ShareKey(group, self.node.metadata.topic_id(SOURCE), 0)
 
     # --- Steps ---
 
@@ -176,13 +179,15 @@ class DeadLetterWorld(NodeWorld):
         append(found.log, make_batch(count, value=value))
         found.log.durability.flush()
 
-    def acquired(self, member: str = "a", max_records: int = 500) -> list[Acquired]:
+    def acquired(
+        self, member: str = "a", max_records: int = 500, group: str = GROUP
+    ) -> list[Acquired]:
         """The records that a fetch acquires."""
 
         def fetch() -> list[Acquired]:
             asked = SessionPartition(AskedPartition(self.key.topic_id, 0), SOURCE)
             limits = Limits(max_records, 500)
-            one = ShareFetch(self.node.share_partitions, GROUP, member, [asked], limits, 1, 1 << 20)
+            one = ShareFetch(self.node.share_partitions, group, member, [asked], limits, 1, 1 << 20)
             answers = one.read()
             assert all(answer.error is ErrorCode.NONE for _, answer in answers), answers
             return [each for _, answer in answers for each in answer.acquired]
@@ -193,19 +198,25 @@ class DeadLetterWorld(NodeWorld):
             found = fetch()
         return found
 
-    def acknowledge(self, first: int, last: int, kind: int, member: str = "a") -> Deferred[Outcome]:
+    def acknowledge(
+        self, first: int, last: int, kind: int, member: str = "a", group: str = GROUP
+    ) -> Deferred[Outcome]:
         asked = Acknowledgement(first, last, [kind])
-        return self.node.share_partitions.acknowledge(self.key, member, [asked])
+        return self.node.share_partitions.acknowledge(self.key_of(group), member, [asked])
 
     def letters(self, partition: int = 0, topic: str = LETTERS) -> list[Record]:
         """The records of a partition of the dead letter topic."""
         found = self.node.partition(topic, partition)
         return [] if found is None else list(_records(found.log))
 
-    def letter_offsets(self, partition: int = 0) -> list[int]:
-        """The offsets of the records that have dead letters."""
-        named = [dict(each.headers) for each in self.letters(partition)]
-        return [int(each["__dlq.errors.offset"] or b"") for each in named]
+    def letter_offsets(self, group: str = GROUP) -> list[int]:
+        """The offsets of the records that have dead letters of a group."""
+        named = [dict(each.headers) for each in self.letters()]
+        return [
+            int(each["__dlq.errors.offset"] or b"")
+            for each in named
+            if each["__dlq.errors.group"] == group.encode()
+        ]
 
 
 def _records(log: PartitionLog) -> Iterator[Record]:

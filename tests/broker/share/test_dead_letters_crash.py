@@ -9,7 +9,7 @@ import random
 import pytest
 
 import budget
-from dead_letter_world import ACCEPT, LETTERS, REJECT, RELEASE, DeadLetterWorld
+from dead_letter_world import ACCEPT, GROUP, LETTERS, OTHERS, REJECT, RELEASE, DeadLetterWorld
 from odradek.simulation.disk import Failure
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
@@ -89,13 +89,27 @@ def test_h206_one_dead_letter_after_a_crash_at_any_step(
 
 @pytest.mark.parametrize("seed", budget.of_which(range(300), range(20)))
 def test_h206_one_dead_letter_after_crashes_at_random(seed: int) -> None:
-    """Members release, reject, expire and are cut off, and disks are full, until every record is
-    finished."""
+    """Members of two groups with one dead letter topic release, reject, expire and are cut off, and
+    disks are full, until every record is finished."""
     rng = random.Random(seed)
     world = DeadLetterWorld(limit=2, copy=rng.random() < 0.5)
     world.jobs(RECORDS)
-    told: set[int] = set()
-    accepted: set[int] = set()
+    told: set[tuple[str, int]] = set()
+    accepted: set[tuple[str, int]] = set()
+
+    def answer(group: str, offset: int, kind: int) -> None:
+        def answered(outcome: Outcome) -> None:
+            if outcome.error is ErrorCode.NONE and kind != RELEASE:
+                (told if kind == REJECT else accepted).add((group, offset))
+
+        world.acknowledge(offset, offset, kind, group=group).then(answered)
+
+    def check() -> set[tuple[str, int]]:
+        found = [(group, at) for group in (GROUP, OTHERS) for at in world.letter_offsets(group)]
+        assert len(found) == len(set(found)), "doubled"
+        assert told <= set(found), "lost"
+        return set(found)
+
     for _ in range(rng.randrange(1, 6)):
         if rng.random() < 0.4:
             path_part = rng.choice([LETTERS, SHARE_STATE_TOPIC])
@@ -103,18 +117,12 @@ def test_h206_one_dead_letter_after_crashes_at_random(seed: int) -> None:
             world.files.fail(
                 Failure("append", nth, code=errno.ENOSPC, path_part=path_part, for_ever=True)
             )
-        for first, last, _ in world.acquired(max_records=rng.choice([1, 3, 500])):
-            for offset in range(first, last + 1):
-                kind = rng.choice([ACCEPT, RELEASE, REJECT, None])
-                if kind is None:
-                    continue
-                answer = world.acknowledge(offset, offset, kind)
-
-                def answered(outcome: Outcome, offset: int = offset, kind: int = kind) -> None:
-                    if outcome.error is ErrorCode.NONE and kind != RELEASE:
-                        (told if kind == REJECT else accepted).add(offset)
-
-                answer.then(answered)
+        for group in (GROUP, OTHERS):
+            for first, last, _ in world.acquired("a", rng.choice([1, 3, 500]), group):
+                for offset in range(first, last + 1):
+                    kind = rng.choice([ACCEPT, RELEASE, REJECT, None])
+                    if kind is not None:
+                        answer(group, offset, kind)
         for _ in range(rng.randrange(25)):
             world.step()
         if rng.random() < 0.5:
@@ -124,14 +132,10 @@ def test_h206_one_dead_letter_after_crashes_at_random(seed: int) -> None:
         if rng.random() < 0.3:
             world.pass_time(30_000)
         world.cut_power(rng.randrange(1000), keep_page_cache=rng.random() < 0.3)
-        found = world.letter_offsets()
-        assert len(found) == len(set(found)), "doubled"
-        assert told <= set(found), "lost"
-    while acquired := world.acquired("late"):
-        for first, last, _ in acquired:
-            world.acknowledge(first, last, ACCEPT, "late")
-        world.settle()
-    found = world.letter_offsets()
-    assert len(found) == len(set(found)), "doubled"
-    assert told <= set(found), "lost"
-    assert not accepted & set(found), "a record that was accepted has a dead letter"
+        check()
+    for group in (GROUP, OTHERS):
+        while acquired := world.acquired("late", group=group):
+            for first, last, _ in acquired:
+                world.acknowledge(first, last, ACCEPT, "late", group)
+            world.settle()
+    assert not accepted & check(), "a record that was accepted has a dead letter"
