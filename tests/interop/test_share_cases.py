@@ -29,7 +29,7 @@ SETTINGS = {
 
 def test_share_consumers_behave_as_with_kafka(tmp_path: Path) -> None:
     """Acquire modes, isolation, resets, administration, members that poll too late, deleted and
-    compacted records, topics that are made anew, many partitions, locks, limits."""
+    compacted records, topics that are made anew, many partitions, locks, limits, codecs."""
     printed = {}
     for kind in ("ours", "kafka"):
         folder = tmp_path / kind
@@ -56,5 +56,5 @@ def test_share_consumers_behave_as_with_kafka(tmp_path: Path) -> None:
         "all in the end: 300 2 1",
     } <= set(printed["ours"])
     ends = [line for line in printed["ours"] if line.startswith("end of ")]
-    assert len(ends) == 13
+    assert len(ends) == 17
     assert all(line.endswith(": ok") for line in ends)

@@ -81,9 +81,9 @@ RUNS = (
     Run(
         _JAVA,
         "share consumers and their administration: acquire modes, isolation, resets, late members, "
-        "gaps, compaction, a topic made anew, locks and limits (`tests/interop/test_share_cases.py`)",
-        "13 of 13",
-        "13 of 13",
+        "gaps, compaction, codecs, a topic made anew, locks, limits (`tests/interop/test_share_cases.py`)",
+        "17 of 17",
+        "17 of 17",
     ),
     Run(
         _JAVA,

@@ -510,6 +510,80 @@ public class ShareCases {
         }
     }
 
+    static void codecs() throws Exception {
+        List<AcknowledgeType> types =
+            List.of(AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT);
+        for (String codec : List.of("gzip", "snappy", "lz4", "zstd")) {
+            String topic = topic(1, Map.of());
+            try (KafkaProducer<String, String> sender = producer("compression.type", codec)) {
+                for (int number = 0; number < 30; number++) {
+                    sender.send(new ProducerRecord<>(topic, 0, null, "" + number));
+                }
+            }
+            for (String mode : List.of("record_limit", "batch_optimized")) {
+                try (var member = member(topic, group(), "share.acquire.mode", mode, "max.poll.records", "7")) {
+                    var records = first(member);
+                    int index = 0;
+                    for (var each : records) {
+                        member.acknowledge(each, types.get(index++ % 3));
+                    }
+                    say(codec + ", " + mode, () -> records.size() + " " + commit(member));
+                    say("the rest", () -> ranges(accept(member, 10)));
+                }
+            }
+        }
+    }
+
+    static void lateTopic() throws Exception {
+        String name = "cases-late-" + UUID.randomUUID();
+        String group = group();
+        try (var member = member(name, group)) {
+            say("no topic", () -> ranges(accept(member, 0)));
+            say("state", () -> state(group));
+            admin.createTopics(List.of(new NewTopic(name, 2, (short) 1))).all().get();
+            produce(name, 2, 0, 10);
+            say("the topic is there", () -> ranges(accept(member, 10)));
+            say("state", () -> state(group));
+        }
+    }
+
+    static void closing() throws Exception {
+        String topic = topic(1, Map.of());
+        produce(topic, 1, 0, 30);
+        String group = group();
+        List<AcknowledgeType> types = List.of(AcknowledgeType.ACCEPT, AcknowledgeType.ACCEPT,
+            AcknowledgeType.REJECT, AcknowledgeType.RELEASE);
+        try (var member = member(topic, group, "max.poll.records", "10", "share.acquire.mode", "record_limit")) {
+            int index = 0;
+            for (var each : first(member)) {
+                if (index < types.size()) {
+                    member.acknowledge(each, types.get(index++));
+                }
+            }
+        }
+        say("offsets after close", () -> offsets(group, topic));
+        try (var member = member(topic, group)) {
+            say("the rest", () -> ranges(accept(member, 27)));
+        }
+        say("offsets", () -> offsets(group, topic));
+    }
+
+    /** Members that leave without a word, until the last delivery of their records. */
+    static void leaving() throws Exception {
+        String topic = topic(1, Map.of());
+        produce(topic, 1, 0, 10);
+        String group = group("share.delivery.count.limit", "3");
+        for (int round = 1; round <= 3; round++) {
+            try (var member = member(topic, group)) {
+                Map<Integer, Integer> found = new TreeMap<>();
+                first(member).forEach(
+                    each -> found.put(Integer.parseInt(each.value()), (int) each.deliveryCount().get()));
+                say("delivered", () -> ranges(found));
+            }
+            say("offsets", () -> offsets(group, topic));
+        }
+    }
+
     public static void main(String[] arguments) throws Exception {
         bootstrap = arguments[0];
         List<String> wanted = List.of(arguments).subList(1, arguments.length);
@@ -528,6 +602,10 @@ public class ShareCases {
         cases.put("outcomes", ShareCases::outcomes);
         cases.put("locks", ShareCases::locks);
         cases.put("large", ShareCases::large);
+        cases.put("codecs", ShareCases::codecs);
+        cases.put("late topic", ShareCases::lateTopic);
+        cases.put("closing", ShareCases::closing);
+        cases.put("leaving", ShareCases::leaving);
         for (var each : cases.entrySet()) {
             if (wanted.isEmpty() || wanted.contains(each.getKey())) {
                 say("end of " + each.getKey(), () -> {
