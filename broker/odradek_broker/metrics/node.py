@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily as Counter
 from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import Metric
 
+from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
 from odradek_broker.coordinator.transactions.transaction import STORED_STATES, TransactionState
 from odradek_broker.metrics.share import share_families
 from odradek_broker.node import Node
@@ -187,6 +188,8 @@ def _group_families(node: Node) -> Iterator[Metric]:
         labels=["consumergroup", "topic"],
     )
     for group in node.groups.groups():
+        if group.protocol_type == SHARE_TYPE:
+            continue  # share groups have families of their own
         members.add_metric([group.group_id], group.members)
         state.add_metric([group.group_id, group.state.value], 1)
         sums: dict[str, list[int]] = {}

@@ -98,6 +98,7 @@ async def test_h250_h252_h253_metrics_of_what_a_consumer_has_done(
                 record.release()
             await consumer.commit()
             assert value("kafka_sharegroup_members", sharegroup=GROUP) == 1
+            assert value("kafka_consumergroup_members", consumergroup=GROUP) is None
             assert value("kafka_sharegroup_start_offset", **OWN) == 0
             assert value("kafka_sharegroup_lag", **OWN) == 5
             assert value("kafka_sharegroup_lag_sum", sharegroup=GROUP, topic="jobs") == 5
