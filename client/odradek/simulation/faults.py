@@ -64,6 +64,24 @@ REFUSALS = (
 )
 
 
+#: The requests of share groups and streams groups.
+NEW_GROUP_REQUESTS = (
+    "ShareFetch",
+    "ShareAcknowledge",
+    "ShareGroupHeartbeat",
+    "StreamsGroupHeartbeat",
+)
+NEW_GROUP_REFUSALS = (
+    ("ShareFetch", "NOT_LEADER_OR_FOLLOWER"),
+    ("ShareFetch", "SHARE_SESSION_NOT_FOUND"),
+    ("ShareAcknowledge", "INVALID_SHARE_SESSION_EPOCH"),
+    ("ShareGroupHeartbeat", _LOADING),
+    ("ShareGroupHeartbeat", "NOT_COORDINATOR"),
+    ("StreamsGroupHeartbeat", _LOADING),
+    ("StreamsGroupHeartbeat", "COORDINATOR_NOT_AVAILABLE"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault: `kind` of FAULTS happens at `at_ms`, for `lasts_ms`; `size` is a parameter of the
@@ -228,6 +246,23 @@ async def refused_requests(world: World, fault: Fault) -> None:
     world.order(fault="fail", api=api, code=code, times=None, for_ms=for_ms)
 
 
+async def lost_group_answers(world: World, fault: Fault) -> None:
+    """Some requests of a share group or streams group are carried out, and never answered, or
+    their connection is closed."""
+    api = NEW_GROUP_REQUESTS[fault.size % len(NEW_GROUP_REQUESTS)]
+    times = 1 + fault.size % 3
+    if fault.size % 5 < 3:
+        world.order(fault="cut", api=api, handled=True, times=times)
+    else:
+        world.order(fault="drop_reply", api=api, times=times)
+
+
+async def refused_group_requests(world: World, fault: Fault) -> None:
+    """Requests of a share group or streams group are refused for some time."""
+    api, code = NEW_GROUP_REFUSALS[fault.size % len(NEW_GROUP_REFUSALS)]
+    world.order(fault="fail", api=api, code=code, times=None, for_ms=max(fault.lasts_ms, 1))
+
+
 async def refused_commits(world: World, fault: Fault) -> None:
     """Commits of offsets are refused for some time, in which groups may rebalance."""
     for_ms = 500 + 2 * fault.size
@@ -278,6 +313,8 @@ FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
         lost_answers,
         refused_requests,
         refused_commits,
+        lost_group_answers,
+        refused_group_requests,
         trouble_at_start,
         switch_durability,
         cut_power_at_start,

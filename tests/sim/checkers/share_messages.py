@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from tests.sim.checkers.share_deliveries import Asked, Place, ShareDeliveries
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.server.dispatch import HANDLERS
 from odradek_broker.server.server import Server
 from odradek_broker.share_state import ShareKey
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.keys import ApiKey
+from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.share_acknowledge import ShareAcknowledgeResponse
 from odradek_protocol.schemas.share_fetch import ShareFetchResponse
 
@@ -40,9 +42,10 @@ class ShareMessages:
         self._server = server
         self._deliveries.restarted()
         assert server.faults is not None
-        handlers = server.faults.handlers
         for key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE):
-            handlers[key] = self._observed(server, handlers[key])
+            # Inside of the ordered faults, so that it sees what is carried out.
+            observed = self._observed(server, HANDLERS[key])
+            server.faults.handlers[key] = partial(server.faults._handle, APIS[key], observed)
         sessions = server.node.share_sessions
         left = sessions._left
 

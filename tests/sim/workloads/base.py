@@ -41,6 +41,10 @@ class Workload(Protocol):
 OF_SEVERAL_DIRECTORIES = ("failed-directory",)
 #: The only fault that changes the durability between starts.
 OF_BOTH_DURABILITIES = ("switch-durability", "cut-power-at-start")
+#: The faults of requests that only members of share groups and streams groups send.
+OF_NEW_GROUPS = ("lost-group-answers", "refused-group-requests")
 ALL_FAULTS = tuple(
-    kind for kind in FAULTS if kind not in OF_SEVERAL_DIRECTORIES + OF_BOTH_DURABILITIES
+    kind
+    for kind in FAULTS
+    if kind not in OF_SEVERAL_DIRECTORIES + OF_BOTH_DURABILITIES + OF_NEW_GROUPS
 )

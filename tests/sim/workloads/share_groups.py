@@ -17,7 +17,7 @@ from tests.sim.checkers.share_states import (
     stored_states,
 )
 from tests.sim.reading import read_all
-from tests.sim.workloads.base import ALL_FAULTS
+from tests.sim.workloads.base import ALL_FAULTS, OF_NEW_GROUPS
 from tests.sim.workloads.clients import keep_running
 from tests.sim.workloads.share_member import Plan, ShareMember
 
@@ -66,7 +66,7 @@ class ShareGroupsWorkload:
         "log.segment.delete.delay.ms": 500,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
     }
-    faults: ClassVar[tuple[str, ...]] = ALL_FAULTS
+    faults: ClassVar[tuple[str, ...]] = ALL_FAULTS + OF_NEW_GROUPS * 2
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -14,7 +14,7 @@ from tests.sim.checkers.streams_tasks import (
     check_streams_groups,
     missing_tasks,
 )
-from tests.sim.workloads.base import ALL_FAULTS
+from tests.sim.workloads.base import ALL_FAULTS, OF_NEW_GROUPS
 from tests.sim.workloads.clients import keep_running
 
 from odradek.simulation.world import World
@@ -203,7 +203,7 @@ class StreamsGroupsWorkload:
         "group.streams.assignment.interval.ms": 100,
         "auto.create.topics.enable": "false",
     }
-    faults: ClassVar[tuple[str, ...]] = ALL_FAULTS
+    faults: ClassVar[tuple[str, ...]] = ALL_FAULTS + OF_NEW_GROUPS * 2
 
     def __init__(self, world: World) -> None:
         self._world = world
