@@ -427,6 +427,7 @@ class Node:
         self.cleaner.close()
         self.transactions.shards.close()
         self.groups.shards.close()
+        self.share_partitions.close()
         self.share_state.shards.close()
         self.replicas.close()
 

@@ -202,6 +202,12 @@ class SharePartitions:
         for led in self._of(topic_id):
             self._drop(led, _E.UNKNOWN_TOPIC_OR_PARTITION)
 
+    def close(self) -> None:
+        """Lead nothing any more: the broker stops, and no timer may write to a log that is
+        closed."""
+        for led in list(self._led.values()):
+            self._drop(led, _E.NOT_LEADER_OR_FOLLOWER)
+
     def _of(self, owner: str | bytes) -> list[LedPartition]:
         # Whoever is woken by one of them may find that another one is led no more.
         return [self._led[key] for key in self._keys_of.get(owner, ())]

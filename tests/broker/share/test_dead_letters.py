@@ -320,6 +320,32 @@ def test_h205_a_failed_disk_leaves_a_dead_letter_open_until_the_next_start() -> 
     assert (0 in again) is not bool(world.letter_offsets()), "delivered again, or dead"
 
 
+def test_h205_a_broker_that_stops_writes_no_more_dead_letters() -> None:
+    """The dead letters that are left are tried again every second, as long as the broker runs."""
+    world = DeadLetterWorld(letters=False)
+    world.create_letters(max_message_bytes="400")
+    world.jobs(20)
+    world.acquired()
+    answer = world.acknowledge(0, 19, REJECT)
+    while not world.letters():
+        assert world.step()
+    written = len(world.letters())
+    assert written < 20
+    world.files.fail(_full(LETTERS))
+    world.settle()
+    world.node.close()
+    world.files.heal()
+    world.pass_time(60_000)
+    assert len(world.letters()) == written
+    assert answer.result().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not [each for each in world.timers if not each.cancelled]
+    world.cut_power(0, keep_page_cache=True)
+    assert [first for first, _, _ in world.acquired()] == [written]
+    world.acknowledge(written, 19, REJECT)
+    world.settle()
+    assert world.letter_offsets() == list(range(20))
+
+
 def test_h207_the_story_of_a_record_names_its_dead_letter_or_the_problem() -> None:
     world = DeadLetterWorld()
     world.jobs(3)
