@@ -27,6 +27,10 @@ class ShareReaders:
         self.fates: dict[bytes, Fate] = {}
         self._values: dict[tuple[Place, int], bytes] = {}
 
+    def is_lent(self, member: str, place: Place, offset: int) -> bool:
+        """True if a member has a record."""
+        return self._deliveries.of(place, offset).holder == member
+
     def handed_out(
         self, member: str, place: Place, offset: int, value: bytes, count: int
     ) -> Iterator[str]:

@@ -141,6 +141,9 @@ class ShareMember:
         random = self._random
         offset = max(0, near.offset + random.randint(-4, 4))
         kind = random.choice(list(AcknowledgeType)[:3])
+        if self._readers.is_lent(self._member_id, _place(near), offset):
+            # The consumer would take the result for that of the application's own answer.
+            return
         self._world.note(self.name, f"answers {offset} of {_place(near)}, which it need not have")
         now_ms = self._world.loop.time() * 1_000
         self._consumer._fetcher._add(near.node_id, near.place, offset, kind, now_ms)
