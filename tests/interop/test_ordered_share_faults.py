@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from odradek import Admin, ConfigResource, NewTopic, Producer, ShareConsumer
 from odradek.broker import SubprocessBroker
+from odradek.cli.faults import app
 from odradek.faults import ExpiredLock, FaultRefused, Faults
 from odradek_client.errors import OdradekError
 from odradek_client.share.errors import LockExpired
@@ -96,3 +99,23 @@ async def test_a_lost_acknowledgement_may_have_taken_effect(
                 again.append(record.offset)
                 await record.accept()
     assert sorted(again) == (left or list(range(10)))
+
+
+async def test_the_command_line_orders_the_same(
+    broker: SubprocessBroker, faults: Faults, unique_topic: str
+) -> None:
+    orders: Any = faults._send
+    environment = {"ODRADEK_FAULTS": orders.__self__._address}
+
+    def run(*arguments: str) -> Any:
+        result = CliRunner().invoke(app, list(arguments), env=environment)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.output)
+
+    async with member(broker, unique_topic) as consumer:
+        await taken(consumer)
+        ordered = run("expire-lock", unique_topic, "--topic", unique_topic, "--partition", "0")
+        expected = ExpiredLock(unique_topic, 0, 0, 9)
+        assert [ExpiredLock(**each) for each in ordered["expired"]] == [expected]
+        lost = run("lose-acknowledgement", unique_topic, "--not-handled", "--times", "2")
+        assert (lost["handled"], lost["left"]) == (False, 2)
