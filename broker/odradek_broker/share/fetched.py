@@ -12,6 +12,9 @@ from odradek_protocol.records import iter_batches, read_records
 from odradek_protocol.records.batch import BatchHeader
 from odradek_protocol.stored.control_marker import ControlMarkerError, decode_marker
 
+#: The least that is read at a time.
+_READ_BYTES_MIN = 64 * 1024
+
 
 class FetchedRecords:
     """Whole batches of a log, read from `offset` on. `aborted`: those of aborted transactions."""
@@ -58,6 +61,17 @@ class FetchedRecords:
             return marker is not None and not marker.is_commit
         return False
 
+    @property
+    def offsets(self) -> int:
+        """The offsets from `self.offset` on that the batches have."""
+        return sum(
+            batch.last_offset - max(batch.base_offset, self.offset) + 1 for batch in self.batches
+        )
+
+    def ends_at(self, bound: int) -> bool:
+        """True if no batch follows below an offset."""
+        return bool(self.batches) and self.batches[-1].last_offset + 1 >= bound
+
     def part_of(self, acquired: Sequence[Acquired]) -> bytes | memoryview:
         """The batches from the first acquired offset to the last one."""
         first, last = acquired[0].first_offset, acquired[-1].last_offset
@@ -73,10 +87,33 @@ class FetchedRecords:
 
 
 def read(
-    log: PartitionLog, offset: int, max_bytes: int, *, committed: bool, minimum_one: bool
+    log: PartitionLog,
+    offset: int,
+    max_bytes: int,
+    offsets: int,
+    *,
+    committed: bool,
+    minimum_one: bool,
 ) -> FetchedRecords:
-    """Read from an offset on, at most `max_bytes`. StorageError, as `PartitionLog.read`."""
+    """Read from an offset on, at most `max_bytes`, and not much more than the batches that have so
+    many `offsets`. StorageError, as `PartitionLog.read`.
+
+    A member may ask for 50 MB and few records: bytes of records that it does not get are not read.
+    """
     bound = log.last_stable_offset if committed else log.high_watermark
-    records = log.read(offset, max_bytes, upper_bound=bound, minimum_one=minimum_one)
+    limit = min(max_bytes, _expected_bytes(log, offsets))
+    while True:
+        records = log.read(offset, limit, upper_bound=bound, minimum_one=minimum_one)
+        fetched = FetchedRecords(offset, records, ())
+        if limit >= max_bytes or fetched.ends_at(bound) or fetched.offsets >= offsets:
+            break
+        limit = min(2 * limit, max_bytes)
     aborted = log.aborted_transactions(offset, bound) if records and committed else []
-    return FetchedRecords(offset, records, aborted)
+    return FetchedRecords(offset, records, aborted) if aborted else fetched
+
+
+def _expected_bytes(log: PartitionLog, offsets: int) -> int:
+    """The bytes of so many offsets if they are as large as the log's are on average, and some
+    more."""
+    in_log = max(log.high_watermark - log.log_start_offset, 1)
+    return _READ_BYTES_MIN + offsets * log.size_bytes // in_log * 5 // 4

@@ -113,6 +113,9 @@ class ShareFetch:
         left = self._limits
         nothing_yet = True
         for each, limit in zip(ready, self._limits_bytes(len(ready)), strict=True):
+            if left.max_records <= 0:
+                answers.append((each.asked, ShareFetched()))
+                continue
             answer = self._read(each, limit, left, settings, minimum_one=nothing_yet)
             answers.append((each.asked, answer))
             if answer.acquired:
@@ -177,6 +180,7 @@ class ShareFetch:
                 log,
                 each.offset,
                 max_bytes,
+                limits.max_records + max(each.state.end_offset - each.offset + 1, 0),
                 committed=settings.committed,
                 minimum_one=minimum_one,
             )
