@@ -126,6 +126,13 @@ class FakeMetadataLog:
         return MetadataLogState(leader_epoch=0, high_watermark=end, log_end_offset=end)
 
 
+class FakeGroups:
+    """A group coordinator without groups, which nobody may ask about one."""
+
+    def describe_consumer_group(self, group_id: str) -> None:
+        raise AssertionError(f"asked for {group_id}")
+
+
 class FakeNode:
     """The part of a node that handlers of the control plane use. `durable` False keeps every answer
     back."""
@@ -140,6 +147,7 @@ class FakeNode:
         self.quotas = QuotaManagers(self.clock, Windows(11, 1000), Windows(11, 1000))
         self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.transactions = FakeTransactions()
+        self.groups = FakeGroups()
         self.share_state = FakeShareState()
         self.share_partitions = FakeSharePartitions()
         self.cleaner = FakeCleaner()

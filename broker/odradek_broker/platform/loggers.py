@@ -20,7 +20,7 @@ LOGGERS = (
         f"odradek.{name}"
         for name in (
             *("admin", "authorizer", "config", "dispatch", "faults", "groups", "http"),
-            *("peers", "sasl", "server", "session", "tls", "transactions"),
+            *("peers", "sasl", "server", "session", "share", "tls", "transactions"),
         )
     ),
 )
