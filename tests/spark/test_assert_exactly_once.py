@@ -65,6 +65,7 @@ def test_a_query_with_state_is_compared_with_what_is_expected(
         assert_exactly_once(distinct, numbers(10), interruptions=[])
 
 
+@pytest.mark.full
 def test_what_is_missing_or_unexpected_is_told(assert_exactly_once: ExactlyOnceCheck) -> None:
     with pytest.raises(AssertionError) as caught:
         assert_exactly_once(

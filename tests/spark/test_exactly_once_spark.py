@@ -249,6 +249,7 @@ def write(frame: DataFrame, broker: str, **options: str) -> None:
     writer.option("kafka.bootstrap.servers", broker).save()
 
 
+@pytest.mark.full
 def test_a_job_that_fails_half_way_leaves_nothing(
     spark: SparkSession, spark_broker: str, new_topic: NewTopic
 ) -> None:

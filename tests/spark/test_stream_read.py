@@ -21,6 +21,7 @@ Produce = Callable[[str, Records], None]
 NewTopic = Callable[..., str]
 
 
+@pytest.mark.full
 def test_c3_everything_is_read_once_across_restarts(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
@@ -96,6 +97,7 @@ def test_c1_a_batch_waits_for_its_minimum(
         running.stop()
 
 
+@pytest.mark.full
 def test_new_partitions_and_new_topics_are_read_from_their_beginning(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
 ) -> None:
@@ -169,6 +171,7 @@ def test_c1_gaps_that_transactions_leave_are_no_loss(
     assert query.places == [(0, n) for n in (0, 1, 2, 8, 9, 10)]
 
 
+@pytest.mark.full
 def test_progress_is_lag_of_a_group_and_the_last_batch_counts(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
 ) -> None:
@@ -186,6 +189,7 @@ def test_progress_is_lag_of_a_group_and_the_last_batch_counts(
         consumer.close()
 
 
+@pytest.mark.full
 def test_a_batch_that_is_run_again_reads_the_same(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce
 ) -> None:
@@ -259,6 +263,7 @@ def test_a_topic_that_is_gone_is_let_go_without_fail_on_data_loss(
     assert query.places == [(0, n) for n in range(2, 6)]
 
 
+@pytest.mark.full
 def test_c1_a_log_that_was_cut_is_loss(
     stream: Callable[..., Stream], new_topic: NewTopic, produce: Produce, spark_broker: str
 ) -> None:

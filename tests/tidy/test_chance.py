@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import ast
 
+import pytest
+
 from product_modules import MODULES, tree_of
+
+#: It reads the whole tree; `pytest tests/tidy` and `.ci/run` run it.
+pytestmark = pytest.mark.full
 
 
 def test_d10_generators_without_a_seed_are_named_by_their_module() -> None:

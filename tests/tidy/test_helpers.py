@@ -14,7 +14,12 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from product_modules import PACKAGES, ROOT, parsed
+
+#: It reads the whole tree; `pytest tests/tidy` and `.ci/run` run it.
+pytestmark = pytest.mark.full
 
 TESTS = ROOT / "tests"
 SUPPORT = TESTS / "support"

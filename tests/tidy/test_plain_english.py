@@ -6,7 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from product_modules import MODULES, tree_of
+
+#: It reads the whole tree; `pytest tests/tidy` and `.ci/run` run it.
+pytestmark = pytest.mark.full
 
 #: First words that put the subject off, or leave it out. Help texts of commands are read by users
 #: and begin with a verb anyway.

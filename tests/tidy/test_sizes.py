@@ -10,7 +10,12 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from product_modules import MODULES, ROOT, imported_from, parsed, text_of, tree_of
+
+#: It reads the whole tree; `pytest tests/tidy` and `.ci/run` run it.
+pytestmark = pytest.mark.full
 
 COLUMNS_MAX = 100
 FILE_LINES_MAX = 700

@@ -11,7 +11,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from product_modules import parsed
+
+#: It reads the whole tree; `pytest tests/tidy` and `.ci/run` run it.
+pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("broker", "client", "protocol", "spark_connector")

@@ -73,6 +73,7 @@ async def test_k61_k71_members_share_release_and_reject(broker: SubprocessBroker
     assert deliveries == {n: [1, 2] if n % 10 == 3 else [1] for n in range(200)}
 
 
+@pytest.mark.full
 async def test_no_record_is_lost_when_the_broker_is_killed(broker: SubprocessBroker) -> None:
     await produce(broker, 100)
     accepted, unknown, kills = set[int](), set[int](), 0
