@@ -251,12 +251,18 @@ def test_n06_claimed_counts_are_rejected_before_allocating(
         claimed = encode_uvarint(count + 1) if flexible else count.to_bytes(4, "big")
         # Enough bytes for one element, or for none of what was claimed.
         tail = b"" if count == 2 else bytes(100)
-        tracemalloc.start()
-        with pytest.raises(DecodeError):
-            codec.decode(cls, version, head + claimed + tail[: count // 2])
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 200_000
+        refused = head + claimed + tail[: count // 2]
+        # Other threads of the test process allocate memory too, now and then.
+        assert min(_peak_bytes(codec, cls, version, refused) for _ in range(3)) < 200_000
+
+
+def _peak_bytes(codec: Any, cls: type[Message], version: int, refused: bytes) -> int:
+    tracemalloc.start()
+    with pytest.raises(DecodeError):
+        codec.decode(cls, version, refused)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
 
 
 @pytest.mark.parametrize("version", [8, 9])
