@@ -107,7 +107,7 @@ def test_go_clients(
         for name, address in brokers.items()
     }
     if program == "kadm":
-        # It deduces the version from the APIs, and is puzzled by InitProducerId 6.
+        # kadm deduces the version from the APIs, and InitProducerId 6 puzzles it.
         assert printed["kafka"].pop(0) == "VersionGuess: v4.3"
         assert printed["ours"].pop(0) == "VersionGuess: at least v3.9"
     assert printed["ours"] == printed["kafka"]

@@ -35,7 +35,7 @@ SETTINGS = {
     "group.share.min.assignment.interval.ms": "0",
     "group.share.assignment.interval.ms": "0",
 }
-#: What the program prints at any broker.
+#: The output of the program at any broker.
 OUTCOMES = [
     "released twice: ok [1,2,3]",
     "always released: ok [1,2,3,4,5]",

@@ -159,7 +159,7 @@ class Application:
                 if message is not None and message.error() is None:
                     count += 1
                     found[(message.key() or b"").decode()].append((message.value() or b"").decode())
-            # What was written twice would come now.
+            # Records that were written twice would come now.
             while (message := consumer.poll(1.0)) is not None:
                 if message.error() is None:
                     found[(message.key() or b"").decode()].append((message.value() or b"").decode())
@@ -214,7 +214,7 @@ def test_two_instances_and_a_restart_of_the_application(broker: Killable, tmp_pa
 def test_three_instances_with_standbys_of_which_one_is_killed(
     broker: Killable, tmp_path: Path
 ) -> None:
-    """One instance is killed and comes back, then the broker is killed and comes back."""
+    """An instance is killed and comes back, then the broker is killed and comes back."""
     application = Application(broker, "killed", tmp_path, standbys=1)
     application.send(300)
     with ExitStack() as running:

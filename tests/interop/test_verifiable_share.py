@@ -41,7 +41,7 @@ Place = tuple[int, int]
 
 
 class Tool:
-    """One of the two programs, and the events that it has printed, each a line of JSON."""
+    """Either of the two programs, and the events that it has printed, each a line of JSON."""
 
     def __init__(self, name: str, address: str, folder: Path, *options: str) -> None:
         self.events: list[dict[str, Any]] = []
@@ -102,11 +102,11 @@ class Tool:
         return [event for event in list(self.events) if event["name"] == name]
 
     def consumed(self) -> Counter[Place]:
-        """How often each record was delivered, by its partition and offset."""
+        """The number of deliveries of each record, by its partition and offset."""
         return _places(self.of("records_consumed"))
 
     def acknowledged(self, success: bool = True) -> Counter[Place]:
-        """How often each record was acknowledged."""
+        """The number of acknowledgements of each record."""
         events = self.of("offsets_acknowledged")
         return _places([event for event in events if event["success"] is success])
 

@@ -119,7 +119,7 @@ def test_deliveries_are_counted(group: Group, counts: tuple[int, ...], says: str
 def test_an_answer_for_the_record_of_somebody_else_is_refused(group: Group) -> None:
     group.lend("a")
     assert "is taken, and a has the record" in group.answer("b", ACCEPT)[0]
-    # What is finished, or deleted, may be answered by anybody, without effect.
+    # Anybody may answer records that are finished or deleted, without effect.
     group.answer("a", ACCEPT)
     assert group.answer("b", REJECT) == []
 

@@ -41,7 +41,7 @@ class _Timer(StoppedTimer):
 
 
 class DeadLetterWorld(NodeWorld):
-    """One source partition and one dead letter partition, unless `partitions` says otherwise."""
+    """A source partition and a dead letter partition, unless `partitions` says otherwise."""
 
     def __init__(
         self,

@@ -135,7 +135,7 @@ def _counted_families(node: Node) -> Iterator[Metric]:
         labels=["ackType"],
     )
     for kind in AcknowledgeType:
-        # As in Kafka, gaps are not counted.
+        # Gaps are not counted, nor does Kafka count them.
         if kind is not AcknowledgeType.GAP:
             acknowledged.add_metric([kind.name.capitalize()], statistics.acknowledged[kind])
     yield acknowledged

@@ -153,7 +153,7 @@ class DeadLetterWriter:
             return Deferred.of(target.error)
         done: Deferred[Letters | ErrorCode] = Deferred()
         scan = _Scan(self, led, position, target, done)
-        # Those of an earlier leader may not be durable yet.
+        # Dead letters of an earlier leader may not be durable yet.
         target.partition.when_durable(scan.end - 1, scan.begin)
         return done
 

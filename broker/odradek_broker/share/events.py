@@ -35,7 +35,7 @@ class NothingReason(Enum):
     """The reasons why a ShareFetch brings no record of a partition that has records."""
 
     LOCKS_USED_UP = "record_locks"
-    """As many records are in flight as `partition.max.record.locks` allows (H-154)."""
+    """The records in flight are as many as `partition.max.record.locks` allows (H-154)."""
 
     LOCKED = "locked"
     """Members have all records that are not finished."""

@@ -108,7 +108,7 @@ class LedPartition:
         assert self.state is not None
         earlier = sorted(self.unstored)
         if dead_letters_from is not None:
-            # Whoever comes next does not know which position is stored until this write ends.
+            # The next change does not know which position is stored until this write ends.
             self.dead_letters_from = None
 
         def written(result: StateResult) -> None:

@@ -209,7 +209,7 @@ class SharePartitions:
             self._drop(led, _E.NOT_LEADER_OR_FOLLOWER)
 
     def _of(self, owner: str | bytes) -> list[LedPartition]:
-        # Whoever is woken by one of them may find that another one is led no more.
+        # A fetch that one of them wakes may find that another one is led no more.
         return [self._led[key] for key in self._keys_of.get(owner, ())]
 
     def _drop(self, led: LedPartition, error: ErrorCode) -> None:

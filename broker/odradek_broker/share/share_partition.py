@@ -128,7 +128,7 @@ class SharePartition:
         self.next_deadline_ms: int | None = None
         #: True if there may be records before the end offset that can be acquired.
         self._look_for_available = False
-        #: What `take_removed` returns next: at most the records in flight.
+        #: The next result of `take_removed`: at most the records in flight.
         self._removed: list[Removed] = []
 
     @classmethod

@@ -37,7 +37,7 @@ _PREFIX = "__dlq.errors."
 _TOPIC_SETTING = "errors.deadletterqueue.topic.name"
 _ALLOWED = "errors.deadletterqueue.group.enable"
 _POLL_MS = 500
-#: How long a record that should be there is waited for.
+#: The time to wait for a record that should be there.
 _READ_MS = 10_000
 _DEFAULT_LIMIT = 1_000
 

@@ -36,7 +36,7 @@ MEMBERS = st.sampled_from(["a", "b", "c"])
 
 @dataclass
 class Record:
-    """One offset. `pending`: the state that a change gives it, which is not durable yet. `due_ms`:
+    """An offset. `pending`: the state that a change gives it, which is not durable yet. `due_ms`:
     the end of its pause."""
 
     state: RecordState = S.AVAILABLE

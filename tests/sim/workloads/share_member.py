@@ -46,7 +46,7 @@ class Plan:
 
 
 class ShareMember:
-    """One process."""
+    """A member of the group: a process with a share consumer."""
 
     def __init__(
         self,

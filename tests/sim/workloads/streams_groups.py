@@ -72,7 +72,7 @@ def _topology() -> StreamsTopology:
 
 
 class StreamsMember:
-    """One thread of an application: heartbeats, with its tasks whenever they have changed."""
+    """A thread of an application: heartbeats, with its tasks whenever they have changed."""
 
     def __init__(
         self, world: World, name: str, process: str, member_id: str, owners: TaskOwners
