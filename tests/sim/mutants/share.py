@@ -61,8 +61,8 @@ def _without_batches(key: Any, state: Any) -> Any:
     return _snapshot_record(key, state._replace(batches=()))
 
 
-def _all_transactions(log: Any, offset: int, max_bytes: int, **how: Any) -> Any:
-    return _read(log, offset, max_bytes, **{**how, "committed": False})
+def _all_transactions(*given: Any, **how: Any) -> Any:
+    return _read(*given, **{**how, "committed": False})
 
 
 def _answer_at_once(self: Runtime[Any], outcome: Any, written: Any) -> None:
