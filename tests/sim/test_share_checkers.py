@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.sim.checkers.share_dead_letters import check_dead_letters
 from tests.sim.checkers.share_deliveries import (
     ACCEPT,
     REJECT,
@@ -204,3 +205,27 @@ def test_stored_states_do_not_go_back() -> None:
     assert [is_finished(first, offset) for offset in (2, 3, 5, 9, 10)] == [
         *(True, False, True, True, False)
     ]
+
+
+# --- Dead letters ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_time", "letters", "problems"),
+    [
+        (REJECT, True, 1, []),
+        (REJECT, True, 2, [f"{PLACE}, offset 3 has 2 dead letters"]),
+        (REJECT, True, 0, [f"{PLACE}, offset 3 has no dead letter after a confirmed reject"]),
+        (ACCEPT, True, 0, []),
+        (ACCEPT, True, 1, [f"{PLACE}, offset 3 has a dead letter after a confirmed accept"]),
+        (ACCEPT, False, 1, []),
+    ],
+)
+def test_dead_letters_are_compared_with_confirmed_answers(
+    kind: int, in_time: bool, letters: int, problems: list[str]
+) -> None:
+    deliveries = ShareDeliveries(3, 1_000)
+    lent = deliveries.of(PLACE, 3)
+    lent.confirmed, lent.in_time = kind, in_time
+    named = [("t", PLACE.partition, 3)] * letters + [("other", PLACE.partition, 3)] * 2
+    assert list(check_dead_letters(named, "t", PLACE, [3], deliveries)) == problems

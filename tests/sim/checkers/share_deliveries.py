@@ -32,8 +32,10 @@ class Lent:
 
     `holder`: the member that has it, until `until_ms` at least, unless the record is `returning`:
     then the broker may give it to others at any time. `count`: that of the last delivery, and
-    `stored_count` the largest one that the broker has confirmed. `confirmed`: the confirmed answer,
-    and `tried` all final answers of members that had the record, confirmed or not.
+    `stored_count` the largest one that the broker has confirmed. `confirmed`: the confirmed answer;
+    `in_time` says that the member had the record for sure, else the record may have been finished
+    before, and the answer without effect. `tried`: all final answers of members that had the
+    record, confirmed or not.
     """
 
     holder: str = ""
@@ -45,6 +47,7 @@ class Lent:
     count: int = 0
     stored_count: int = 0
     confirmed: int | None = None
+    in_time: bool = False
     tried: dict[int, None] = field(default_factory=dict)
     members: dict[str, None] = field(default_factory=dict)
 
@@ -167,6 +170,7 @@ class ShareDeliveries:
                 yield f"{what} is taken after a confirmed {_NAMES[lent.confirmed]}"
             else:
                 lent.confirmed = each.kind
+                lent.in_time = not lent.returning
 
     def left(self, member: str, places: Iterable[Place], now_ms: float) -> None:
         """The session of a member is over, which gives back what it has."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odradek_broker.node import Node
-from odradek_broker.share.in_flight import FINISHED, NOBODY, RecordState
+from odradek_broker.share.in_flight import DEAD_LETTER_RETRY_MS, FINISHED, NOBODY, RecordState
 from odradek_broker.share.share_partition import SharePartition
 from odradek_broker.share_state import ShareKey, ShareState
 
@@ -40,7 +40,13 @@ def _check(state: SharePartition, now_ms: int) -> Iterator[str]:
             expected = run.last + 1
             if run.state in FINISHED:
                 completed += max(0, run.last - max(run.first, state.start_offset) + 1)
-            if (run.state is RecordState.ACQUIRED) != (run.member_id != NOBODY):
+            # Nobody has an expired record whose dead letter could not be written: that is tried
+            # again soon.
+            retried = (
+                run.deadline_ms is not None and run.deadline_ms <= now_ms + DEAD_LETTER_RETRY_MS
+            )
+            acquired = run.state is RecordState.ACQUIRED
+            if acquired != (run.member_id != NOBODY) and not (acquired and retried):
                 yield f"{run} is of {run.member_id or 'nobody'}"
             if run.state is not RecordState.ACQUIRED or run.deadline_ms is None:
                 continue

@@ -9,7 +9,7 @@ from tests.sim.mutants.base import Mutant
 from odradek_broker.coordinator.runtime import Runtime
 from odradek_broker.coordinator.share import shard
 from odradek_broker.coordinator.share.records import snapshot_record as _snapshot_record
-from odradek_broker.share import fetching, in_flight, share_partition
+from odradek_broker.share import dead_letter_writer, fetching, in_flight, share_partition
 from odradek_broker.share.fetched import read as _read
 from odradek_broker.share.in_flight import FINISHED, NOBODY, RecordState, Run
 from odradek_broker.share.in_flight import add_stored as _add_stored
@@ -51,6 +51,10 @@ def _one_delivery_less(stored: Any, run: Run) -> None:
         _add_stored(stored, run)
     finally:
         run.count += 1
+
+
+def _no_records(*_: Any, **__: Any) -> Any:
+    return iter(())
 
 
 def _whatever_nobody_has(self: Run) -> bool:
@@ -152,5 +156,12 @@ SHARE = (
         2,
         {(ShareSessions, "connection_closed"): _nothing},
         ("queues: ",),
+    ),
+    Mutant(
+        "rejected records without their dead letters",
+        "share-groups",
+        1,
+        {(dead_letter_writer, "given_up_records"): _no_records},
+        ("share-groups: ",),
     ),
 )

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import ClassVar
 
+from tests.sim.checkers.share_dead_letters import Named, check_dead_letters, read_dead_letters
 from tests.sim.checkers.share_deliveries import Place, ShareDeliveries
 from tests.sim.checkers.share_messages import ShareMessages
 from tests.sim.checkers.share_readers import Fate, ShareReaders
@@ -33,6 +34,8 @@ GROUP = "workers"
 #: The topic that stays, and the one that is deleted and created again.
 _JOBS, _TASKS = "jobs", "tasks"
 _PARTITIONS = {_JOBS: 2, _TASKS: 1}
+#: The topic for what the group gives up.
+_LETTERS, _LETTER_PARTITIONS = "dlq.workers", 2
 _LOCK_MS = 1_000
 _RECORDS_MAX = 30
 _TRANSACTIONS_MAX = 8
@@ -79,6 +82,14 @@ class ShareGroupsWorkload:
             "share.delivery.count.limit": str(limit),
             "share.renew.acknowledge.enable": random.choice(("true", "true", "false")),
         }
+        # A stream of its own: the seeds that show known bugs go on to show them.
+        letters = world.chance("dead letters")
+        self._has_letters = letters.random() < 0.6
+        if self._has_letters:
+            self._config |= {
+                "errors.deadletterqueue.topic.name": _LETTERS,
+                "errors.deadletterqueue.copy.record.enable": letters.choice(("true", "false")),
+            }
         self._members = random.randint(1, 3)
         self._compacts = random.random() < 0.4
         self._deletes = random.random() < 0.4
@@ -106,6 +117,9 @@ class ShareGroupsWorkload:
         async with Admin(bootstrap_servers=self._world.broker.bootstrap) as admin:
             for topic in _PARTITIONS:
                 await self._create(admin, topic)
+            if self._has_letters:
+                configs = {"errors.deadletterqueue.group.enable": "true", "retention.ms": "-1"}
+                await admin.create_topics([NewTopic(_LETTERS, _LETTER_PARTITIONS, configs=configs)])
             await admin.alter_configs({ConfigResource.group(GROUP): dict(self._config)})
 
     async def _create(self, admin: Admin, topic: str) -> None:
@@ -329,6 +343,9 @@ class ShareGroupsWorkload:
         stored = stored_states(self._world.broker.server.node, GROUP)
         states = {Place(*key[1:]): state for key, state in stored.items()}
         problems: list[str] = []
+        letters: list[Named] = []
+        if self._has_letters:
+            letters = await read_dead_letters(bootstrap, _LETTERS, _LETTER_PARTITIONS)
         async with Admin(bootstrap_servers=bootstrap) as admin:
             names = await admin.list_topics()
             described = await admin.describe_topics([each for each in _PARTITIONS if each in names])
@@ -343,6 +360,8 @@ class ShareGroupsWorkload:
                 finished = [each for each in found if state and is_finished(state, each)]
                 problems += self._deliveries.check_finished(place, found, finished)
                 problems += self._readers.check_values(place, found)
+                if self._has_letters and topic == _JOBS:
+                    problems += check_dead_letters(letters, topic, place, found, self._deliveries)
         for place, state in states.items():
             for first, last, delivery_state, _ in state.batches:
                 for offset in range(max(first, state.start_offset), last + 1):

@@ -1,0 +1,64 @@
+"""Dead letters of a share group: a record has at most one, a rejected record one, an accepted
+record none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from tests.sim.checkers.share_deliveries import ACCEPT, REJECT, Place, ShareDeliveries
+
+from odradek_client.consumer.consumer import Consumer
+from odradek_client.structs import TopicPartition
+
+#: The topic, the partition and the offset of a record that has a dead letter.
+Named = tuple[str, int, int]
+
+_HEADER = "__dlq.errors."
+
+
+async def read_dead_letters(bootstrap: str, topic: str, partitions: int) -> list[Named]:
+    """The records that the dead letters of a topic name, in the order of the dead letters."""
+    found: list[Named] = []
+    async with Consumer(
+        bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+    ) as consumer:
+        places = [TopicPartition(topic, index) for index in range(partitions)]
+        consumer.assign(places)
+        await consumer.seek_to_beginning(*places)
+        ends = await consumer.end_offsets(*places)
+        while any([await consumer.position(place) < ends[place] for place in places]):
+            for record in await consumer.poll(timeout_ms=1_000):
+                of = dict(record.headers)
+                name, index, offset = (
+                    (of[_HEADER + each] or b"").decode()
+                    for each in ("topic", "partition", "offset")
+                )
+                found.append((name, int(index), int(offset)))
+    return found
+
+
+def check_dead_letters(
+    letters: Iterable[Named],
+    topic: str,
+    place: Place,
+    offsets: Iterable[int],
+    deliveries: ShareDeliveries,
+) -> Iterator[str]:
+    """Check the dead letters of a partition whose topic was created once.
+
+    `offsets`: those of the records that its log still has.
+    """
+    counts = Counter(
+        offset for name, index, offset in letters if (name, index) == (topic, place[1])
+    )
+    for offset, count in counts.items():
+        if count > 1:
+            yield f"{place}, offset {offset} has {count} dead letters"
+        lent = deliveries.of(place, offset)
+        if lent.confirmed == ACCEPT and lent.in_time:
+            yield f"{place}, offset {offset} has a dead letter after a confirmed accept"
+    for offset in offsets:
+        lent = deliveries.of(place, offset)
+        if lent.confirmed == REJECT and lent.in_time and not counts[offset]:
+            yield f"{place}, offset {offset} has no dead letter after a confirmed reject"
