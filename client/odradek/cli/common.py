@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
@@ -40,8 +49,11 @@ __all__ = [
     "client_settings",
     "connected",
     "console",
+    "end_plan",
+    "end_with",
     "offset_of",
     "open_admin",
+    "print_rows",
     "print_table",
     "progress",
     "run",
@@ -235,6 +247,15 @@ def print_table(columns: list[str], rows: list[list[str]]) -> None:
         typer.echo(line)
 
 
+def print_rows(columns: list[str], rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+    """A table of rows with a cell for each value; with `as_json` a line of JSON for each row."""
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(row))
+    elif rows:
+        print_table(columns, [[cell(value) for value in row.values()] for row in rows])
+
+
 def cell(value: Any) -> str:
     """A value in a table; an unknown or missing value is a dash, as in Kafka's tools."""
     return "-" if value is None or value == "" else str(value)
@@ -258,6 +279,18 @@ def end_with(errors: Iterable[object]) -> None:
         failed = True
     if failed:
         raise typer.Exit(1)
+
+
+def end_plan(
+    rows: Sequence[object], errors: Iterable[object], nothing: str, *, execute: bool
+) -> None:
+    """Say that rows are only a plan, unless it was executed; then end like `end_with`.
+
+    `nothing`: what a plan alone has not done, as in "nothing was changed".
+    """
+    if rows and not execute:
+        tell(f"{nothing}: this is the plan; --execute carries it out")
+    end_with(errors)
 
 
 class Progress:

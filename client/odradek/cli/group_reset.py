@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,9 +19,9 @@ from odradek.cli.common import (
     Bootstrap,
     ClientSettings,
     Execute,
-    cell,
+    end_plan,
     open_admin,
-    print_table,
+    print_rows,
     run,
     tell,
 )
@@ -141,14 +140,9 @@ def reset_offsets(
     reset = Reset(groups, topics, target, listed, execute)
     rows, errors = run(_reset(bootstrap, setting, reset))
     _print_reset(rows, as_json, export, len(groups) > 1)
-    for problem in errors:
-        tell(f"odradek: {problem}")
     if not rows and not errors:
         fail("there is nothing to reset: the groups have no position anywhere")
-    if rows and not execute:
-        tell("nothing was changed: this is the plan; --execute carries it out")
-    if errors:
-        raise typer.Exit(1)
+    end_plan(rows, errors, "nothing was changed", execute=execute)
 
 
 @dataclass(frozen=True)
@@ -270,17 +264,12 @@ async def ranges_of(
 
 
 def _print_reset(rows: list[dict[str, Any]], as_json: bool, export: bool, with_group: bool) -> None:
-    if as_json:
-        for row in rows:
-            typer.echo(json.dumps(row))
-    elif export:
+    if export and not as_json:
         cells = [(r["group"], r["topic"], r["partition"], r["new_offset"]) for r in rows]
         typer.echo(write_csv(cells, with_group=with_group), nl=False)
-    elif rows:
-        print_table(
-            ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"],
-            [[cell(value) for value in row.values()] for row in rows],
-        )
+    else:
+        columns = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"]
+        print_rows(columns, rows, as_json=as_json)
 
 
 def _read(path: Path) -> str:

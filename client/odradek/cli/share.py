@@ -17,6 +17,7 @@ from odradek.cli.common import (
     cell,
     end_with,
     open_admin,
+    print_rows,
     print_table,
     run,
     tell,
@@ -209,14 +210,7 @@ def offsets(
         return rows, errors
 
     rows, errors = run(main())
-    if as_json:
-        for row in rows:
-            typer.echo(json.dumps(row))
-    elif rows:
-        print_table(
-            ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"],
-            [[cell(value) for value in row.values()] for row in rows],
-        )
+    print_rows(["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"], rows, as_json=as_json)
     end_with(errors)
 
 

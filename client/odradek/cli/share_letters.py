@@ -18,10 +18,11 @@ from odradek.cli.common import (
     Bootstrap,
     ClientSettings,
     Execute,
-    cell,
     client_settings,
     connected,
+    end_plan,
     open_admin,
+    print_rows,
     print_table,
     run,
     tell,
@@ -263,20 +264,9 @@ def redeliver(
     rows, errors = run(
         _redeliver(bootstrap, setting, group, None if everything else one, limit, execute)
     )
-    if as_json:
-        for row in rows:
-            typer.echo(json.dumps(row))
-    elif rows:
-        print_table(
-            ["TOPIC", "PARTITION", "OFFSET", "FROM", "NEW-OFFSET"],
-            [[cell(value) for value in row.values()] for row in rows],
-        )
-    for problem in errors:
-        tell(f"odradek: {problem}")
-    if rows and not execute:
-        tell("nothing was produced: this is the plan; --execute carries it out")
-    if errors:
-        raise typer.Exit(1)
+    columns = ["TOPIC", "PARTITION", "OFFSET", "FROM", "NEW-OFFSET"]
+    print_rows(columns, rows, as_json=as_json)
+    end_plan(rows, errors, "nothing was produced", execute=execute)
 
 
 async def _redeliver(

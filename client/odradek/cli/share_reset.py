@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,9 +14,9 @@ from odradek.cli.common import (
     Bootstrap,
     ClientSettings,
     Execute,
-    cell,
+    end_plan,
     open_admin,
-    print_table,
+    print_rows,
     run,
     tell,
 )
@@ -77,20 +76,9 @@ def reset_offsets(
     except OffsetError as error:
         fail(str(error), 2)
     rows, errors = run(_reset(bootstrap, setting, group, topic, target, execute))
-    if as_json:
-        for row in rows:
-            typer.echo(json.dumps(row))
-    elif rows:
-        print_table(
-            ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "NEW-OFFSET"],
-            [[cell(value) for value in row.values()] for row in rows],
-        )
-    for problem in errors:
-        tell(f"odradek: {problem}")
-    if rows and not execute:
-        tell("nothing was changed: this is the plan; --execute carries it out")
-    if errors:
-        raise typer.Exit(1)
+    columns = ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "NEW-OFFSET"]
+    print_rows(columns, rows, as_json=as_json)
+    end_plan(rows, errors, "nothing was changed", execute=execute)
 
 
 async def _reset(

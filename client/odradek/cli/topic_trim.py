@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,12 +15,11 @@ from odradek.cli.common import (
     Bootstrap,
     ClientSettings,
     Execute,
-    cell,
+    end_plan,
     offset_of,
     open_admin,
-    print_table,
+    print_rows,
     run,
-    tell,
 )
 from odradek.cli.completion import topic_names
 from odradek.cli.disk_room import full_disks
@@ -80,27 +78,10 @@ def trim(
         fail("say up to where, once: --to-offset, --before or --all", 2)
     job = Trim(name, partitions, to_offset, until_ms, execute)
     rows, errors = run(_trim(bootstrap, setting, job))
-    if as_json:
-        for row in rows:
-            typer.echo(json.dumps(row))
-    elif rows:
-        print_table(
-            [
-                "TOPIC",
-                "PARTITION",
-                "LOG-START-OFFSET",
-                "NEW-START-OFFSET",
-                "LOG-END-OFFSET",
-                "GONE",
-            ],
-            [[cell(value) for value in row.values()] for row in rows],
-        )
-    for problem in errors:
-        tell(f"odradek: {problem}")
-    if rows and not execute:
-        tell("nothing was deleted: this is the plan; --execute carries it out")
-    if errors:
-        raise typer.Exit(1)
+    start_columns = ["LOG-START-OFFSET", "NEW-START-OFFSET", "LOG-END-OFFSET"]
+    columns = ["TOPIC", "PARTITION", *start_columns, "GONE"]
+    print_rows(columns, rows, as_json=as_json)
+    end_plan(rows, errors, "nothing was deleted", execute=execute)
 
 
 @dataclass(frozen=True)
