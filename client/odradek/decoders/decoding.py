@@ -1,0 +1,196 @@
+"""Choice of the format of a key or value, and the guess that tries one format after the other.
+
+A guess asks decoders of others first, then formats with a schema, then JSON, text and Protobuf
+without a schema. A hex dump always works, and is last. An error of a format is an attempt in the
+result, and never an exception.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Any
+
+from odradek.decoders import protobuf
+from odradek.decoders.plain import (
+    Attempt,
+    CannotDecode,
+    Decoded,
+    Found,
+    Limits,
+    as_json,
+    as_text,
+    hex_dump,
+    indented_json,
+)
+
+#: The name of the choice that tries every format.
+GUESS = "guess"
+HEX = "hex"
+NULL = "null"
+#: The group of entry points of decoders of others.
+ENTRY_POINTS = "odradek.decoders"
+
+#: A decoder of others: bytes, topic, true for a key; returns a value for JSON.
+Plugin = Callable[[bytes, str, bool], Any]
+_Try = Callable[[bytes, str, bool], Found]
+
+_ERROR_CHARACTERS_MAX = 500
+
+
+class Decoders:
+    """The formats of a program: the built-in ones, and those of others.
+
+    `plugins`: decoders of others by name; by default those of the entry points of installed
+    packages.
+    """
+
+    def __init__(
+        self, *, plugins: Mapping[str, Plugin] | None = None, limits: Limits | None = None
+    ) -> None:
+        self.limits = limits or Limits()
+        self._builtin: dict[str, _Try] = {
+            "json": lambda data, _topic, _key: as_json(data, self.limits),
+            "text": lambda data, _topic, _key: _text(data),
+            "protobuf-raw": lambda data, _topic, _key: protobuf.raw(data, self.limits),
+            HEX: lambda data, _topic, _key: Found(None, hex_dump(data, self.limits)),
+        }
+        found = _installed_plugins() if plugins is None else plugins
+        self._plugins: dict[str, _Try] = {
+            name: _Guarded(name, plugin, self.limits).decode
+            for name, plugin in sorted(found.items())
+            if name not in self._builtin and name != GUESS
+        }
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The names that `decode` takes for a format."""
+        return (GUESS, *self._builtin, *self._plugins)
+
+    def tries(self, which: str) -> Iterator[tuple[str, _Try]]:
+        """The formats to try for a choice, in order. ValueError for an unknown one."""
+        if which == GUESS:
+            yield from self._plugins.items()
+            yield from ((name, self._builtin[name]) for name in ("json", "text"))
+            yield "protobuf-raw", self._likely_protobuf
+        elif which in self._builtin or which in self._plugins:
+            yield which, (self._builtin | self._plugins)[which]
+            if which != HEX:
+                yield "text", self._builtin["text"]
+        else:
+            raise ValueError(f"there is no format {which!r}; there are {', '.join(self.formats)}")
+
+    def _likely_protobuf(self, data: bytes, _topic: str, _is_key: bool) -> Found:
+        return protobuf.raw(data, self.limits, likely=True)
+
+
+def decode(
+    data: bytes | None, *, which: str = GUESS, topic: str, is_key: bool, registry: Decoders
+) -> Decoded:
+    """A key or value in the format that `which` names, or in the first one that fits for "guess".
+
+    Bytes that are not in the named format are shown as text or as a hex dump. ValueError for an
+    unknown format, and for nothing else.
+    """
+    attempts: list[Attempt] = []
+    tries = registry.tries(which)
+    limits = registry.limits
+    if data is None:
+        next(tries)
+        return Decoded(NULL, NULL, None)
+    if len(data) > limits.data_bytes_max:
+        name, _ = next(tries)
+        too_long = f"{len(data)} bytes are more than {limits.data_bytes_max}, the limit"
+        return Decoded(HEX, hex_dump(data, limits), None, (Attempt(name, too_long),))
+    for name, attempt in tries:
+        if any(name == each.format for each in attempts):
+            continue
+        try:
+            found = attempt(data, topic, is_key)
+            text = indented_json(found.value) if found.text is None else found.text
+            return Decoded(name, text, found.value, tuple(attempts))
+        except CannotDecode as error:
+            attempts.append(Attempt(name, str(error)))
+    return Decoded(HEX, hex_dump(data, limits), None, tuple(attempts))
+
+
+def _text(data: bytes) -> Found:
+    text = as_text(data)
+    return Found(text, text)
+
+
+# --- Decoders of others ---------------------------------------------------------------------------
+
+
+def _installed_plugins() -> dict[str, Plugin]:
+    """The decoders of installed packages by name; each is imported when it is first asked."""
+    return {
+        point.name: partial(_load_and_call, point) for point in entry_points(group=ENTRY_POINTS)
+    }
+
+
+def _load_and_call(point: Any, data: bytes, topic: str, is_key: bool) -> Any:
+    return point.load()(data, topic, is_key)
+
+
+class _Guarded:
+    """A decoder of others in a thread of its own, so that it may fail or hang.
+
+    A decoder that took longer than the limit is not asked again.
+    """
+
+    def __init__(self, name: str, plugin: Plugin, limits: Limits) -> None:
+        self._name = name
+        self._plugin = plugin
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._hung = False
+        self._questions: queue.SimpleQueue[tuple[bytes, str, bool]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Found | CannotDecode] = queue.SimpleQueue()
+
+    def decode(self, data: bytes, topic: str, is_key: bool) -> Found:
+        with self._lock:
+            if self._hung:
+                raise CannotDecode(
+                    f"not asked, because it took longer than {self._limits.plugin_s:g} s before"
+                )
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name=f"decoder {self._name}", daemon=True
+                )
+                self._thread.start()
+            self._questions.put((data, topic, is_key))
+            try:
+                answer = self._answers.get(timeout=self._limits.plugin_s)
+            except queue.Empty:
+                self._hung = True
+                raise CannotDecode(f"took longer than {self._limits.plugin_s:g} s") from None
+        if isinstance(answer, CannotDecode):
+            raise answer
+        return answer
+
+    def _work(self) -> None:
+        while True:
+            question = self._questions.get()
+            answer: Found | CannotDecode
+            try:
+                answer = Found(_plain_value(self._plugin(*question), self._limits))
+            except CannotDecode as error:
+                answer = error
+            except BaseException as error:  # noqa: BLE001 code of others may raise anything
+                said = str(error)[:_ERROR_CHARACTERS_MAX]
+                answer = CannotDecode(f"{type(error).__name__}: {said}" if said else repr(error))
+            self._answers.put(answer)
+
+
+def _plain_value(value: Any, limits: Limits) -> Any:
+    """A copy that has values of JSON only. CannotDecode for any other."""
+    text = indented_json(value)
+    if len(text) > limits.text_characters_max:
+        raise CannotDecode(f"its value is longer than {limits.text_characters_max} characters")
+    return json.loads(text)
