@@ -90,6 +90,14 @@ class BrokerSettings(
         ours=True,
         secret=True,
     )
+    metrics_internal_topics_enable: bool = setting(
+        Kind.BOOLEAN,
+        False,
+        "Have /metrics show each partition of the broker's own topics too (__consumer_offsets and the "
+        "like). Without it one of them is shown only while it is offline.",
+        dynamic=True,
+        ours=True,
+    )
     log_format: str = setting(
         Kind.STRING,
         "auto",

@@ -6,21 +6,14 @@ the node are read when the metrics are requested (`node.py`, `cleaner.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily as Counter
-from prometheus_client.core import GaugeMetricFamily as Gauge
-from prometheus_client.core import HistogramMetricFamily as Histogram
-from prometheus_client.core import Metric
-
 from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.metrics.families import Counter, Families, Gauge, HistogramFamily
 from odradek_broker.metrics.node import node_families
 from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
 
 
-def cleaner_families(node: Node) -> Iterator[Metric]:
+def cleaner_families(node: Node) -> Families:
     """The metrics of Kafka's LogCleanerManager and LogCleaner."""
     statistics = node.cleaner.statistics
     partitions = Gauge(
@@ -74,17 +67,20 @@ def cleaner_families(node: Node) -> Iterator[Metric]:
         yield Gauge(f"kafka_log_logcleaner_{name}", text, value=value)
 
 
-def render(metrics: BrokerMetrics, node: Node | None = None) -> bytes:
+def families(metrics: BrokerMetrics, node: Node | None = None) -> Families:
     """The counters, and the metrics of `node` if it is given."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(lambda: _broker_families(metrics)))
+    yield from _broker_families(metrics)
     if node is not None:
-        registry.register(_Families(lambda: node_families(node)))
-        registry.register(_Families(lambda: cleaner_families(node)))
-    return generate_latest(registry)
+        yield from node_families(node)
+        yield from cleaner_families(node)
 
 
-def _broker_families(metrics: BrokerMetrics) -> Iterator[Metric]:
+def render(metrics: BrokerMetrics, node: Node | None = None) -> bytes:
+    """All metrics at once, however many they are."""
+    return b"".join(each.encoded() for each in families(metrics, node) if each is not None)
+
+
+def _broker_families(metrics: BrokerMetrics) -> Families:
     requests = Counter("odradek_requests", "Requests answered.", labels=["api", "version"])
     for (api, version), count in sorted(metrics.requests.items()):
         requests.add_metric([api, str(version)], count)
@@ -93,16 +89,16 @@ def _broker_families(metrics: BrokerMetrics) -> Iterator[Metric]:
     for (api, code), count in sorted(metrics.errors.items()):
         errors.add_metric([api, ErrorCode.of(code).name], count)
     yield errors
-    times = Histogram(
+    times = HistogramFamily(
         "odradek_request_duration_seconds",
         "From the last byte of a request to its answer, waits included.",
         labels=["api"],
     )
     for api, histogram in sorted(metrics.times.items()):
-        times.add_metric([api], histogram.buckets(), histogram.sum_us / 1_000_000)
+        times.add_buckets([api], histogram.buckets(), histogram.sum_us / 1_000_000)
     yield times
-    flushes = Histogram("odradek_flush_duration_seconds", "Time that a flush to disk took.")
-    flushes.add_metric([], metrics.flushes.buckets(), metrics.flushes.sum_us / 1_000_000)
+    flushes = HistogramFamily("odradek_flush_duration_seconds", "Time that a flush to disk took.")
+    flushes.add_buckets([], metrics.flushes.buckets(), metrics.flushes.sum_us / 1_000_000)
     yield flushes
     for name, text, value in (
         ("odradek_received_bytes", "Bytes read from connections.", metrics.received_total),
@@ -145,13 +141,3 @@ def _broker_families(metrics: BrokerMetrics) -> Iterator[Metric]:
         authentications.add_metric([listener, mechanism, kind, result], count)
     yield authentications
     yield Gauge("odradek_connections", "Open connections.", value=metrics.connections.value)
-
-
-class _Families:
-    """A collector of prometheus-client that calls a function."""
-
-    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families()

@@ -6,16 +6,12 @@ Dashboards for kafka_exporter work unchanged: the metrics have the same names an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 
-from prometheus_client.core import CounterMetricFamily as Counter
-from prometheus_client.core import GaugeMetricFamily as Gauge
-from prometheus_client.core import Metric
-
 from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
 from odradek_broker.coordinator.transactions.transaction import STORED_STATES, TransactionState
+from odradek_broker.metrics.families import PAUSE, Counter, Families, Gauge, labels_text
 from odradek_broker.metrics.share import share_families
 from odradek_broker.node import Node
 from odradek_broker.storage.errors import StorageError
@@ -26,7 +22,7 @@ _GROUP = ["consumergroup", "topic", "partition"]
 _QUOTA_RATES_MAX = 1_000
 
 
-def node_families(node: Node) -> Iterator[Metric]:
+def node_families(node: Node) -> Families:
     """Brokers, topics, partitions, consumer groups and open transactions."""
     yield Gauge("kafka_brokers", "Number of Brokers in the Kafka Cluster.", value=1)
     broker = Gauge(
@@ -59,7 +55,7 @@ def node_families(node: Node) -> Iterator[Metric]:
     yield from share_families(node)
 
 
-def _directory_families(node: Node) -> Iterator[Metric]:
+def _directory_families(node: Node) -> Families:
     """The metrics of Kafka's LogManager, with the names that Prometheus' JMX exporter gives
     them."""
     directories = node.logs.directories
@@ -107,7 +103,7 @@ def _quota_family(node: Node) -> Gauge:
     return used
 
 
-def _partition_families(node: Node) -> Iterator[Metric]:
+def _partition_families(node: Node) -> Families:
     topics = Gauge(
         "kafka_topic_partitions", "Number of partitions for this Topic", labels=["topic"]
     )
@@ -133,30 +129,37 @@ def _partition_families(node: Node) -> Iterator[Metric]:
     offline = Gauge(
         "odradek_partition_offline", "1 if a disk error took the partition away.", labels=_PARTITION
     )
-    for topic in node.metadata.topics.values():
+    shows_internal = node.metadata.config.metrics_internal_topics_enable
+    for topic in list(node.metadata.topics.values()):
         topics.add_metric([topic.name], len(topic.partitions))
-        for index, state in topic.partitions.items():
-            labels = [topic.name, str(index)]
-            leader.add_metric(labels, state.leader)
-            preferred.add_metric(labels, float(state.leader == state.replicas[0]))
-            replicas.add_metric(labels, len(state.replicas))
-            in_sync.add_metric(labels, len(state.isr))
-            under.add_metric(labels, float(len(state.isr) < len(state.replicas)))
+        hidden = topic.is_internal and not shows_internal
+        for index, state in list(topic.partitions.items()):
+            yield PAUSE
             partition = node.partition(topic.name, index)
+            place = labels_text(_PARTITION, [topic.name, str(index)])
+            if hidden:
+                if partition is not None and partition.log.offline:
+                    offline.add_line(place, 1)
+                continue
+            leader.add_line(place, state.leader)
+            preferred.add_line(place, state.leader == state.replicas[0])
+            replicas.add_line(place, len(state.replicas))
+            in_sync.add_line(place, len(state.isr))
+            under.add_line(place, len(state.isr) < len(state.replicas))
             if partition is None:
                 continue
             log = partition.log
-            newest.add_metric(labels, log.high_watermark)
-            oldest.add_metric(labels, log.log_start_offset)
+            newest.add_line(place, log.high_watermark)
+            oldest.add_line(place, log.log_start_offset)
             with suppress(StorageError):
-                size.add_metric(labels, log.size_bytes)
-            unstable.add_metric(labels, log.high_watermark - log.last_stable_offset)
-            offline.add_metric(labels, float(log.offline))
+                size.add_line(place, log.size_bytes)
+            unstable.add_line(place, log.high_watermark - log.last_stable_offset)
+            offline.add_line(place, log.offline)
     yield from (topics, newest, oldest, leader, preferred, replicas, in_sync, under)
     yield from (size, unstable, offline)
 
 
-def _group_families(node: Node) -> Iterator[Metric]:
+def _group_families(node: Node) -> Families:
     members = Gauge(
         "kafka_consumergroup_members",
         "Amount of members in a consumer group",
@@ -187,21 +190,23 @@ def _group_families(node: Node) -> Iterator[Metric]:
         "Current Approximate Lag of a ConsumerGroup at Topic for all partitions",
         labels=["consumergroup", "topic"],
     )
-    for group in node.groups.groups():
+    for group in list(node.groups.groups()):
         if group.protocol_type == SHARE_TYPE:
             continue  # share groups have families of their own
+        yield PAUSE
         members.add_metric([group.group_id], group.members)
         state.add_metric([group.group_id, group.state.value], 1)
         sums: dict[str, list[int]] = {}
         for (topic, index), offset in node.groups.committed(group.group_id).items():
-            labels = [group.group_id, topic, str(index)]
-            current.add_metric(labels, offset)
+            yield PAUSE
+            place = labels_text(_GROUP, [group.group_id, topic, str(index)])
+            current.add_line(place, offset)
             both = sums.setdefault(topic, [0, 0])
             both[0] += offset
             partition = node.partition(topic, index)
             if partition is not None:
                 behind = max(0, partition.log.high_watermark - offset)
-                lag.add_metric(labels, behind)
+                lag.add_line(place, behind)
                 both[1] += behind
         for topic, (offsets, behind) in sums.items():
             current_sum.add_metric([group.group_id, topic], offsets)
@@ -209,7 +214,7 @@ def _group_families(node: Node) -> Iterator[Metric]:
     yield from (members, state, current, lag, current_sum, lag_sum)
 
 
-def _transaction_families(node: Node) -> Iterator[Metric]:
+def _transaction_families(node: Node) -> Families:
     """Transactional ids by state, and open transactions, which keep read_committed consumers from
     reading on (T-45)."""
     states = Gauge(
@@ -222,7 +227,8 @@ def _transaction_families(node: Node) -> Iterator[Metric]:
     )
     now_ms = node.clock.wall_ms()
     counts = dict.fromkeys(sorted(STORED_STATES), 0)
-    for transaction in node.transactions.transactions():
+    for transaction in list(node.transactions.transactions()):
+        yield PAUSE
         counts[transaction.state] += 1
         if transaction.state is TransactionState.ONGOING or transaction.state.is_prepared:
             timeout = str(transaction.timeout_ms) if transaction.has_timeout else "none"

@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections import Counter as Counts
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily as Counter
-from prometheus_client.core import GaugeMetricFamily as Gauge
-from prometheus_client.core import Metric
-from prometheus_client.core import SummaryMetricFamily as Summary
-
 from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
+from odradek_broker.metrics.families import PAUSE, Counter, Families, Gauge, Summary
 from odradek_broker.node import Node
 from odradek_broker.share.share_partition import AcknowledgeType
 from odradek_broker.share.statistics import PartitionStatistics
@@ -27,7 +23,7 @@ _KAFKA = ["group", "topic", "partition"]
 _EXPORTER = ["sharegroup", "topic", "partition"]
 
 
-def share_families(node: Node) -> Iterator[Metric]:
+def share_families(node: Node) -> Families:
     """Everything about share groups."""
     yield from _group_families(node)
     yield from _lag_families(node)
@@ -44,17 +40,17 @@ def _labels(node: Node, key: ShareKey) -> list[str] | None:
     return None if topic is None else [key.group_id, topic, str(key.partition)]
 
 
-def _group_families(node: Node) -> Iterator[Metric]:
+def _group_families(node: Node) -> Families:
     members = Gauge(
         "kafka_sharegroup_members", "Amount of members in a share group", labels=["sharegroup"]
     )
-    for group in node.groups.groups():
+    for group in list(node.groups.groups()):
         if group.protocol_type == SHARE_TYPE:
             members.add_metric([group.group_id], group.members)
     yield members
 
 
-def _lag_families(node: Node) -> Iterator[Metric]:
+def _lag_families(node: Node) -> Families:
     """Start offsets and lag, as DescribeShareGroupOffsets has them: as they are stored."""
     start = Gauge(
         "kafka_sharegroup_start_offset",
@@ -72,8 +68,9 @@ def _lag_families(node: Node) -> Iterator[Metric]:
         labels=["sharegroup", "topic"],
     )
     sums: Counts[tuple[str, str]] = Counts()
-    for shard in node.share_state.shards.cores:
-        for key, stored in shard.partitions.items():
+    for shard in list(node.share_state.shards.cores):
+        for key, stored in list(shard.partitions.items()):
+            yield PAUSE
             labels, state = _labels(node, key), stored.state
             if labels is None or state.start_offset < 0:
                 continue
@@ -90,7 +87,7 @@ def _lag_families(node: Node) -> Iterator[Metric]:
     yield from (start, lag, lag_sum)
 
 
-def _in_flight_families(node: Node) -> Iterator[Metric]:
+def _in_flight_families(node: Node) -> Families:
     """The share partitions in memory, with what they have in flight."""
     messages = Gauge(
         "kafka_server_sharepartitionmetrics_inflightmessagecount",
@@ -112,7 +109,8 @@ def _in_flight_families(node: Node) -> Iterator[Metric]:
         "Records in flight by their state.",
         labels=[*_EXPORTER, "state"],
     )
-    for led in node.share_partitions.loaded():
+    for led in list(node.share_partitions.loaded()):
+        yield PAUSE
         state = led.state
         if state is None:
             continue
@@ -120,13 +118,13 @@ def _in_flight_families(node: Node) -> Iterator[Metric]:
         in_flight = state.in_flight
         messages.add_metric(labels, state.records_in_flight)
         batches.add_metric(labels, len(in_flight.batches))
-        sizes.add_metric(labels, in_flight.added, in_flight.added_records)
+        sizes.add_summary(labels, in_flight.added, in_flight.added_records)
         for name, count in state.count_by_state().items():
             states.add_metric([*labels, name.name.lower()], count)
     yield from (messages, batches, sizes, states)
 
 
-def _counted_families(node: Node) -> Iterator[Metric]:
+def _counted_families(node: Node) -> Families:
     """The counters of records and fetches."""
     statistics = node.share_partitions.statistics
     acknowledged = Counter(
@@ -172,6 +170,7 @@ def _counted_families(node: Node) -> Iterator[Metric]:
         labels=_EXPORTER,
     )
     for labels, counted in _counted(node):
+        yield PAUSE
         expired.add_metric(labels, counted.locks_expired)
         letters.add_metric(labels, counted.dead_letters)
         missing.add_metric(labels, counted.missing_dead_letters)
@@ -182,7 +181,7 @@ def _counted_families(node: Node) -> Iterator[Metric]:
     yield from (expired, letters, missing, archived, empty)
 
 
-def _fetch_families(node: Node) -> Iterator[Metric]:
+def _fetch_families(node: Node) -> Families:
     """The part of their partitions that fetches could use, and how long they waited."""
     used = Summary(
         "kafka_server_sharegroupmetrics_requesttopicpartitionsfetchratio",
@@ -195,10 +194,11 @@ def _fetch_families(node: Node) -> Iterator[Metric]:
         labels=["group"],
     )
     existing = _share_groups(node)
-    for group_id, counted in node.share_partitions.statistics.groups.items():
+    for group_id, counted in list(node.share_partitions.statistics.groups.items()):
+        yield PAUSE
         if group_id in existing:
-            used.add_metric([group_id], counted.fetches, counted.fetchable_percent)
-            waited.add_metric([group_id], counted.fetches, counted.waited_ms)
+            used.add_summary([group_id], counted.fetches, counted.fetchable_percent)
+            waited.add_summary([group_id], counted.fetches, counted.waited_ms)
     yield from (used, waited)
 
 
@@ -209,13 +209,13 @@ def _share_groups(node: Node) -> set[str]:
 def _counted(node: Node) -> Iterator[tuple[list[str], PartitionStatistics]]:
     """The counters of the share partitions whose group and topic exist, with their labels."""
     groups = _share_groups(node)
-    for key, counted in node.share_partitions.statistics.partitions.items():
+    for key, counted in list(node.share_partitions.statistics.partitions.items()):
         labels = _labels(node, key)
         if labels is not None and key.group_id in groups:
             yield labels, counted
 
 
-def _request_families(node: Node) -> Iterator[Metric]:
+def _request_families(node: Node) -> Families:
     def counter(name: str, text: str) -> Counter:
         return Counter(f"kafka_server_brokertopicmetrics_{name}requests", text, labels=["topic"])
 
@@ -225,7 +225,8 @@ def _request_families(node: Node) -> Iterator[Metric]:
         "totalshareacknowledgement", "Requests that acknowledge records of a topic."
     )
     failed = counter("failedshareacknowledgement", "Those of them with an error for the topic.")
-    for topic, counted in node.share_partitions.statistics.topics.items():
+    for topic, counted in list(node.share_partitions.statistics.topics.items()):
+        yield PAUSE
         if topic not in node.metadata.topics:
             continue
         fetches.add_metric([topic], counted.fetches)
@@ -235,7 +236,7 @@ def _request_families(node: Node) -> Iterator[Metric]:
     yield from (fetches, failed_fetches, acknowledgements, failed)
 
 
-def _coordinator_families(node: Node) -> Iterator[Metric]:
+def _coordinator_families(node: Node) -> Families:
     """The metrics of Kafka's share coordinator, and the number of stored states."""
     coordinator = node.share_state
     yield Gauge(

@@ -28,11 +28,14 @@ log = structlog.get_logger("odradek.http")
 _REQUEST_BYTES_MAX = 8 * 1024
 _REQUEST_TIMEOUT_S = 5.0
 _CONNECTIONS_MAX = 64
+#: The longest time for which a scrape keeps the loop at a time.
+_SLICE_US = 2_000
 _LINGER_S = 1.0
 _LINGER_READS_MAX = 64
 #: The paths of orchestrators, which have no token.
 _PROBES = (b"/healthz", b"/readyz")
 _TEXT = "text/plain; charset=utf-8"
+_JSON = "application/json"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = {
     200: "OK",
@@ -73,6 +76,8 @@ class HttpServer:
         self._tls = tls
         self._acceptor: Acceptor | None = None
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        #: The metrics that are being made.
+        self._scrape: asyncio.Future[list[bytes]] | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the bound address. Raises OSError."""
@@ -87,6 +92,8 @@ class HttpServer:
         if self._acceptor is None:
             return
         self._acceptor.close()
+        if self._scrape is not None:
+            self._scrape.cancel()
         for writer in list(self._open.values()):
             writer.transport.abort()
         await asyncio.gather(*self._open, return_exceptions=True)
@@ -102,13 +109,18 @@ class HttpServer:
         try:
             with suppress(ConnectionError, TimeoutError):
                 async with asyncio.timeout(2 * _REQUEST_TIMEOUT_S):
-                    writer.write(await self._answer(reader, writer))
+                    # Part by part: the metrics of many partitions have megabytes.
+                    for part in await self._answer(reader, writer):
+                        writer.write(part)
+                        await writer.drain()
                     await _linger(reader, writer)
         finally:
             del self._open[task]
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> list[bytes]:
         if len(self._open) > _CONNECTIONS_MAX:
             return _response(503, b"too many connections\n")
         try:
@@ -137,11 +149,11 @@ class HttpServer:
                 extra="WWW-Authenticate: Bearer\r\n",
             )
         try:
-            status, body, content_type = self._resource(path, told_all=known)
+            status, body, content_type = await self._resource(path, told_all=known)
         except Exception:
             log.exception("an HTTP request failed unexpectedly", target=target.decode("latin-1"))
             return _response(500, b"the broker failed to answer; see its log\n")
-        return _response(status, body, content_type, head_only=method == b"HEAD")
+        return _response(status, *body, content_type=content_type, head_only=method == b"HEAD")
 
     async def _answer_order(
         self,
@@ -149,7 +161,7 @@ class HttpServer:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         head: bytes,
-    ) -> bytes:
+    ) -> list[bytes]:
         from odradek_broker.server import http_faults
 
         peer = writer.get_extra_info("peername")
@@ -164,7 +176,7 @@ class HttpServer:
             return _response(400, b"the request is incomplete\n")
         except TimeoutError:
             return _response(408, b"the request did not come in time\n")
-        return _response(status, json.dumps(answer).encode() + b"\n", "application/json")
+        return _response(status, json.dumps(answer).encode() + b"\n", content_type=_JSON)
 
     def _is_known(self, head: bytes) -> bool:
         """True if the request has the token, or none is required."""
@@ -179,20 +191,45 @@ class HttpServer:
         same = hmac.compare_digest(token.strip(), self._token)
         return same and scheme.lower() == b"bearer"
 
-    def _resource(self, path: bytes, *, told_all: bool) -> tuple[int, bytes, str]:
+    async def _resource(self, path: bytes, *, told_all: bool) -> tuple[int, list[bytes], str]:
         if path == b"/metrics":
-            # Imported here, because most brokers are never scraped, and all must start fast.
-            from odradek_broker.metrics.exposition import render
-
-            return 200, render(self._metrics, self._node), _METRICS
+            return 200, await self._scraped(), _METRICS
         if path == b"/healthz":
             # The answer itself shows that the loop runs.
-            return 200, b"ok\n", _TEXT
+            return 200, [b"ok\n"], _TEXT
         if path == b"/readyz":
             return self._readiness(told_all=told_all)
-        return 404, b"there are /metrics, /healthz and /readyz\n", _TEXT
+        return 404, [b"there are /metrics, /healthz and /readyz\n"], _TEXT
 
-    def _readiness(self, *, told_all: bool) -> tuple[int, bytes, str]:
+    async def _scraped(self) -> list[bytes]:
+        """The metrics. Those who ask while they are being made get the same ones."""
+        if self._scrape is None:
+            self._scrape = asyncio.ensure_future(self._make_metrics())
+            self._scrape.add_done_callback(self._scrape_ended)
+        return await asyncio.shield(self._scrape)
+
+    async def _make_metrics(self) -> list[bytes]:
+        """All metrics, made in slices between which other work goes on. Samples of different slices
+        are from different moments."""
+        # Imported here, because most brokers are never scraped, and all must start fast.
+        from odradek_broker.metrics import exposition
+
+        now_us = self._metrics.now_us
+        found = []
+        until_us = now_us() + _SLICE_US
+        for family in exposition.families(self._metrics, self._node):
+            if family is not None:
+                found.append(family.encoded())
+            if now_us() >= until_us:
+                # As long as a slice, so that a scrape takes at most half of the loop's time.
+                await asyncio.sleep(_SLICE_US / 1_000_000)
+                until_us = now_us() + _SLICE_US
+        return found
+
+    def _scrape_ended(self, _: asyncio.Future[list[bytes]]) -> None:
+        self._scrape = None
+
+    def _readiness(self, *, told_all: bool) -> tuple[int, list[bytes], str]:
         """The readiness: no offline partitions, most of which need a restart, and disks that can be
         read and written. `told_all`: with all details, including the names of partitions."""
         offline = [
@@ -220,7 +257,7 @@ class HttpServer:
                 "failed_directories": failed,
             }
         body = json.dumps(content).encode() + b"\n"
-        return (200 if content["ready"] else 503), body, "application/json"
+        return (200 if content["ready"] else 503), [body], _JSON
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -252,16 +289,16 @@ async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 def _response(
     status: int,
-    body: bytes,
+    *body: bytes,
     content_type: str = _TEXT,
-    *,
     head_only: bool = False,
     extra: str = "",
-) -> bytes:
+) -> list[bytes]:
+    """The parts of a response."""
     head = (
         f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
         f"Content-Type: {content_type}\r\n"
-        f"Content-Length: {len(body)}\r\n"
+        f"Content-Length: {sum(map(len, body))}\r\n"
         f"{extra}Connection: close\r\n\r\n"
-    )
-    return head.encode() + (b"" if head_only else body)
+    ).encode()
+    return [head] if head_only else [head, *body]

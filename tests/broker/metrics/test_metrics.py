@@ -175,6 +175,25 @@ def test_kafka_exporters_names_and_labels() -> None:
     assert found["odradek_consumergroup_state", state] == 1
 
 
+def test_partitions_of_internal_topics_are_shown_if_they_are_offline_or_asked_for() -> None:
+    place = labelled(topic="__consumer_offsets", partition="3")
+    for asked in ("false", "true"):
+        node: Any = FakeNode(metrics_internal_topics_enable=asked)
+        node.groups = FakeGroups()
+        node.create("t", 1)
+        node.create("__consumer_offsets", 4)
+        node.offline.add(("__consumer_offsets", 3))
+        found = samples(render(BrokerMetrics(Clock()), node))
+        count = found["kafka_topic_partitions", labelled(topic="__consumer_offsets")]
+        assert count == 4
+        shown = {name for name, labels in found if labels == place}
+        assert found["odradek_partition_offline", place] == 1
+        assert (len(shown) > 1) is (asked == "true")
+        other = labelled(topic="__consumer_offsets", partition="0")
+        assert any(labels == other for _, labels in found) is (asked == "true")
+        assert found["kafka_topic_partition_leader", labelled(topic="t", partition="0")] == 1
+
+
 def test_the_cleaner_has_kafkas_names() -> None:
     node: Any = FakeNode()
     node.groups = FakeGroups()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from fake_node import FakeNode
+from odradek_broker.metrics import exposition
 from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.metrics.families import PAUSE, Family, Gauge
 from odradek_broker.server import http
 from odradek_broker.server.http import HttpServer
 
@@ -20,8 +22,11 @@ PATIENCE_S = 20
 
 
 class Endpoint:
-    def __init__(self, node: Any, server: HttpServer, address: tuple[str, int]) -> None:
+    def __init__(
+        self, node: Any, metrics: BrokerMetrics, server: HttpServer, address: tuple[str, int]
+    ) -> None:
         self.node = node
+        self.metrics = metrics
         self.server = server
         self.address = address
 
@@ -62,8 +67,9 @@ async def endpoint() -> AsyncIterator[Endpoint]:
         for name, topic in node.metadata.topics.items()
         for index in topic.partitions
     ]
-    server = HttpServer(node, BrokerMetrics(lambda: 0))
-    yield Endpoint(node, server, await server.start("127.0.0.1", 0))
+    metrics = BrokerMetrics(lambda: 0)
+    server = HttpServer(node, metrics)
+    yield Endpoint(node, metrics, server, await server.start("127.0.0.1", 0))
     await server.stop()
 
 
@@ -73,6 +79,34 @@ async def test_metrics(endpoint: Endpoint) -> None:
     assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
     assert int(headers["Content-Length"]) == len(body)
     assert b'kafka_topic_partitions{topic="t"} 2.0' in body
+
+
+async def test_others_are_answered_while_the_metrics_are_made(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All who ask meanwhile get the same metrics."""
+    made: list[int] = []
+    begun, answered = asyncio.Event(), asyncio.Event()
+
+    def families(*_: Any) -> Iterator[Family | None]:
+        made.append(1)
+        begun.set()
+        for _number in range(100_000):
+            if answered.is_set():
+                break
+            yield PAUSE
+        yield Gauge("parts", "x", value=float(answered.is_set()))
+
+    clock_us = iter(range(0, 10**12, http._SLICE_US))
+    endpoint.metrics.now_us = lambda: next(clock_us)
+    monkeypatch.setattr(exposition, "families", families)
+    scrapes = [asyncio.ensure_future(endpoint.get("/metrics")) for _ in range(3)]
+    await begun.wait()
+    assert (await endpoint.get("/healthz"))[0] == 200
+    answered.set()
+    bodies = [body for _, _, body in await asyncio.gather(*scrapes)]
+    assert bodies == [b"# HELP parts x\n# TYPE parts gauge\nparts 1.0\n"] * 3
+    assert len(made) == 1
 
 
 async def test_health_and_readiness(endpoint: Endpoint) -> None:

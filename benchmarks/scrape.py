@@ -1,0 +1,95 @@
+"""Time that a scrape of /metrics takes, and how long it keeps the broker's loop.
+
+    python -m benchmarks.scrape [--partitions 10000] [--groups 1000] [--rounds 3] [--json]
+
+Each partition holds records, each group has committed offsets in ten of them and is behind. The
+first scrape opens all logs, and looks up all timestamps for the lag in seconds. The waits are
+those of another client's small request meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+import urllib.request
+
+from benchmarks.loop_watch import LIMIT_MS, watched_broker
+from benchmarks.support import Report, parser
+from benchmarks.waits import others_wait
+
+from odradek_client.admin import Admin, NewTopic
+from odradek_client.producer.producer import Producer
+
+_TOPIC = "many"
+_PARTITIONS_PER_GROUP = 10
+_RECORDS = 3
+_COLUMNS = ("scrape", "ms", "MB", "worst wait ms", "p99 wait ms")
+
+
+async def _fill(bootstrap: str, partitions: int, groups: int) -> None:
+    async with Admin(bootstrap_servers=bootstrap, request_timeout_ms=300_000) as admin:
+        await admin.create_topics([NewTopic(_TOPIC, partitions, 1)])
+        async with Producer(bootstrap_servers=bootstrap) as producer:
+            for _ in range(_RECORDS):
+                for partition in range(partitions):
+                    await producer.send(_TOPIC, b"x" * 100, partition=partition)
+            await producer.flush()
+        for group in range(groups):
+            first = group * _PARTITIONS_PER_GROUP
+            chosen = {(first + each) % partitions for each in range(_PARTITIONS_PER_GROUP)}
+            offsets = {(_TOPIC, each): 1 for each in chosen}
+            await admin.alter_group_offsets(f"group-{group}", offsets)
+
+
+def _get(address: str) -> tuple[float, int]:
+    """(milliseconds, bytes) of a scrape."""
+    began_s = time.perf_counter()
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=300) as answer:
+        size_bytes = len(answer.read())
+    return (time.perf_counter() - began_s) * 1e3, size_bytes
+
+
+def main() -> None:
+    """Print a table."""
+    options = parser(__doc__)
+    options.add_argument("--partitions", type=int, default=10_000)
+    options.add_argument("--groups", type=int, default=1_000)
+    options.add_argument("--rounds", type=int, default=3)
+    arguments = options.parse_args()
+    report = Report("scrape", as_json=arguments.json)
+    report.machine()
+    report.table(f"{arguments.partitions} partitions, {arguments.groups} groups", _COLUMNS)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    with watched_broker({"http.listen": address}) as broker:
+        asyncio.run(_fill(broker.bootstrap, arguments.partitions, arguments.groups))
+        broker.begin()
+        for number in range(1, arguments.rounds + 1):
+            with others_wait(broker.bootstrap) as waits:
+                took_ms, size_bytes = _get(address)
+            report.row(
+                [
+                    str(number),
+                    f"{took_ms:.0f}",
+                    f"{size_bytes / 1e6:.1f}",
+                    f"{waits.worst_ms:.1f}",
+                    f"{waits.share_ms(0.99):.1f}",
+                ],
+                took_ms=took_ms,
+                size_bytes=size_bytes,
+                worst_ms=waits.worst_ms,
+                p99_ms=waits.share_ms(0.99),
+            )
+        held = broker.end()
+    name, longest = max(held.items(), key=lambda each: each[1].longest_cpu_ms)
+    report.note(
+        f"The longest callback of the broker: {name}, {longest.longest_cpu_ms:.1f} ms of processor"
+        f" time; {sum(each.beyond_limit for each in held.values())} of"
+        f" {sum(each.calls for each in held.values())} took more than {LIMIT_MS} ms."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Families of metrics as lines of Prometheus' text format, which are written as samples come.
+
+A broker with ten thousand partitions has more than a hundred thousand samples. So a sample becomes
+a line at once, its labels may be written once for many families (`labels_text`), and whoever makes
+samples yields `PAUSE` between them: there the reader of the metrics may let other work go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+#: A place in a stream of families where the caller may do something else.
+PAUSE: Final = None
+
+_LABEL_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
+_HELP_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
+
+
+def labels_text(names: Sequence[str], values: Sequence[str]) -> str:
+    """The labels of a sample: `{topic="t",partition="0"}`; empty without labels. ValueError if the
+    numbers of names and values differ."""
+    if not names and not values:
+        return ""
+    pairs = zip(names, values, strict=True)
+    inside = ",".join([f'{name}="{value.translate(_LABEL_ESCAPES)}"' for name, value in pairs])
+    return f"{{{inside}}}"
+
+
+class Family:
+    """A metric with its samples. `value`: that of its only sample, if it has no labels."""
+
+    __slots__ = ("_lines", "labels", "name", "sample")
+    kind = "gauge"
+    suffix = ""
+
+    def __init__(
+        self, name: str, text: str, labels: Sequence[str] = (), value: float | None = None
+    ) -> None:
+        self.name = name
+        self.labels = labels
+        #: The name of a plain sample.
+        self.sample = name + self.suffix
+        head = self.sample
+        self._lines = [
+            f"# HELP {head} {text.translate(_HELP_ESCAPES)}\n# TYPE {head} {self.kind}\n"
+        ]
+        if value is not None:
+            self.add_line("", value)
+
+    def add_metric(self, labels: Sequence[str], value: float) -> None:
+        """Add a sample."""
+        self.add_line(labels_text(self.labels, labels), value)
+
+    def add_line(self, place: str, value: float) -> None:
+        """Add a sample whose labels are text already."""
+        self._lines.append(f"{self.sample}{place} {float(value)!r}\n")
+
+    def _add(self, suffix: str, place: str, value: float) -> None:
+        self._lines.append(f"{self.name}{suffix}{place} {float(value)!r}\n")
+
+    def encoded(self) -> bytes:
+        """The family in Prometheus' text format."""
+        return "".join(self._lines).encode()
+
+
+class Gauge(Family):
+    """A number that goes up and down."""
+
+    __slots__ = ()
+
+
+class Counter(Family):
+    """A number that only grows; its samples end in `_total`."""
+
+    __slots__ = ()
+    kind = "counter"
+    suffix = "_total"
+
+
+class Summary(Family):
+    """The number and the sum of what was observed."""
+
+    __slots__ = ()
+    kind = "summary"
+
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str] = (),
+        count_value: float | None = None,
+        sum_value: float | None = None,
+    ) -> None:
+        super().__init__(name, text, labels)
+        if count_value is not None and sum_value is not None:
+            self.add_summary((), count_value, sum_value)
+
+    def add_summary(self, labels: Sequence[str], count: float, total: float) -> None:
+        """Add the number and the sum of some observations."""
+        place = labels_text(self.labels, labels)
+        self._add("_count", place, count)
+        self._add("_sum", place, total)
+
+
+class HistogramFamily(Family):
+    """Observations counted in buckets, each with its upper bound as text; the last is `+Inf`."""
+
+    __slots__ = ()
+    kind = "histogram"
+
+    def add_buckets(
+        self, labels: Sequence[str], buckets: Iterable[tuple[str, float]], total: float
+    ) -> None:
+        """Add the cumulative counts of the buckets, and the sum of all observations."""
+        names = [*self.labels, "le"]
+        count = 0.0
+        for bound, count in buckets:
+            self._add("_bucket", labels_text(names, [*labels, bound]), count)
+        place = labels_text(self.labels, labels)
+        self._add("_count", place, count)
+        self._add("_sum", place, total)
+
+
+#: Families, with the places between their samples where the caller may pause.
+Families = Iterator[Family | None]
