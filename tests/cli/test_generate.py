@@ -96,7 +96,8 @@ def labels_of() -> dict[str, set[str]]:
 def labels_on_the_page(metric: str) -> set[str]:
     """The labels that the page on monitoring gives a metric."""
     page = (OPERATE / "monitoring.md").read_text("utf-8")
-    rows = [line.split(" | ") for line in page.splitlines() if f"`{metric}`" in line]
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    rows = [line.split(" | ") for line in lines if f"`{metric}`" in line]
     return {label.strip() for label in rows[0][1].split(",")} if rows else set()
 
 

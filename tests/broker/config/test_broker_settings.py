@@ -273,7 +273,7 @@ def test_settings_that_may_change_are_those_that_running_logs_follow() -> None:
     asked |= {"max.connections.per.ip", "max.connections.per.ip.overrides"}
     asked |= {"max.connection.creation.rate", "producer.id.expiration.ms"}
     asked |= {f"log.cleaner.{name}" for name in cleaner}
-    asked |= {"authorizer.log.allowed"}
+    asked |= {"authorizer.log.allowed", "metrics.internal.topics.enable"}
     asked |= {f"group.{kind}.assignment.interval.ms" for kind in ("share", "streams")}
     stores: tuple[str, ...] = (
         "keystore.type",
