@@ -7,6 +7,7 @@ so that the simulator runs the same object.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import count
 
 from odradek_broker.config.authorizer_settings import read_super_users
 from odradek_broker.config.broker import BrokerConfig
@@ -18,6 +19,7 @@ from odradek_broker.coordinator.transactions.markers import MarkerWriter
 from odradek_broker.coordinator.transactions.verification import TransactionVerification
 from odradek_broker.deferred import Deferred, gather
 from odradek_broker.explain.compaction import CompactionRecorder, state_of_compaction
+from odradek_broker.explain.connections import Connections
 from odradek_broker.explain.groups import GroupRecorder
 from odradek_broker.explain.history import CurrentState, History
 from odradek_broker.explain.producers import ProducerRecorder
@@ -46,6 +48,7 @@ from odradek_broker.quotas.connections import ConnectionQuotas
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows
 from odradek_broker.replica_manager import REOPEN_INTERVAL_MS, ReplicaManager
+from odradek_broker.request import Peer
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_broker.security.standard_authorizer import AuditLog, StandardAuthorizer
 from odradek_broker.share.dead_letter_topics import DeadLetterTopics
@@ -220,10 +223,9 @@ class Node:
         #: Handlers ask the authorizer before anything else (A-20).
         self.authorizer = _new_authorizer(metadata, clock)
         self.quotas, self.connection_quotas = _new_quotas(metadata, clock)
-        #: Recent events of groups, producer ids, transactional ids and partitions.
-        self.group_history, self.producer_history = History(clock.wall_ms), History(clock.wall_ms)
-        self.transaction_history = History(clock.wall_ms)
-        self.partition_history = History(clock.wall_ms)
+        self._begin_histories(clock)
+        #: The address of the console that is served with this broker; empty without one.
+        self.console_url = ""
         producers = ProducerRecorder(self.producer_history, lambda: logs.producer_expiration_ms)
         self.replicas = ReplicaManager(metadata, logs, clock, producers, request_flush, scheduler)
         #: Called for every partition of each Produce and Fetch.
@@ -264,6 +266,16 @@ class Node:
         )
         self._next_retention_ms = clock.monotonic_ms() + FIRST_RETENTION_MS
         self._next_expiry_ms = 0
+
+    def _begin_histories(self, clock: Clock) -> None:
+        """Begin to keep recent events of groups, producer ids, transactional ids, partitions and
+        clients. They share their numbers."""
+        numbers = count()
+        self.group_history = History(clock.wall_ms, numbers=numbers)
+        self.producer_history = History(clock.wall_ms, numbers=numbers)
+        self.transaction_history = History(clock.wall_ms, numbers=numbers)
+        self.partition_history = History(clock.wall_ms, numbers=numbers)
+        self.connections = Connections(History(clock.wall_ms, numbers=numbers), clock.wall_ms)
 
     def _new_share_state(self) -> ShareCoordinator:
         replicas = self.replicas
@@ -402,9 +414,10 @@ class Node:
         deleted = [self.groups.topic_deleted(name), self.share_state.topic_deleted(topic_id)]
         return gather(deleted).map(lambda _: None)
 
-    def connection_closed(self, connection_id: int) -> None:
+    def connection_closed(self, peer: Peer) -> None:
         """End what belongs to a connection."""
-        self.share_sessions.connection_closed(connection_id)
+        self.connections.closed(peer)
+        self.share_sessions.connection_closed(peer.connection_id)
 
     def set_advertised(self, addresses: Mapping[str, tuple[str, int]]) -> None:
         """Set the (host, port) for clients by listener; known when the sockets are bound (rule

@@ -44,6 +44,31 @@ class Authentication(Protocol):
 
 
 @dataclass(slots=True)
+class Peer:
+    """The other end of a connection, and the name of the listener that it came to.
+
+    `user`: the authenticated user, or ANONYMOUS. `throttle_ms`: the time for which the session has
+    to throttle the connection; reading it clears it. `authentication`: the exchange in progress, or
+    None. `requests`: the number of requests so far; `client_id` and `api_name` are those of the
+    last one. `opened_ms`: wall time. `end`: the reason for which the broker closes the connection.
+    """
+
+    host: str
+    connection_id: int
+    listener: str = ""
+    user: str = ANONYMOUS
+    throttle_ms: int = 0
+    authentication: Authentication | None = None
+    requests: int = 0
+    client_id: str | None = None
+    api_name: str = ""
+    software_name: str = ""
+    software_version: str = ""
+    opened_ms: int = 0
+    end: str = ""
+
+
+@dataclass(slots=True)
 class RequestContext:
     """The data of a request besides its body. `host`: the peer's address. `connection_id` is unique
     while the broker runs.

@@ -685,6 +685,7 @@ class Admin(_Blocking):
     list_transactions = _waits(_admin.Admin.list_transactions)
     describe_transactions = _waits(_admin.Admin.describe_transactions)
     describe_history = _waits(_admin.Admin.describe_history)
+    describe_broker_status = _waits(_admin.Admin.describe_broker_status)
     describe_producers = _waits(_admin.Admin.describe_producers)
     abort_transaction = _waits(_admin.Admin.abort_transaction)
     fence_producer = _waits(_admin.Admin.fence_producer)

@@ -112,6 +112,7 @@ class ApiKey(IntEnum):
     #: Odradek's own, with a number that is far from Kafka's. It is advertised like all others:
     #: clients ignore unknown keys (docs/compatibility.md).
     DESCRIBE_HISTORY = 10_000
+    DESCRIBE_BROKER = 10_001
 
 
 PRIVATE_KEYS = frozenset(key for key in ApiKey if key >= 10_000)

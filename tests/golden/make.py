@@ -78,7 +78,41 @@ PRIVATE = {
             Events=_EVENT,
             States=_STATE,
         ),
-    )
+    ),
+    "DescribeBroker": (
+        _fields(Sections="[]int8", Limit="int32", Offset="int32", Filter="string", After="int64"),
+        _fields(
+            ThrottleTimeMs="int32",
+            ErrorCode="int16",
+            ErrorMessage="string?",
+            NowMs="int64",
+            StartedMs="int64",
+            NodeId="int32",
+            Version="string",
+            ConsoleUrl="string?",
+            Counters=_fields(Name="string", Value="float64"),
+            BoundsUs="[]int64",
+            Requests=_fields(
+                Name="string", Requests="int64", Errors="int64", SumUs="int64", Counts="[]int64"
+            ),
+            ConnectionsTotal="int32",
+            Connections=_fields(
+                ConnectionId="int64",
+                Listener="string",
+                Host="string",
+                User="string",
+                ClientId="string?",
+                SoftwareName="string",
+                SoftwareVersion="string",
+                OpenedMs="int64",
+                Requests="int64",
+                ApiName="string",
+            ),
+            Problems=_fields(Name="string", Text="string", SubjectType="int8", Subject="string"),
+            NextAfter="int64",
+            Events=_fields(Number="int64", SubjectType="int8", Subject="string") + _EVENT,
+        ),
+    ),
 }
 
 _TEXTS = ["orders", "größe-ß", "漢字かな", "emoji-\U0001f9f5", "z"]
@@ -352,12 +386,22 @@ def flexible_bytes(fields: list[dict[str, Any]], values: dict[str, Any]) -> byte
         if kind == "[]":
             parts.append(_uvarint(len(value) + 1))
             parts += [flexible_bytes(field["fields"], item) for item in value]
+        elif kind.startswith("[]"):
+            parts.append(_uvarint(len(value) + 1))
+            parts += [_number(kind[2:], item) for item in value]
         elif kind == "string":
             data = b"" if value is None else value.encode()
             parts += [_uvarint(0 if value is None else len(data) + 1), data]
         else:
-            parts.append(value.to_bytes(int(kind[3:]) // 8, "big", signed=True))
+            parts.append(_number(kind, value))
     return b"".join(parts) + b"\0"
+
+
+def _number(kind: str, value: Any) -> bytes:
+    if kind == "float64":
+        return struct.pack(">d", value)
+    data: bytes = value.to_bytes(int(kind[3:]) // 8, "big", signed=True)
+    return data
 
 
 def _uvarint(number: int) -> bytes:

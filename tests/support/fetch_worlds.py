@@ -16,9 +16,9 @@ from node_world import NodeWorld, SoonScheduler
 from odradek.simulation.disk import Failure
 from odradek_broker.deferred import Deferred
 from odradek_broker.fetch.sessions import RequestedPartition
-from odradek_broker.request import CloseConnection
+from odradek_broker.request import CloseConnection, Peer
 from odradek_broker.security.authorizer import AllowEverything
-from odradek_broker.server.dispatch import Dispatcher, Peer
+from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.storage.errors import StorageError
 from odradek_protocol import frames
 from odradek_protocol.message import Message

@@ -18,9 +18,9 @@ from node_world import NodeWorld
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.topics import NewTopic, create_topics
 from odradek_broker.platform.fault_points import FaultPoint
-from odradek_broker.request import CloseConnection, RequestContext
+from odradek_broker.request import CloseConnection, Peer, RequestContext
 from odradek_broker.security.authorizer import Operation, Resource, ResourceType
-from odradek_broker.server.dispatch import Dispatcher, Peer
+from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.storage.errors import StorageError
 from odradek_broker.storage.log_config import AppendOrigin
 from odradek_protocol import codec, frames

@@ -80,4 +80,4 @@ async def scram(
 async def user_of(client: RawClient, broker: RunningBroker) -> str:
     """The principal that the broker has for its only connection."""
     (session,) = broker.server._sessions
-    return str(session._peer.user)
+    return str(session.peer.user)

@@ -1,7 +1,7 @@
 """A bounded ring of events by subject, kept for people (`odradek explain`).
 
-There is one ring for transactional ids, one for groups, one for producer ids, one for partitions
-and one for share partitions. The recorders in this package fill them; see `EventKind` in
+There is one ring each for transactional ids, groups, producer ids, partitions, clients and share
+partitions. The recorders in this package fill them; see `EventKind` in
 `sentences` for the kinds of events. Rings are not stored: a restart begins with empty ones.
 
 A ring is limited in events and bytes, for all subjects together and for each one, so that a busy
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from itertools import count
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from odradek_broker.explain.sentences import EventKind, Value
@@ -124,7 +125,9 @@ class Ring(Generic[S, E]):
         events_max: int = EVENTS_MAX,
         subject_events_max: int = SUBJECT_EVENTS_MAX,
         bytes_max: int = BYTES_MAX,
+        numbers: Iterator[int] | None = None,
     ) -> None:
+        """`numbers`: the numbers of events; rings that share them can be put into one order."""
         self.now_ms = now_ms
         self.started_ms = now_ms()
         self.events_max = events_max
@@ -135,7 +138,7 @@ class Ring(Generic[S, E]):
         #: All events by number, oldest first: (subject, event, bytes).
         self._events: OrderedDict[int, tuple[S, E, int]] = OrderedDict()
         self._subjects: dict[S, _Subject] = {}
-        self._next = 0
+        self._numbers = numbers if numbers is not None else count()
         #: The time of the last event that was dropped because of the limits of the whole ring.
         self._dropped_ms = -1
 
@@ -154,9 +157,9 @@ class Ring(Generic[S, E]):
         history = self._subjects.get(subject)
         if history is None:
             history = self._subjects[subject] = _Subject()
-        self._events[self._next] = (subject, event, size_bytes)
-        history.numbers.append(self._next)
-        self._next += 1
+        number = next(self._numbers)
+        self._events[number] = (subject, event, size_bytes)
+        history.numbers.append(number)
         self.size_bytes += size_bytes
         if len(history.numbers) > self.subject_events_max:
             self._drop_first_of(history)
@@ -171,6 +174,13 @@ class Ring(Generic[S, E]):
             return SubjectHistory([], since_ms, 0)
         events = [self._events[number][1] for number in history.numbers]
         return SubjectHistory(events, max(since_ms, history.dropped_ms), history.dropped)
+
+    def newest(self, after: int) -> Iterator[tuple[int, S, E]]:
+        """The events with numbers above `after`, newest first, with number and subject."""
+        for number, (subject, event, _) in reversed(self._events.items()):
+            if number <= after:
+                return
+            yield number, subject, event
 
     def _drop_first_of(self, history: _Subject) -> None:
         _, event, size_bytes = self._events.pop(history.numbers.popleft())

@@ -170,6 +170,16 @@ class EventKind(Enum):
         "the leader forgot who has which record ({reason}): what is not stored is available again"
     )
 
+    # --- A client ---
+    CLIENT_CONNECTED = (
+        "connection {connection} from {host}[ to listener {listener}][ as {user}] began[; the client is"
+        " {software}]"
+    )
+    CLIENT_DISCONNECTED = (
+        "connection {connection} from {host}[ as {user}] ended after {age} and {requests} requests:"
+        " {reason}"
+    )
+
     # --- A partition ---
     LOG_CLEANED = (
         "compacted up to offset {offset} in {took}: {before} -> {after}[; {keyless} records without a key"
@@ -224,6 +234,10 @@ class EventKind(Enum):
     NOW_COMPACTION = (
         "clean up to offset {offset} of {end}; of {total} bytes in closed segments {dirty} are new"
         " ({share}); {reason}"
+    )
+    NOW_CONNECTED = (
+        "connection {connection} from {host}[ to listener {listener}][ as {user}], open for {age}; {requests}"
+        " requests[, the last one {request}][; the client is {software}]"
     )
     NOW_NOTHING = "{reason}"
 

@@ -1,16 +1,17 @@
 """DescribeHistory (key 10000, Odradek's own): the recent events of a transactional id, a producer
-id, a group, a partition or a record of a share group as text, and its current state.
+id, a group, a partition, a record of a share group or a client as text, and its current state.
 
 Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic, for a record on both
-of the latter. For a producer id, the answer has the parts about topics that the client may READ and
-transactional ids that it may DESCRIBE, and needs DESCRIBE on the cluster to show which client got
-the id. The same applies to the transaction that blocks the last stable offset of a partition.
-Partitions, names of topics and groups that the client may not DESCRIBE are left out.
+of the latter, for a client on the cluster. For a producer id, the answer has the parts about topics
+that the client may READ and transactional ids that it may DESCRIBE, and needs DESCRIBE on the
+cluster to show which client got the id. The same applies to the transaction that blocks the last
+stable offset of a partition. Partitions, names of topics and groups that the client may not
+DESCRIBE are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from odradek_broker.coordinator.groups.settings import (
@@ -22,7 +23,6 @@ from odradek_broker.coordinator.transactions.transaction import Transaction
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.groups import states_of_consumer_group, states_of_group
 from odradek_broker.explain.history import (
-    LIST_MAX,
     CurrentState,
     Event,
     History,
@@ -40,13 +40,13 @@ from odradek_broker.explain.producers import (
     partitions_not_opened,
     state_of_producer,
 )
-from odradek_broker.explain.sentences import Value, sentence
 from odradek_broker.explain.share_groups import (
     state_of_share_record,
     states_of_share_group,
     states_of_share_partitions,
 )
 from odradek_broker.explain.streams_groups import states_of_streams_group
+from odradek_broker.explain.texts import Rights, event_text, state_text
 from odradek_broker.explain.transactions import state_of_owner, state_of_transaction
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
@@ -65,19 +65,14 @@ _E = ErrorCode
 
 #: The most partitions whose files are opened for one request about a producer id.
 OPENED_MAX = 64
-#: The most characters of one text in the answer: at 4 bytes each, the longest string of the
-#: protocol.
-_TEXT_MAX = 8_000
 #: The digits of an int64.
 _DIGITS_MAX = 19
-
-MayDescribe = Callable[[str], bool]
 
 
 def handle(
     node: Node, context: RequestContext, request: DescribeHistoryRequest
 ) -> DescribeHistoryResponse | Deferred[DescribeHistoryResponse]:
-    """The history; an unknown subject is error 105, 59, 69 or 3, by its type."""
+    """The history; an unknown subject is error 105, 59, 69, 3 or 91, by its type."""
     if request.subject_type == wire.TRANSACTIONAL_ID:
         return _transaction(node, context, request)
     if request.subject_type == wire.PRODUCER_ID:
@@ -88,6 +83,8 @@ def handle(
         return _partition(node, context, request)
     if request.subject_type == wire.SHARE_RECORD:
         return _share_record(node, context, request)
+    if request.subject_type == wire.CLIENT:
+        return _client(node, context, request)
     return _failed(_E.INVALID_REQUEST, f"there is no subject type {request.subject_type}")
 
 
@@ -259,6 +256,21 @@ def _share_record(
     return node.share_state.read_summary(key, 0).map(answer)
 
 
+# --- Clients ---
+
+
+def _client(
+    node: Node, context: RequestContext, request: DescribeHistoryRequest
+) -> DescribeHistoryResponse:
+    if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
+        return _failed(_E.CLUSTER_AUTHORIZATION_FAILED)
+    connections, name = node.connections, request.subject
+    if not connections.history.about(name).events:
+        text = f"no connection of client id {name[:249]!r} is known since the broker's start"
+        return _failed(_E.RESOURCE_NOT_FOUND, text)
+    return _answer(node, context, request, connections.history, connections.states_of(name))
+
+
 # --- Producer ids ---
 
 
@@ -280,7 +292,9 @@ def _producer(
     now += _partitions_that_know(node, context, producer_id)
     history = node.producer_history
     events = [
-        event for event in history.about(request.subject).events if _may_see(node, context, event)
+        event
+        for event in history.about(request.subject).events
+        if may_see_of_producer(node, context, event)
     ]
     if not events and not now:
         return _failed(
@@ -301,7 +315,7 @@ def _partitions_that_know(
     state."""
     found, opened, unread = [], 0, 0
     now_ms = node.clock.wall_ms()
-    readable = _Rights(
+    readable = Rights(
         lambda name: node.authorizer.would_allow(context, Operation.READ, topic(name))
     )
     # The broker's own topics last, because users rarely mean those.
@@ -328,7 +342,8 @@ def _partitions_that_know(
     return found
 
 
-def _may_see(node: Node, context: RequestContext, event: Event) -> bool:
+def may_see_of_producer(node: Node, context: RequestContext, event: Event) -> bool:
+    """True if the client may see an event of a producer id."""
     name = event.fields.get("transactional_id")
     if name is not None and not _may_describe_id(node, context, str(name)):
         return False
@@ -372,10 +387,10 @@ def _answer_about(
     """The answer with these events, as far as the ring has kept them."""
     if request.limit >= 0:
         events = events[max(len(events) - request.limit, 0) :]
-    may_describe = _Rights(
+    may_describe = Rights(
         lambda name: node.authorizer.would_allow(context, Operation.DESCRIBE, topic(name))
     )
-    may_describe_group = _Rights(
+    may_describe_group = Rights(
         lambda name: node.authorizer.would_allow(context, Operation.DESCRIBE, group(name))
     )
     return DescribeHistoryResponse(
@@ -384,75 +399,9 @@ def _answer_about(
         started_ms=history.started_ms,
         complete_since_ms=past.since_ms,
         dropped=past.dropped,
-        events=[_event(event, may_describe, may_describe_group) for event in events],
-        states=[_state(each, may_describe) for each in now],
+        events=[event_text(event, may_describe, may_describe_group) for event in events],
+        states=[state_text(each, may_describe) for each in now],
     )
-
-
-class _Rights:
-    """The rights of the client by name, each checked once."""
-
-    def __init__(self, may_describe: MayDescribe) -> None:
-        self._may_describe = may_describe
-        self._known: dict[str, bool] = {}
-
-    def __call__(self, name: str) -> bool:
-        answer = self._known.get(name)
-        if answer is None:
-            answer = self._known[name] = self._may_describe(name)
-        return answer
-
-
-def _event(event: Event, may_describe: MayDescribe, may_describe_group: MayDescribe) -> wire.Event:
-    fields = dict(event.fields)
-    if "group" in fields and not may_describe_group(str(fields["group"])):
-        del fields["group"]
-    topics = fields.get("topics")
-    if isinstance(topics, tuple):
-        # Some names are no names of topics: "and 3 more".
-        fields["topics"] = tuple(each for each in topics if " " in each or may_describe(each))
-    fields |= _partition_names(event.partitions, event.partitions_more, may_describe)
-    if event.error is not _E.NONE:
-        fields["error"] = event.error.name
-    return wire.Event(
-        time_ms=event.at_ms,
-        last_time_ms=event.last_ms,
-        times=event.times,
-        name=event.kind.name.lower(),
-        text=_cut(sentence(event.kind, fields)),
-        details=_details(fields),
-    )
-
-
-def _state(now: CurrentState, may_describe: MayDescribe) -> wire.State:
-    fields = {**now.fields, **_partition_names(now.partitions, 0, may_describe)}
-    return wire.State(
-        name=now.kind.name.lower(), text=_cut(sentence(now.kind, fields)), details=_details(fields)
-    )
-
-
-def _partition_names(
-    partitions: Iterable[TopicPartition], more: int, may_describe: MayDescribe
-) -> dict[str, Value]:
-    known = [f"{name}-{index}" for name, index in partitions if may_describe(name)]
-    if not known:
-        return {}
-    shown = tuple(known[:LIST_MAX])
-    more += len(known) - len(shown)
-    return {"partitions": (*shown, f"and {more} more") if more else shown}
-
-
-def _details(fields: dict[str, Value]) -> list[wire.Detail]:
-    return [
-        wire.Detail(
-            name=name, value=_cut(", ".join(value) if isinstance(value, tuple) else str(value))
-        )
-        for name, value in fields.items()
-    ]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 3] + "..."
 
 
 def _failed(error: ErrorCode, message: str | None = None) -> DescribeHistoryResponse:

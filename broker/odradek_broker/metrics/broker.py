@@ -9,13 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 from odradek_protocol.keys import Api
 from odradek_protocol.message import ArrayOf, Struct
 from odradek_protocol.primitives import WireType
 
 #: Upper bounds in microseconds of the buckets for times.
-_BUCKETS_US = (
+BUCKETS_US = (
     50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
     1_000_000, 2_000_000, 5_000_000, 10_000_000, 30_000_000,
 )  # fmt: skip
@@ -42,18 +43,18 @@ class Histogram:
     __slots__ = ("counts", "sum_us")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(_BUCKETS_US) + 1)
+        self.counts = [0] * (len(BUCKETS_US) + 1)
         self.sum_us = 0
 
     def observe(self, time_us: int) -> None:
-        self.counts[bisect_left(_BUCKETS_US, time_us)] += 1
+        self.counts[bisect_left(BUCKETS_US, time_us)] += 1
         self.sum_us += time_us
 
     def buckets(self) -> list[tuple[str, float]]:
         """(upper bound in seconds, number of times up to it), in the form of Prometheus."""
         total = 0
         out = []
-        bounds = [str(bound / 1_000_000) for bound in _BUCKETS_US] + ["+Inf"]
+        bounds = [str(bound / 1_000_000) for bound in BUCKETS_US] + ["+Inf"]
         for bound, count in zip(bounds, self.counts, strict=True):
             total += count
             out.append((bound, float(total)))
@@ -85,12 +86,23 @@ def _error_walker(struct: type[Struct]) -> ErrorWalker | None:
     return walk
 
 
+class ProcessUsage(NamedTuple):
+    """The most memory that the process has had, and the processor time that it has taken."""
+
+    memory_peak_bytes: int
+    processor_ms: int
+
+
 class BrokerMetrics:
-    """The counters of one broker. `now_us`: a clock that never goes back, in microseconds."""
+    """The counters of one broker. `now_us`: a clock that never goes back, in microseconds.
+
+    `process_usage`: replaced where the broker has a process.
+    """
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         #: The clock, in microseconds.
         self.now_us = now_us
+        self.process_usage: Callable[[], ProcessUsage] = lambda: ProcessUsage(0, 0)
         self.connections = Gauge()
         self.requests: dict[tuple[str, int], int] = {}
         self.errors: dict[tuple[str, int], int] = {}

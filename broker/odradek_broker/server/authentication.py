@@ -13,9 +13,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.request import AuthenticationAnswer, CloseConnection, EncodedReply
+from odradek_broker.request import AuthenticationAnswer, CloseConnection, EncodedReply, Peer
 from odradek_broker.security.sasl import Authenticated, Challenge, Exchange, Refused, Step
-from odradek_broker.server.dispatch import Peer
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 

@@ -15,16 +15,16 @@ import structlog
 
 from odradek_broker import handlers
 from odradek_broker.deferred import Deferred
+from odradek_broker.explain.history import TEXT_MAX
 from odradek_broker.handlers import api_versions, fetch, produce
 from odradek_broker.node import Node
 from odradek_broker.request import (
-    ANONYMOUS,
     AnswerTooLarge,
-    Authentication,
     CloseConnection,
     EncodedReply,
     HandlerReply,
     NoResponse,
+    Peer,
     RequestContext,
     UnservedKey,
 )
@@ -37,6 +37,7 @@ from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Message
 from odradek_protocol.primitives import DecodeError
 from odradek_protocol.produce_frames import read_one_batch
+from odradek_protocol.schemas.api_versions import ApiVersionsRequest
 
 log = structlog.get_logger("odradek.dispatch")
 
@@ -94,23 +95,6 @@ _EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
 _KNOWN_KEYS = frozenset(map(int, ApiKey))
 #: One percent of a second, in microseconds.
 _PERCENT_US = 10_000
-
-
-@dataclass(slots=True)
-class Peer:
-    """The other end of a connection, and the name of the listener that it came to.
-
-    `user`: the authenticated user, or ANONYMOUS. `authentication`: the exchange in progress, or
-    None. `throttle_ms`: the time for which the session has to throttle the connection; reading it
-    clears it.
-    """
-
-    host: str
-    connection_id: int
-    listener: str = ""
-    user: str = ANONYMOUS
-    throttle_ms: int = 0
-    authentication: Authentication | None = None
 
 
 @dataclass(slots=True)
@@ -199,6 +183,7 @@ class Dispatcher:
     ) -> EncodedReply | Deferred[EncodedReply]:
         api, version, client_id = shape.api, common.version, common.client_id
         context = self._context(peer, api, version, client_id)
+        self._count(peer, api, client_id)
         if self._quotas.produce is not None:
             header_bytes = frames.request_header_bytes(client_id, version in api.request.flexible)
             context.size_bytes = frame_bytes - header_bytes
@@ -235,6 +220,10 @@ class Dispatcher:
         except DecodeError as error:
             raise CloseConnection(str(error)) from error
         context.size_bytes = len(frame) - position
+        if isinstance(request, ApiVersionsRequest):
+            peer.software_name = request.client_software_name[:TEXT_MAX]
+            peer.software_version = request.client_software_version[:TEXT_MAX]
+        self._count(peer, api, header.client_id)
         started_us = self._node.metrics.now_us()
         reply = self._handlers[api.key](self._node, context, request)
         in_flight = _InFlight(
@@ -270,6 +259,13 @@ class Dispatcher:
         encoded.on_abandon = reply.abandon
         reply.then(partial(_resolve, encoded, partial(encode, in_flight)))
         return encoded
+
+    def _count(self, peer: Peer, api: Api, client_id: str | None) -> None:
+        peer.client_id = client_id
+        peer.api_name = api.name
+        peer.requests += 1
+        if peer.requests == 1:
+            self._node.connections.first_request(peer)
 
     def _context(self, peer: Peer, api: Api, version: int, client_id: str | None) -> RequestContext:
         # Arguments by position, because keywords take half as long again, in every request.

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import structlog
 
+from odradek_broker.metrics.broker import ProcessUsage
 from odradek_broker.platform.fault_injection import FaultInjection, no_injection
 from odradek_broker.platform.fault_points import FaultPoints
 from odradek_broker.platform.log_lines import PROCESS_LOG_LEVELS
@@ -143,6 +144,10 @@ class Host(Protocol):
 
     def now_us(self) -> int:
         """A time for durations, in microseconds."""
+        ...
+
+    def process_usage(self) -> ProcessUsage:
+        """The memory and the processor time that the broker takes."""
         ...
 
     def open_files(self) -> FileBudget:
@@ -315,6 +320,15 @@ class RealHost:
     def now_us(self) -> int:
         """The time of the processor's clock."""
         return time.perf_counter_ns() // 1000
+
+    def process_usage(self) -> ProcessUsage:
+        """The usage of this process."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        # Kilobytes on Linux, bytes on macOS.
+        unit_bytes = 1 if sys.platform == "darwin" else 1024
+        return ProcessUsage(
+            used.ru_maxrss * unit_bytes, int(1000 * (used.ru_utime + used.ru_stime))
+        )
 
     def open_files(self) -> FileBudget:
         """The limit of this process; its soft limit is raised."""

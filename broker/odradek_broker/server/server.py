@@ -24,8 +24,9 @@ from odradek_broker.node import Node
 from odradek_broker.platform.fault_injection import injection_from_environment
 from odradek_broker.platform.fault_points import UnknownFaultPoint
 from odradek_broker.quotas.connections import Admission
+from odradek_broker.request import Peer
 from odradek_broker.server.acceptors import Acceptors
-from odradek_broker.server.dispatch import Dispatcher, Peer
+from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.hangup import handle_hangup
 from odradek_broker.server.host import (
     Background,
@@ -136,6 +137,7 @@ class Server:
         self.http_address: tuple[str, int] | None = None
         self._host = host or RealHost()
         self.metrics = BrokerMetrics(self._host.now_us)
+        self.metrics.process_usage = self._host.process_usage
         self.node: Node
         #: The open sessions, in the order in which they came, so that a stop handles them in a
         #: fixed order. The address of a session that counts against the limits of its address; ""
@@ -476,6 +478,7 @@ class Server:
         admission = self.node.connection_quotas.admit(peer.host, peer.listener)
         if not admission.reason:
             self._sessions[session] = peer.host
+            self.node.connections.opened(peer)
         self._acceptors.pace()
         tls = self._tls.get(peer.listener)
         if tls is not None and not admission.reason and self._sasl_of(peer.listener) is None:
@@ -489,7 +492,7 @@ class Server:
         if session not in self._sessions:
             return
         host = self._sessions.pop(session)
-        self.node.connection_closed(session.connection_id)
+        self.node.connection_closed(session.peer)
         if host:
             self.node.connection_quotas.closed(host)
         if not self._sessions:
@@ -510,6 +513,7 @@ class Server:
             # The excess of single listeners comes first, and counts for the total.
             closed += silent[: excess if name else max(excess - len(closed), 0)]
         for session in closed:
+            session.peer.end = "there were more connections than allowed (max.connections)"
             session.abort()
 
     async def stop(self) -> None:
@@ -528,6 +532,7 @@ class Server:
         self.node.parked_fetches.answer_all()
         self.node.close()
         for session in list(self._sessions):
+            session.peer.end = "the broker stopped"
             session.close_after_answers()
         await self._drained()
         for thread in self._beside:

@@ -24,9 +24,9 @@ import structlog
 from odradek_broker.deferred import Deferred
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.quotas.connections import Admission
-from odradek_broker.request import CloseConnection, EncodedReply, UnservedKey
+from odradek_broker.request import CloseConnection, EncodedReply, Peer, UnservedKey
 from odradek_broker.server.authentication import Authentication, AuthenticationFailed
-from odradek_broker.server.dispatch import Dispatcher, Peer
+from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.peer_log import PeerLog
 from odradek_broker.server.session_limits import ARRIVAL_S, SessionLimits
 from odradek_protocol.codec import Buffer, gather
@@ -147,7 +147,7 @@ class Session(asyncio.BufferedProtocol):
         self._limits = limits
         self._metrics = metrics
         self._on_closed = on_closed
-        self._peer = Peer("", peer_id, listener)
+        self.peer = Peer("", peer_id, listener)
         self._peer_log = peer_log or PeerLog(asyncio.get_running_loop().time)
         self._sasl = sasl
         self._authentication: Authentication | None = None
@@ -156,11 +156,11 @@ class Session(asyncio.BufferedProtocol):
             self._max_frame_bytes = receiver.max_frame_bytes
             receiver.max_frame_bytes = sasl.receive_bytes_max
             self._authentication = Authentication(
-                sasl, self._peer, dispatcher.answer, self._authenticated
+                sasl, self.peer, dispatcher.answer, self._authenticated
             )
             self._answer: Answer = self._authentication.answer
         else:
-            self._answer = partial(dispatcher.answer, self._peer)
+            self._answer = partial(dispatcher.answer, self.peer)
         self._transport: asyncio.Transport | None = None
         self._slots: deque[_Slot] = deque()
         self._backlog: deque[memoryview] = deque()
@@ -194,12 +194,12 @@ class Session(asyncio.BufferedProtocol):
     @property
     def listener(self) -> str:
         """The name of the listener that accepted the connection."""
-        return self._peer.listener
+        return self.peer.listener
 
     @property
     def connection_id(self) -> int:
         """The number of the connection, unique while the broker runs."""
-        return self._peer.connection_id
+        return self.peer.connection_id
 
     @property
     def known(self) -> bool:
@@ -217,14 +217,14 @@ class Session(asyncio.BufferedProtocol):
         # The transports of uvloop have the methods of asyncio.Transport, but not that base class.
         self._transport = transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
-        self._peer.host = str(name[0]) if name else "?"
+        self.peer.host = str(name[0]) if name else "?"
         self._loop = asyncio.get_running_loop()
         self.last_active = self._loop.time()
-        admission = self._admit(self._peer, transport)
+        admission = self._admit(self.peer, transport)
         if not admission.reason and self._sasl is not None:
             self._begin_authentication(self._sasl)
         elif admission.reason:
-            self._peer_log.warn("refused a connection", self._peer.host, admission.reason)
+            self._peer_log.warn("refused a connection", self.peer.host, admission.reason)
             self._move(SessionState.REFUSED)
             self._update_reading()
             self._loop.call_later(admission.hold_ms / 1000, self.abort)
@@ -263,6 +263,8 @@ class Session(asyncio.BufferedProtocol):
         self._work()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None and not self.peer.end:
+            self.peer.end = f"it was lost: {exc}"
         self._move(SessionState.CLOSED)
         self._transport = None
         self._end_muting()
@@ -296,9 +298,11 @@ class Session(asyncio.BufferedProtocol):
         elif self._loop.time() - self.last_active <= idle_s:
             return
         elif unsent:
-            self._peer_log.warn("closed a connection: it takes no answers", self._peer.host)
+            self._peer_log.warn("closed a connection: it takes no answers", self.peer.host)
+            self.peer.end = "the client read no responses (connections.max.idle.ms)"
             transport.abort()
         else:
+            self.peer.end = "nothing was sent for long (connections.max.idle.ms)"
             self.close_after_answers()
 
     def close_after_answers(self) -> None:
@@ -362,13 +366,13 @@ class Session(asyncio.BufferedProtocol):
             self._end(error)
             return False
         except Exception:
-            log.exception("a request failed unexpectedly", peer=self._peer.host)
+            log.exception("a request failed unexpectedly", peer=self.peer.host)
             self.abort()
             return False
         if isinstance(reply, CloseConnection):
             self._end(reply)
             return False
-        if self._peer.throttle_ms:
+        if self.peer.throttle_ms:
             self._mute()
         if not _is_produce_or_fetch(frame):
             self._count_turn(len(frame) + _size(reply))
@@ -389,7 +393,7 @@ class Session(asyncio.BufferedProtocol):
         if self._transport is None:
             # The peer is gone, and `connection_lost` has released the bytes of the request (N-10).
             return
-        if self._peer.throttle_ms:
+        if self.peer.throttle_ms:
             self._mute()
         slot.ready, slot.reply, slot.deferred = True, reply, None
         self._producing -= slot.produces
@@ -426,8 +430,8 @@ class Session(asyncio.BufferedProtocol):
 
     def _mute(self) -> None:
         """Handle no requests of the peer for as long as its response tells it to wait (KIP-219)."""
-        until = self._loop.time() + self._peer.throttle_ms / 1000
-        self._peer.throttle_ms = 0
+        until = self._loop.time() + self.peer.throttle_ms / 1000
+        self.peer.throttle_ms = 0
         if self._state is SessionState.DRAINING or until <= self._muted_until:
             return
         self._end_muting()
@@ -537,7 +541,7 @@ class Session(asyncio.BufferedProtocol):
     # --- Authentication ---
 
     def _begin_authentication(self, sasl: SaslListener) -> None:
-        if sasl.begin(self._peer.host, self._cut):
+        if sasl.begin(self.peer.host, self._cut):
             self._authentication_timer = self._loop.call_later(sasl.timeout_s, self._too_late)
         else:
             self._metrics.connection_refused()
@@ -550,7 +554,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _too_late(self) -> None:
         if self._sasl is not None:
-            self._sasl.late(self._peer.host)
+            self._sasl.late(self.peer.host)
             self.abort()
 
     def _authenticated(self) -> None:
@@ -571,6 +575,7 @@ class Session(asyncio.BufferedProtocol):
         if not isinstance(reason, AuthenticationFailed):
             self._hang_up(str(reason), once=isinstance(reason, UnservedKey))
             return
+        self.peer.end = str(reason)
         if self._state is _OPEN:
             self._move(SessionState.AUTHENTICATION_FAILED)
         if self._authentication_timer is not None:
@@ -592,8 +597,9 @@ class Session(asyncio.BufferedProtocol):
 
         `once`: the log gets one line for this reason, however many peers cause it.
         """
+        self.peer.end = reason
         warn = self._peer_log.warn_once if once else self._peer_log.warn
-        warn("closed a connection", self._peer.host, reason)
+        warn("closed a connection", self.peer.host, reason)
         self._metrics.connection_refused()
         self._backlog.clear()
         if self._transport is not None:

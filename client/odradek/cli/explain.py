@@ -1,5 +1,5 @@
-"""`odradek explain txn|producer|group|share|partition`: a history in words, from events that the
-broker keeps."""
+"""`odradek explain txn|producer|group|share|partition|client`: a history in words, from events that
+the broker keeps."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ _INSTEAD = {
     "group": "`odradek group describe` shows its state, with any Kafka",
     "partition": "`odradek topic describe` shows its settings, with any Kafka",
     "record of a share group": "`odradek share offsets` shows start offset and lag, with any Kafka",
+    "client id": "`odradek group describe` shows the clients of a group, with any Kafka",
 }
 
 
@@ -180,6 +181,22 @@ def partition(
     from odradek_client.admin.history import Subject
 
     _explain(Subject.PARTITION, name, bootstrap, limit, follow, as_json, setting)
+
+
+@app.command()
+def client(
+    client_id: Annotated[str, typer.Argument(metavar="CLIENT_ID", help="A client id.")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    limit: Limit = _ALL,
+    follow: Follow = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """The history of a client's connections: the time, duration, user and software of each, and the
+    reason for its end."""
+    from odradek_client.admin.history import Subject
+
+    _explain(Subject.CLIENT, client_id, bootstrap, limit, follow, as_json, setting)
 
 
 # --- Asking ---------------------------------------------------------------------------------------

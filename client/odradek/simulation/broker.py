@@ -13,6 +13,7 @@ from odradek.simulation.network import Address, ProtocolFactory, SimulatedNetwor
 from odradek.simulation.process import Process
 from odradek_broker.config.broker import parse_config
 from odradek_broker.faults.rules import Rules
+from odradek_broker.metrics.broker import ProcessUsage
 from odradek_broker.platform.fault_points import NO_FAULT_POINTS, FaultPoints
 from odradek_broker.platform.loggers import LogLevels, OthersLogLevels
 from odradek_broker.server.host import Background, FileBudget, Handshakes, Listener, StartError
@@ -150,6 +151,10 @@ class SimulatedHost:
     def now_us(self) -> int:
         """The loop's virtual time."""
         return int(self._loop.time() * 1_000_000)
+
+    def process_usage(self) -> ProcessUsage:
+        """Nothing: a simulated broker has no process of its own."""
+        return ProcessUsage(0, 0)
 
     def open_files(self) -> FileBudget:
         """A constant."""

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from odradek_client.admin.acls import AclAdmin
+from odradek_client.admin.broker import BrokerAdmin
 from odradek_client.admin.cluster import ClusterAdmin
 from odradek_client.admin.configs import ConfigAdmin
 from odradek_client.admin.group_offsets import GroupOffsetAdmin
@@ -49,6 +50,7 @@ class Admin(
     TransactionAdmin,
     ProducerAdmin,
     HistoryAdmin,
+    BrokerAdmin,
     QuotaAdmin,
     UserAdmin,
     AclAdmin,

@@ -1,5 +1,5 @@
-"""The history of a transactional id, a producer id, a group, a partition or a record of a share
-group, as text.
+"""The history of a transactional id, a producer id, a group, a partition, a record of a share group
+or a client id, as text.
 
 Only Odradek's broker keeps a history; others raise UnsupportedByBroker.
 """
@@ -36,6 +36,7 @@ class Subject(Enum):
     GROUP = "group"
     PARTITION = "partition"
     SHARE_RECORD = "record of a share group"
+    CLIENT = "client id"
 
 
 _TYPES = {
@@ -44,6 +45,7 @@ _TYPES = {
     Subject.GROUP: wire.GROUP,
     Subject.PARTITION: wire.PARTITION,
     Subject.SHARE_RECORD: wire.SHARE_RECORD,
+    Subject.CLIENT: wire.CLIENT,
 }
 _COORDINATORS = {
     Subject.TRANSACTIONAL_ID: TRANSACTION_COORDINATOR,
@@ -54,7 +56,13 @@ _UNKNOWN = {
     ErrorCode.UNKNOWN_PRODUCER_ID,
     ErrorCode.GROUP_ID_NOT_FOUND,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.RESOURCE_NOT_FOUND,
 }
+
+
+def subject_of_type(number: int) -> Subject | None:
+    """The subject of a number in the protocol; None for an unknown one."""
+    return next((subject for subject, each in _TYPES.items() if each == number), None)
 
 
 class NothingKnown(Refused):
@@ -115,8 +123,8 @@ class HistoryAdmin(AdminPart):
         self, subject: Subject, name: str, *, limit: int = -1
     ) -> list[HistoryDescription]:
         """The history of a subject: the events at its coordinator; for a producer id, a partition
-        ("TOPIC-NUMBER") or a record of a share group ("TOPIC-NUMBER:OFFSET:GROUP"), those at every
-        broker that has it.
+        ("TOPIC-NUMBER"), a record of a share group ("TOPIC-NUMBER:OFFSET:GROUP") or a client id,
+        those at every broker that has it.
 
         `limit`: the most events, the newest ones. Raises NothingKnown, UnsupportedByBroker if the
         broker is not Odradek's, AuthorizationFailed.

@@ -1,5 +1,5 @@
 """DescribeHistory (key 10000): the recent events of a transactional id, a producer id, a group, a
-partition or a record of a share group.
+partition, a record of a share group or a client.
 
 The sentences are for people; `name` and `details` are for programs. Versions: only 0.
 
@@ -22,6 +22,8 @@ PRODUCER_ID = 2
 GROUP = 3
 PARTITION = 4
 SHARE_RECORD = 5
+#: The connections of a client id.
+CLIENT = 6
 
 
 @message(key=10000, versions="0", flexible="0+")

@@ -19,8 +19,8 @@ from node_world import NodeWorld
 from odradek_broker.coordinator.runtime import RuntimeState
 from odradek_broker.deferred import Deferred
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from odradek_broker.request import CloseConnection, EncodedReply
-from odradek_broker.server.dispatch import Dispatcher, Peer
+from odradek_broker.request import CloseConnection, EncodedReply, Peer
+from odradek_broker.server.dispatch import Dispatcher
 from odradek_protocol import codec, frames
 from odradek_protocol.keys import API_OF_REQUEST, APIS, Api, ApiKey
 from odradek_protocol.message import Message

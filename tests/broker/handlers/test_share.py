@@ -10,6 +10,7 @@ from handler_calls import received, send
 from node_world import NodeWorld, SoonScheduler
 from odradek.simulation.clock import StoppedTimer
 from odradek_broker.deferred import Deferred
+from odradek_broker.request import Peer
 from odradek_broker.security.authorizer import Operation, ResourceType
 from odradek_broker.share_state import ShareKey
 from odradek_protocol.errors import ErrorCode
@@ -252,7 +253,7 @@ def test_h184_a_closed_connection_gives_records_back() -> None:
     world = World()
     world.produce("t", 3)
     world.fetch(0)
-    world.node.connection_closed(1)
+    world.node.connection_closed(Peer("127.0.0.1", 1))
     world.settle()
     assert acquired(world.fetch(0, member_id="n")) == [(0, 0, 2, 2)]
 

@@ -85,7 +85,7 @@ async def serial_number(broker: RunningBroker) -> int:
 
 
 def users(broker: RunningBroker) -> list[str]:
-    return [session._peer.user for session in broker.server._sessions]
+    return [session.peer.user for session in broker.server._sessions]
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])

@@ -1,0 +1,108 @@
+"""The open connections, and the history of connections by client id (`odradek explain client`).
+
+The subject of an event is the client id of the connection's first request; connections without a
+request have no events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from odradek_broker.explain.history import LIST_MAX, CurrentState, History
+from odradek_broker.explain.sentences import EventKind, duration_text
+from odradek_broker.request import ANONYMOUS, Peer
+
+
+class Connections:
+    """The peers of all open connections by connection id. `wall_ms` returns wall time."""
+
+    def __init__(self, history: History, wall_ms: Callable[[], int]) -> None:
+        self.history = history
+        self._wall_ms = wall_ms
+        self.peers: dict[int, Peer] = {}
+        #: The client id under which each connection that has sent a request is recorded.
+        self._subjects: dict[int, str] = {}
+
+    def opened(self, peer: Peer) -> None:
+        """Count a connection among the open ones."""
+        peer.opened_ms = self._wall_ms()
+        self.peers[peer.connection_id] = peer
+
+    def first_request(self, peer: Peer) -> None:
+        """Record the connection under the client id of its first request."""
+        if peer.connection_id not in self.peers:
+            return
+        subject = self._subjects[peer.connection_id] = peer.client_id or ""
+        self.history.record(
+            subject,
+            EventKind.CLIENT_CONNECTED,
+            connection=peer.connection_id,
+            host=peer.host,
+            listener=peer.listener or None,
+            user=_user(peer),
+            software=_software(peer),
+        )
+
+    def closed(self, peer: Peer) -> None:
+        """Record the end of a connection, whose reason the peer has."""
+        if self.peers.pop(peer.connection_id, None) is None:
+            return
+        subject = self._subjects.pop(peer.connection_id, None)
+        if subject is not None:
+            self.history.record(
+                subject,
+                EventKind.CLIENT_DISCONNECTED,
+                connection=peer.connection_id,
+                host=peer.host,
+                user=_user(peer),
+                age=duration_text(self._wall_ms() - peer.opened_ms),
+                requests=peer.requests,
+                reason=peer.end or "the client closed it",
+            )
+
+    def matching(self, text: str) -> Iterator[Peer]:
+        """The peers whose client id, host or user contains a text, in the order of their
+        connections."""
+        for peer in self.peers.values():
+            if not text or text in (peer.client_id or "") or text in peer.host or text in peer.user:
+                yield peer
+
+    def states_of(self, client_id: str) -> list[CurrentState]:
+        """The open connections of a client id: the first of them, and the number of the others."""
+        now_ms = self._wall_ms()
+        mine = [
+            peer for number, peer in self.peers.items() if self._subjects.get(number) == client_id
+        ]
+        states = [_state(peer, now_ms) for peer in islice(mine, LIST_MAX)]
+        more = len(mine) - len(states)
+        if more:
+            states.append(CurrentState(EventKind.NOW_NOTHING, {"reason": f"and {more} more"}))
+        if not states:
+            reason = "the client has no open connection"
+            states.append(CurrentState(EventKind.NOW_NOTHING, {"reason": reason}))
+        return states
+
+
+def _user(peer: Peer) -> str | None:
+    return peer.user if peer.user != ANONYMOUS else None
+
+
+def _software(peer: Peer) -> str | None:
+    return f"{peer.software_name} {peer.software_version}".strip() or None
+
+
+def _state(peer: Peer, now_ms: int) -> CurrentState:
+    return CurrentState.of(
+        EventKind.NOW_CONNECTED,
+        {
+            "connection": peer.connection_id,
+            "host": peer.host,
+            "listener": peer.listener or None,
+            "user": _user(peer),
+            "software": _software(peer),
+            "age": duration_text(now_ms - peer.opened_ms),
+            "requests": peer.requests,
+            "request": peer.api_name or None,
+        },
+    )

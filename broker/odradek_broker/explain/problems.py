@@ -1,0 +1,117 @@
+"""The problems of a broker at the moment, as sentences (DescribeBroker): for the first page of the
+console and for `odradek top`.
+
+A problem has the subject under which its history is found, as in DescribeHistory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from odradek_broker.coordinator.transactions.transaction import Transaction, TransactionState
+from odradek_broker.explain.sentences import duration_text
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_directory import LogDirectory
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.schemas import describe_history as wire
+
+#: The most problems of one kind; the number of the others is a problem of its own.
+EACH_MAX = 20
+#: An open transaction is a problem when it has used this part of its timeout, or has been open for
+#: this long.
+TRANSACTION_TIMEOUT_SHARE = 0.5
+TRANSACTION_OPEN_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem. `subject_type`: as in DescribeHistory; 0 without a subject."""
+
+    name: str
+    text: str
+    subject_type: int = 0
+    subject: str = ""
+
+
+def find_problems(
+    directories: Sequence[LogDirectory],
+    logs: Iterable[PartitionLog],
+    uncleanable: Mapping[TopicPartition, str],
+    transactions: Iterable[Transaction],
+    wall_ms: int,
+) -> Iterator[Problem]:
+    """The problems of disks, partitions, compaction and transactions, the worst first."""
+    for directory in directories:
+        if directory.failure:
+            yield Problem(
+                "log_directory_failed",
+                f"the data directory {directory.path} has failed, and its partitions are offline until"
+                f" a start can use it: {directory.failure}",
+            )
+        elif directory.disk.problem:
+            yield Problem(
+                "log_directory_not_writable",
+                f"the data directory {directory.path} takes no writes: {directory.disk.problem}",
+            )
+    yield from _limited("partition_offline", "partitions are offline", _offline(logs))
+    yield from _limited(
+        "compaction_stopped",
+        "partitions are not compacted",
+        (
+            Problem(
+                "compaction_stopped",
+                f"{name}-{index} is not compacted any more until the next start: {reason}",
+                wire.PARTITION,
+                f"{name}-{index}",
+            )
+            for (name, index), reason in uncleanable.items()
+        ),
+    )
+    yield from _limited(
+        "transaction_open",
+        "transactions have been open for long",
+        _open_transactions(transactions, wall_ms),
+    )
+
+
+def _limited(name: str, text: str, problems: Iterator[Problem]) -> Iterator[Problem]:
+    yield from islice(problems, EACH_MAX)
+    more = sum(1 for _ in problems)
+    if more:
+        yield Problem(name, f"{more} more {text}")
+
+
+def _offline(logs: Iterable[PartitionLog]) -> Iterator[Problem]:
+    for log in logs:
+        if log.offline:
+            yield Problem(
+                "partition_offline",
+                f"{log.name} is offline because of a disk error: its records can be neither written"
+                " nor read",
+                wire.PARTITION,
+                log.name,
+            )
+
+
+def _open_transactions(transactions: Iterable[Transaction], wall_ms: int) -> Iterator[Problem]:
+    for each in transactions:
+        if each.state is not TransactionState.ONGOING:
+            continue
+        open_ms = wall_ms - each.start_ms
+        limit_ms = TRANSACTION_OPEN_MS
+        if each.has_timeout:
+            limit_ms = min(limit_ms, int(each.timeout_ms * TRANSACTION_TIMEOUT_SHARE))
+        if open_ms < limit_ms:
+            continue
+        end = "and has no timeout"
+        if each.has_timeout:
+            end = f"and ends by itself after {duration_text(each.timeout_ms)}"
+        yield Problem(
+            "transaction_open",
+            f"transaction {each.transactional_id!r} has been open for {duration_text(open_ms)}, {end};"
+            f" consumers with read_committed wait behind it in {len(each.partitions)} partitions",
+            wire.TRANSACTIONAL_ID,
+            each.transactional_id,
+        )

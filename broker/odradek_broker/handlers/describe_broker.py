@@ -1,0 +1,261 @@
+"""DescribeBroker (key 10001, Odradek's own): counters, requests by API, connections, problems and
+the newest events of this broker.
+
+Rights (A-22): DESCRIBE on the cluster. Events, and the problems of partitions and transactional
+ids, are left out if DescribeHistory would refuse them to the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from heapq import merge
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from typing import Any
+
+from odradek_broker.coordinator.transactions.transaction import TransactionState
+from odradek_broker.explain.history import Event, History
+from odradek_broker.explain.problems import Problem, find_problems
+from odradek_broker.explain.texts import Rights, event_text
+from odradek_broker.handlers.describe_history import may_see_of_producer
+from odradek_broker.metrics.broker import BUCKETS_US
+from odradek_broker.node import Node
+from odradek_broker.request import Peer, RequestContext
+from odradek_broker.security.authorizer import CLUSTER, Operation, group, topic, transactional_id
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.schemas import describe_broker as wire
+from odradek_protocol.schemas import describe_history as history_wire
+from odradek_protocol.schemas.describe_broker import DescribeBrokerRequest, DescribeBrokerResponse
+
+_E = ErrorCode
+
+#: The most connections, and the most events, of one answer.
+LISTED_MAX = 1_000
+#: The most events that are looked at for one answer: the client may not be allowed to see most.
+_LOOKED_AT_MAX = 10_000
+_SECTIONS = frozenset(range(wire.COUNTERS, wire.EVENTS + 1))
+
+
+def handle(
+    node: Node, context: RequestContext, request: DescribeBrokerRequest
+) -> DescribeBrokerResponse:
+    """The requested sections; an unknown section is error 42."""
+    if not node.authorizer.allows(context, Operation.DESCRIBE, CLUSTER):
+        return DescribeBrokerResponse(error_code=_E.CLUSTER_AUTHORIZATION_FAILED)
+    unknown = sorted(set(request.sections) - _SECTIONS)
+    if unknown:
+        text = f"there is no section {unknown[0]}"
+        return DescribeBrokerResponse(error_code=_E.INVALID_REQUEST, error_message=text)
+    rights = _EventRights(node, context)
+    answer = DescribeBrokerResponse(
+        now_ms=node.clock.wall_ms(),
+        started_ms=node.group_history.started_ms,
+        node_id=node.node_id,
+        version=_version(),
+        console_url=node.console_url or None,
+    )
+    limit = min(max(request.limit, 0), LISTED_MAX)
+    if wire.COUNTERS in request.sections:
+        answer.counters = [
+            wire.Counter(name=name, value=float(value)) for name, value in _counters(node)
+        ]
+    if wire.REQUESTS in request.sections:
+        answer.bounds_us = list(BUCKETS_US)
+        answer.requests = list(_requests(node))
+    if wire.CONNECTIONS in request.sections:
+        found = list(node.connections.matching(request.filter))
+        first = max(request.offset, 0)
+        answer.connections_total = len(found)
+        answer.connections = [_connection(peer) for peer in found[first : first + limit]]
+    if wire.PROBLEMS in request.sections:
+        answer.problems = [
+            wire.Problem(
+                name=each.name,
+                text=each.text,
+                subject_type=each.subject_type,
+                subject=each.subject,
+            )
+            for each in _problems(node)
+            if rights.of_problem(each)
+        ]
+    if wire.EVENTS in request.sections:
+        answer.next_after, answer.events = _events(node, rights, request.after, limit)
+    return answer
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    try:
+        return version("odradek")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+# --- Counters and requests ---
+
+
+def _counters(node: Node) -> Iterator[tuple[str, float]]:
+    metrics = node.metrics
+    yield "connections", metrics.connections.value
+    yield "requests_total", sum(metrics.requests.values())
+    yield "request_errors_total", sum(metrics.errors.values())
+    yield "received_bytes_total", metrics.received_total
+    yield "sent_bytes_total", metrics.sent_total
+    yield "appended_bytes_total", metrics.appended_total
+    yield "fetched_bytes_total", metrics.fetched_total
+    yield "connections_refused_total", metrics.connections_refused_total
+    yield "throttled_requests_total", sum(metrics.throttled_requests.values())
+    yield "throttle_time_ms_total", sum(metrics.throttle_time_ms.values())
+    yield "flushes_total", sum(metrics.flushes.counts)
+    yield "flush_time_us_total", metrics.flushes.sum_us
+    yield "topics", len(node.metadata.topics)
+    yield "partitions", sum(len(each.partitions) for each in node.metadata.topics.values())
+    groups: dict[str, int] = {}
+    for listing in node.groups.groups():
+        groups[listing.state.value] = groups.get(listing.state.value, 0) + 1
+    yield "groups", sum(groups.values())
+    for state, count in sorted(groups.items()):
+        yield f"groups_{state}", count
+    open_now = (TransactionState.ONGOING,)
+    yield (
+        "open_transactions",
+        sum(each.state in open_now for each in node.transactions.transactions()),
+    )
+    usable = total = 0
+    for directory in node.logs.directories:
+        with suppress(OSError):
+            volume = directory.volume()
+            usable, total = usable + volume.usable_bytes, total + volume.total_bytes
+    yield "disk_usable_bytes", usable
+    yield "disk_total_bytes", total
+    usage = metrics.process_usage()
+    yield "memory_peak_bytes", usage.memory_peak_bytes
+    yield "processor_ms_total", usage.processor_ms
+
+
+def _requests(node: Node) -> Iterator[wire.RequestCounts]:
+    requests: dict[str, int] = {}
+    errors: dict[str, int] = {}
+    for (name, _), count in node.metrics.requests.items():
+        requests[name] = requests.get(name, 0) + count
+    for (name, _), count in node.metrics.errors.items():
+        errors[name] = errors.get(name, 0) + count
+    for name, times in sorted(node.metrics.times.items()):
+        yield wire.RequestCounts(
+            name=name,
+            requests=requests.get(name, 0),
+            errors=errors.get(name, 0),
+            sum_us=times.sum_us,
+            counts=list(times.counts),
+        )
+
+
+def _connection(peer: Peer) -> wire.Connection:
+    return wire.Connection(
+        connection_id=peer.connection_id,
+        listener=peer.listener,
+        host=peer.host,
+        user=peer.user,
+        client_id=peer.client_id,
+        software_name=peer.software_name,
+        software_version=peer.software_version,
+        opened_ms=peer.opened_ms,
+        requests=peer.requests,
+        api_name=peer.api_name,
+    )
+
+
+# --- Problems and events ---
+
+
+def _problems(node: Node) -> Iterator[Problem]:
+    return find_problems(
+        node.logs.directories,
+        (partition.log for _, _, partition in node.replicas.partitions()),
+        node.cleaner.statistics.uncleanable,
+        node.transactions.transactions(),
+        node.clock.wall_ms(),
+    )
+
+
+class _EventRights:
+    """The rights of the client to events, each checked once."""
+
+    def __init__(self, node: Node, context: RequestContext) -> None:
+        self._node, self._context = node, context
+
+        def describes(make: Callable[[str], Any]) -> Rights:
+            return Rights(
+                lambda name: node.authorizer.would_allow(context, Operation.DESCRIBE, make(name))
+            )
+
+        self.topic = describes(topic)
+        self.group = describes(group)
+        self.transactional_id = describes(transactional_id)
+
+    def of_event(self, subject_type: int, subject: str, event: Event) -> bool:
+        if subject_type == history_wire.PRODUCER_ID:
+            return may_see_of_producer(self._node, self._context, event)
+        return self._of(subject_type, subject)
+
+    def of_problem(self, problem: Problem) -> bool:
+        return self._of(problem.subject_type, problem.subject)
+
+    def _of(self, subject_type: int, subject: str) -> bool:
+        if subject_type == history_wire.TRANSACTIONAL_ID:
+            return self.transactional_id(subject)
+        if subject_type == history_wire.GROUP:
+            return self.group(subject)
+        if subject_type == history_wire.PARTITION:
+            return self.topic(subject.rpartition("-")[0])
+        return True
+
+
+def _rings(node: Node) -> list[tuple[int, History]]:
+    return [
+        (history_wire.TRANSACTIONAL_ID, node.transaction_history),
+        (history_wire.PRODUCER_ID, node.producer_history),
+        (history_wire.GROUP, node.group_history),
+        (history_wire.PARTITION, node.partition_history),
+        (history_wire.CLIENT, node.connections.history),
+    ]
+
+
+def _newest(kind: int, ring: History, after: int) -> Iterator[tuple[int, int, str, Event]]:
+    for number, subject, event in ring.newest(after):
+        yield -number, kind, subject, event
+
+
+def _events(
+    node: Node, rights: _EventRights, after: int, limit: int
+) -> tuple[int, list[wire.NumberedEvent]]:
+    """The next `after`, and the events, oldest first."""
+    newest = merge(
+        *(_newest(kind, ring, after) for kind, ring in _rings(node)), key=lambda each: each[0]
+    )
+    next_after = after
+    found: list[wire.NumberedEvent] = []
+    for negative, kind, subject, event in islice(newest, _LOOKED_AT_MAX):
+        next_after = max(next_after, -negative)
+        if len(found) == limit:
+            break
+        if rights.of_event(kind, subject, event):
+            text = event_text(event, rights.topic, rights.group)
+            found.append(
+                wire.NumberedEvent(
+                    number=-negative,
+                    subject_type=kind,
+                    subject=subject,
+                    time_ms=text.time_ms,
+                    last_time_ms=text.last_time_ms,
+                    times=text.times,
+                    name=text.name,
+                    text=text.text,
+                    details=[
+                        wire.Detail(name=each.name, value=each.value) for each in text.details
+                    ],
+                )
+            )
+    return next_after, found[::-1]

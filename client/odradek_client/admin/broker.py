@@ -1,0 +1,199 @@
+"""The counters, requests, connections, problems and newest events of a broker.
+
+Only Odradek's broker describes itself so; others raise UnsupportedByBroker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from odradek_client.admin.history import HistoryEvent, Subject, subject_of_type
+from odradek_client.admin.requests import AdminPart
+from odradek_client.errors import UnsupportedByBroker, error_for
+from odradek_protocol.schemas import describe_broker as wire
+from odradek_protocol.schemas.describe_broker import DescribeBrokerRequest, DescribeBrokerResponse
+
+
+class Section(Enum):
+    """The parts of a description. The value is that of the protocol."""
+
+    COUNTERS = wire.COUNTERS
+    REQUESTS = wire.REQUESTS
+    CONNECTIONS = wire.CONNECTIONS
+    PROBLEMS = wire.PROBLEMS
+    EVENTS = wire.EVENTS
+
+
+@dataclass(frozen=True)
+class RequestCounts:
+    """The requests of an API since the broker's start.
+
+    `counts`: their number by duration, for each bound of `BrokerDescription.bounds_us` and above
+    the last one.
+    """
+
+    name: str
+    requests: int
+    errors: int
+    sum_us: int
+    counts: list[int]
+
+
+@dataclass(frozen=True)
+class ClientConnection:
+    """An open connection. `opened_ms`: by the broker's clock. `api_name`: the API of the last
+    request."""
+
+    connection_id: int
+    listener: str
+    host: str
+    user: str
+    client_id: str | None
+    software: str
+    opened_ms: int
+    requests: int
+    api_name: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is wrong at the moment: `text` is a sentence, and the history of `subject`
+    explains it; None if there is none."""
+
+    name: str
+    text: str
+    subject_type: Subject | None
+    subject: str
+
+
+@dataclass(frozen=True)
+class SubjectEvent:
+    """An event with its number and its subject."""
+
+    number: int
+    subject_type: Subject
+    subject: str
+    event: HistoryEvent
+
+
+@dataclass(frozen=True)
+class BrokerDescription:
+    """A broker by itself. Only the sections that were asked for are filled.
+
+    Times in milliseconds since 1970, by the broker's clock. `counters`: numbers by name; those
+    whose names end in _total only grow. `connections_total`: the number of connections that match
+    the filter. `next_after`: the `after` for the events that follow. Events are oldest first.
+    """
+
+    node_id: int
+    version: str
+    now_ms: int
+    started_ms: int
+    console_url: str | None
+    counters: dict[str, float] = field(default_factory=dict)
+    bounds_us: list[int] = field(default_factory=list)
+    requests: list[RequestCounts] = field(default_factory=list)
+    connections_total: int = 0
+    connections: list[ClientConnection] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    next_after: int = -1
+    events: list[SubjectEvent] = field(default_factory=list)
+
+
+class BrokerAdmin(AdminPart):
+    """The call about a broker."""
+
+    async def describe_broker_status(
+        self,
+        *sections: Section,
+        node_id: int | None = None,
+        filter: str = "",
+        offset: int = 0,
+        after: int = -1,
+        limit: int = 100,
+    ) -> BrokerDescription:
+        """The description of a broker, by default of any broker.
+
+        `limit`: the most connections, and the most events. Connections: those whose client id, host
+        or user contains `filter`, from number `offset` on. Events: those with numbers above
+        `after`, or the newest ones; -1 for the newest ones. Raises UnsupportedByBroker if the
+        broker is not Odradek's, ClusterAuthorizationFailed without the right to
+        DESCRIBE the cluster.
+        """
+        request = DescribeBrokerRequest(
+            sections=sorted(each.value for each in set(sections)),
+            limit=limit,
+            offset=offset,
+            filter=filter,
+            after=after,
+        )
+
+        async def ask() -> BrokerDescription:
+            asked = min(self._network.cluster.brokers) if node_id is None else node_id
+            try:
+                answer: DescribeBrokerResponse = await self._network.send(asked, request)
+            except UnsupportedByBroker as error:
+                raise UnsupportedByBroker(
+                    "this broker does not describe itself: that is something of Odradek's own"
+                    " brokers, and Apache Kafka has nothing like it"
+                ) from error
+            if answer.error_code:
+                raise error_for(answer.error_code, answer.error_message, about="the broker")
+            return _description(answer)
+
+        return await self._requests.retrying(ask)
+
+
+def _description(answer: DescribeBrokerResponse) -> BrokerDescription:
+    return BrokerDescription(
+        node_id=answer.node_id,
+        version=answer.version,
+        now_ms=answer.now_ms,
+        started_ms=answer.started_ms,
+        console_url=answer.console_url,
+        counters={each.name: each.value for each in answer.counters},
+        bounds_us=list(answer.bounds_us),
+        requests=[
+            RequestCounts(each.name, each.requests, each.errors, each.sum_us, list(each.counts))
+            for each in answer.requests
+        ],
+        connections_total=answer.connections_total,
+        connections=[_connection(each) for each in answer.connections],
+        problems=[
+            Problem(each.name, each.text, subject_of_type(each.subject_type), each.subject)
+            for each in answer.problems
+        ],
+        next_after=answer.next_after,
+        events=[found for each in answer.events if (found := _event(each)) is not None],
+    )
+
+
+def _connection(wired: wire.Connection) -> ClientConnection:
+    return ClientConnection(
+        connection_id=wired.connection_id,
+        listener=wired.listener,
+        host=wired.host,
+        user=wired.user,
+        client_id=wired.client_id,
+        software=f"{wired.software_name} {wired.software_version}".strip(),
+        opened_ms=wired.opened_ms,
+        requests=wired.requests,
+        api_name=wired.api_name,
+    )
+
+
+def _event(wired: wire.NumberedEvent) -> SubjectEvent | None:
+    """The event; None for a type of subject that a later broker may have."""
+    subject_type = subject_of_type(wired.subject_type)
+    if subject_type is None:
+        return None
+    event = HistoryEvent(
+        wired.time_ms,
+        wired.last_time_ms,
+        wired.times,
+        wired.name,
+        wired.text,
+        {detail.name: detail.value for detail in wired.details},
+    )
+    return SubjectEvent(wired.number, subject_type, wired.subject, event)

@@ -1,0 +1,133 @@
+"""DescribeBroker (key 10001): counters, requests by API, connections, problems and the newest
+events of one broker.
+
+Versions: only 0.
+
+Of note: this API is Odradek's own, for `odradek console` and `odradek top`, as DescribeHistory is.
+Only the requested sections are filled. Counters never go down while the broker runs; the client
+makes rates of them.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import FLOAT64, INT8, INT16, INT32, INT64, STRING
+
+#: The sections of the response.
+COUNTERS = 1
+REQUESTS = 2
+CONNECTIONS = 3
+PROBLEMS = 4
+EVENTS = 5
+
+
+@message(key=10001, versions="0", flexible="0+")
+class DescribeBrokerRequest(Message):
+    """The request.
+
+    `limit`: the most connections, and the most events. Connections: those whose client id, host or
+    user contains `filter`, from number `offset` on. Events: those with numbers above `after`, or
+    the newest ones if there are more than the limit; -1 for the newest ones.
+    """
+
+    sections: list[int] = field(array(INT8))
+    limit: int = field(INT32, default=100)
+    offset: int = field(INT32)
+    filter: str = field(STRING)
+    after: int = field(INT64, default=-1)
+
+
+@struct
+class Counter(Struct):
+    """A number; names that end in _total only grow."""
+
+    name: str = field(STRING)
+    value: float = field(FLOAT64)
+
+
+@struct
+class RequestCounts(Struct):
+    """The requests of an API: `counts` has their number by duration, for each bound of
+    `bounds_us` and above the last."""
+
+    name: str = field(STRING)
+    requests: int = field(INT64)
+    errors: int = field(INT64)
+    sum_us: int = field(INT64)
+    counts: list[int] = field(array(INT64))
+
+
+@struct
+class Connection(Struct):
+    """An open connection. `requests`: their number; `api_name`: the API of the last one."""
+
+    connection_id: int = field(INT64)
+    listener: str = field(STRING)
+    host: str = field(STRING)
+    user: str = field(STRING)
+    client_id: str | None = field(STRING, nullable="0+", default=None)
+    software_name: str = field(STRING)
+    software_version: str = field(STRING)
+    opened_ms: int = field(INT64)
+    requests: int = field(INT64)
+    api_name: str = field(STRING)
+
+
+@struct
+class Problem(Struct):
+    """Something that is wrong at the moment, as a sentence. The subject is as in DescribeHistory,
+    with subject type 0 if there is none."""
+
+    name: str = field(STRING)
+    text: str = field(STRING)
+    subject_type: int = field(INT8)
+    subject: str = field(STRING)
+
+
+@struct
+class Detail(Struct):
+    name: str = field(STRING)
+    value: str = field(STRING)
+
+
+@struct
+class NumberedEvent(Struct):
+    """An event of DescribeHistory, with its number and its subject."""
+
+    number: int = field(INT64)
+    subject_type: int = field(INT8)
+    subject: str = field(STRING)
+    time_ms: int = field(INT64)
+    last_time_ms: int = field(INT64)
+    times: int = field(INT32)
+    name: str = field(STRING)
+    text: str = field(STRING)
+    details: list[Detail] = field(array(Detail))
+
+
+@message(key=10001, versions="0", flexible="0+")
+class DescribeBrokerResponse(Message):
+    """The response.
+
+    `now_ms`: the broker's clock; `started_ms`: its start. `console_url`: the address of the console
+    that the broker serves, if it serves one. `connections_total`: the number of those that match
+    the filter. `next_after`: the `after` of a request for the events that follow. Events are oldest
+    first.
+    """
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    now_ms: int = field(INT64)
+    started_ms: int = field(INT64)
+    node_id: int = field(INT32)
+    version: str = field(STRING)
+    console_url: str | None = field(STRING, nullable="0+", default=None)
+    counters: list[Counter] = field(array(Counter))
+    bounds_us: list[int] = field(array(INT64))
+    requests: list[RequestCounts] = field(array(RequestCounts))
+    connections_total: int = field(INT32)
+    connections: list[Connection] = field(array(Connection))
+    problems: list[Problem] = field(array(Problem))
+    next_after: int = field(INT64)
+    events: list[NumberedEvent] = field(array(NumberedEvent))
