@@ -34,6 +34,9 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow("status", "odradek.cli.broker:status", "Say whether it is running.", BROKER),
     CommandRow("doctor", "odradek.cli.doctor:doctor", "Look for trouble, say what to do.", BROKER),
     CommandRow("cluster", "odradek.cli.cluster:cluster", "Show nodes, disks, features.", CLUSTER),
+    CommandRow(
+        "console", "odradek.cli.console:console", "Show everything in the browser.", CLUSTER
+    ),
     CommandRow("config", "odradek.cli.configs:app", "Describe, set, delete settings.", CLUSTER),
     CommandRow(
         "user", "odradek.cli.users:app", "List, create, alter, delete users of SCRAM.", CLUSTER

@@ -1,0 +1,23 @@
+"""The web console: a Kafka client with pages, a process of its own beside any Kafka.
+
+The console asks brokers with `Admin` and `Consumer` only, as the principal at the browser, so the
+brokers' ACLs decide what is seen. The server (`server.py`) gives static files, JSON under `/api`
+and events under `/api/live`; the pages in `static/` need no build step.
+
+To add a page:
+
+1. Write `odradek/console/<family>.py` with `VIEWS` (path below `/api` to an async function of
+   `Asked` that returns a JSON object) and, for what changes by itself, `FEEDS` (name to a `Feed`).
+   Add the module to `_FAMILIES` in `server.py`. Ask brokers through `asked.session.admin()`, and
+   through `asked.session.cached(...)` for answers that several pages share. Errors of the client
+   become JSON by themselves; raise `Refusal` for the rest. Lists go through `page_of`: a page
+   of rows and the total, never everything.
+2. Write `static/pages/<name>.mjs` with a component as its default export. `api.mjs` asks (`get`,
+   `useAsked`, `useLive`), `ui.mjs` has the shared parts (`Heading`, `VirtualTable`, `Time`,
+   `Failure`, `Empty`, `PlanDialog`). Text goes through `html` templates, which escape it; there is
+   no innerHTML.
+3. Add its row to `PAGES` in `static/routes.mjs`: with `nav` and `key` a page stands in the menu.
+   Names of topics and groups are parameters of the address (`/topic?name=...`), for a group may
+   be called `..`.
+4. Test the views in `tests/console/` with `console_client`, and the page with `browser_page`.
+"""

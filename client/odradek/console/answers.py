@@ -1,0 +1,184 @@
+"""Answers of the console in JSON: refusals that say what to do, and pages of long lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from odradek_client.errors import (
+    AuthenticationFailed,
+    ClusterAuthorizationFailed,
+    ConfigError,
+    ConnectionLost,
+    GroupAuthorizationFailed,
+    InvalidConfig,
+    MetadataTimeout,
+    OdradekError,
+    Refused,
+    RequestTimedOut,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+    UnknownTopicOrPartition,
+    UnsupportedByBroker,
+)
+
+Json = dict[str, Any]
+
+LIMIT_DEFAULT = 100
+LIMIT_MAX = 500
+#: The longest parameter that a view takes: the longest name of a topic is 249, a filter is shorter.
+_TEXT_CHARACTERS_MAX = 10_000
+
+
+class Refusal(Exception):
+    """An answer that is no result: a status of HTTP, what went wrong, and what to do about it."""
+
+    def __init__(self, status: int, title: str, detail: str = "", what_to_do: str = "") -> None:
+        super().__init__(f"{title}: {detail}" if detail else title)
+        self.status = status
+        self.title = title
+        self.detail = detail
+        self.what_to_do = what_to_do
+
+    def as_json(self) -> Json:
+        """The refusal as pages show it."""
+        return {
+            "error": {
+                "title": self.title,
+                "detail": self.detail,
+                "what_to_do": self.what_to_do,
+            }
+        }
+
+
+_SIGN_IN = "Sign in again."
+_ASK_RIGHT = "Sign in as another user, or ask for the right: `odradek acl add`."
+_ASK_BROKER = "See whether the broker runs and is reachable from the console: `odradek status`."
+
+#: Kinds of the client's errors, first match first: the status of HTTP, the title, what to do.
+_KINDS: tuple[tuple[type[OdradekError], int, str, str], ...] = (
+    (AuthenticationFailed, 401, "The broker does not accept this user", _SIGN_IN),
+    (TopicAuthorizationFailed, 403, "A right on the topic is missing", _ASK_RIGHT),
+    (GroupAuthorizationFailed, 403, "A right on the group is missing", _ASK_RIGHT),
+    (
+        TransactionalIdAuthorizationFailed,
+        403,
+        "A right on the transactional id is missing",
+        _ASK_RIGHT,
+    ),
+    (ClusterAuthorizationFailed, 403, "A right on the cluster is missing", _ASK_RIGHT),
+    (UnknownTopicOrPartition, 404, "There is no such topic or partition", ""),
+    (UnsupportedByBroker, 501, "This broker cannot answer that", ""),
+    (InvalidConfig, 422, "The broker refuses this setting", ""),
+    (ConfigError, 500, "A setting of the console's client is wrong", ""),
+    (Refused, 422, "The broker refuses this", ""),
+    (ConnectionLost, 502, "The broker cannot be reached", _ASK_BROKER),
+    (MetadataTimeout, 504, "The broker did not answer in time", _ASK_BROKER),
+    (RequestTimedOut, 504, "The broker did not answer in time", _ASK_BROKER),
+    (OdradekError, 502, "The broker did not do it", ""),
+)
+
+
+def refusal_of(error: OdradekError) -> Refusal:
+    """An error of the client as an answer."""
+    for kind, status, title, what_to_do in _KINDS:
+        if isinstance(error, kind):
+            return Refusal(status, title, str(error), what_to_do)
+    raise AssertionError(f"{type(error)} has no row")
+
+
+def failed(error: Exception) -> Refusal:
+    """A bug of the console as an answer, without its text, which may have values in it."""
+    return Refusal(
+        500,
+        "The console failed",
+        type(error).__name__,
+        "The console's log has the cause; please report it.",
+    )
+
+
+class Query:
+    """The parameters of a request, read with bounds."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A text. Refusal if there is neither the parameter nor a default."""
+        value = self._given.get(name, default)
+        if value is None:
+            raise Refusal(400, f"The parameter {name} is missing")
+        if len(value) > _TEXT_CHARACTERS_MAX:
+            raise Refusal(
+                400,
+                f"The parameter {name} is too long",
+                f"{len(value):,} characters of {_TEXT_CHARACTERS_MAX:,}",
+            )
+        return value
+
+    def whole(self, name: str, default: int | None = None, *, least: int = 0, most: int) -> int:
+        """A whole number between two bounds. Refusal for any other text."""
+        text = self.text(name, None if default is None else str(default))
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise Refusal(
+                400,
+                f"The parameter {name} is wrong",
+                f"{text[:100]!r} must be a whole number from {least:,} to {most:,}",
+            )
+        return value
+
+    def flag(self, name: str) -> bool:
+        """True if the parameter is there and is not "false", "0" or empty."""
+        return self.text(name, "") not in ("", "0", "false")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that rows can be sorted by. `key` gives the value of a row, or None if unknown."""
+
+    key: Callable[[Any], Any]
+
+
+def page_of(
+    rows: Iterable[Any],
+    query: Query,
+    columns: Mapping[str, Column],
+    *,
+    name: Callable[[Any], str],
+    sort: str,
+) -> tuple[Sequence[Any], Json]:
+    """The rows of one page, and the fields of the answer that say which ones of how many they are.
+
+    The query may have `offset`, `limit`, `filter` (a part of the name, in any case) and `sort` (a
+    name of `columns`, with `-` before it for the largest first; `sort` is the default). Unknown
+    values come last in both directions, and equal rows in the order of their names.
+    """
+    offset = query.whole("offset", 0, most=10_000_000)
+    limit = query.whole("limit", LIMIT_DEFAULT, least=1, most=LIMIT_MAX)
+    wanted = query.text("filter", "").casefold()
+    order = query.text("sort", sort)
+    column = columns.get(order.removeprefix("-"))
+    if column is None:
+        raise Refusal(
+            400,
+            "The parameter sort is wrong",
+            f"{order[:100]!r} is none of {', '.join(columns)}, or one of them after `-`",
+        )
+    every = list(rows)
+    found = [row for row in every if wanted in name(row).casefold()] if wanted else every
+    found.sort(key=name)
+    known = [row for row in found if column.key(row) is not None]
+    unknown = [row for row in found if column.key(row) is None]
+    known.sort(key=column.key, reverse=order.startswith("-"))
+    found = known + unknown
+    return found[offset : offset + limit], {
+        "offset": offset,
+        "total": len(found),
+        "total_unfiltered": len(every),
+        "sort": order,
+    }

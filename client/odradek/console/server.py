@@ -1,0 +1,288 @@
+"""The console's server: static files, JSON and events, for browsers that may show them."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from odradek.console import overview, topics
+from odradek.console.answers import Json, Query, Refusal, failed, refusal_of
+from odradek.console.asked import Asked, View
+from odradek.console.live import Feed, Hub
+from odradek.console.sessions import ClientSettings, Session
+from odradek_client.errors import OdradekError
+
+_log = structlog.get_logger("odradek.console")
+
+#: The modules with the views of the pages.
+_FAMILIES = (overview, topics)
+
+_STATIC = Path(__file__).parent / "static"
+_CONNECTIONS_MAX = 256
+_HEAD_BYTES_MAX = 65_536
+_IDLE_CONNECTION_S = 30
+#: Open event streams end with the server, not the other way round.
+_LAST_ANSWERS_S = 1
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_SAFE_METHODS = ("GET", "HEAD")
+#: Scripts of other sites cannot send this header without asking, and they get no answer.
+WRITE_HEADER = "X-Odradek-Console"
+
+
+@dataclass(frozen=True)
+class ConsoleOptions:
+    """The choices of whoever starts a console. `hosts`: names besides those of this machine, under
+    which browsers may ask for it."""
+
+    clients: ClientSettings
+    hosts: frozenset[str] = frozenset()
+
+    @property
+    def bootstrap(self) -> str:
+        """The address of the brokers, as it was given."""
+        return str(self.clients["admin"]["bootstrap_servers"])
+
+
+class _Guard:
+    """Sets the headers of every answer, and refuses requests that other sites had a browser send.
+
+    A name that leads to this machine is known or is refused: otherwise any site could point its own
+    name here and read what the console shows (DNS rebinding). An address in numbers is no name.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+        self._app = app
+        self._hosts = {"localhost", *(host.lower() for host in hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-cache")
+            await send(message)
+
+        refusal = self._refusal(scope["method"], Headers(scope=scope))
+        if refusal is None:
+            await self._app(scope, receive, send_guarded)
+        else:
+            await _refused(refusal)(scope, receive, send_guarded)
+
+    def _refusal(self, method: str, headers: Headers) -> Refusal | None:
+        host = headers.get("host", "")
+        name = _host_name(host)
+        if name not in self._hosts and not _is_address(name):
+            return Refusal(
+                421,
+                "The console does not answer to this name",
+                f"{name[:100]!r}",
+                f"Start it with --allow-host {name[:100]} if the name is yours.",
+            )
+        if method in _SAFE_METHODS:
+            return None
+        origin = headers.get("origin", "")
+        if origin.partition("://")[2] != host or WRITE_HEADER not in headers:
+            return Refusal(403, "The request did not come from a page of the console")
+        return None
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header, without port and brackets."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    return name.strip("[]").lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _json(body: Json, status: int = 200) -> Response:
+    # All but ASCII is escaped: names with lone surrogates are no UTF-8.
+    return Response(
+        json.dumps(body),
+        status,
+        {"Cache-Control": "no-store"},
+        media_type="application/json",
+    )
+
+
+def _refused(refusal: Refusal) -> Response:
+    return _json(refusal.as_json(), refusal.status)
+
+
+class Console:
+    """The views and feeds of all families, and the session that everybody shares."""
+
+    def __init__(self, options: ConsoleOptions) -> None:
+        self.options = options
+        self._session = Session(options.clients)
+        views: dict[str, View] = {"/console": self._about}
+        feeds: dict[str, Feed] = {}
+        for family in _FAMILIES:
+            views |= getattr(family, "VIEWS", {})
+            feeds |= getattr(family, "FEEDS", {})
+        self.hub = Hub(self._session, feeds)
+        self._views = views
+
+    async def _about(self, _asked: Asked) -> Json:
+        return {"bootstrap": self.options.bootstrap, "user": self._session.user, "write": False}
+
+    def app(self) -> ASGIApp:
+        """The ASGI application."""
+        return Starlette(
+            routes=[
+                *(
+                    Route(f"/api{path}", _answering(self._viewer(view)))
+                    for path, view in self._views.items()
+                ),
+                Route("/api/live", _answering(self._live)),
+                Route("/api/{rest:path}", _answering(_no_view)),
+                Mount("/static", StaticFiles(directory=_STATIC)),
+                # The address belongs to the router in the page.
+                Route("/{rest:path}", _index),
+            ],
+            middleware=[Middleware(_Guard, hosts=self.options.hosts)],
+            exception_handlers={HTTPException: _http_error},
+            lifespan=self._lifespan,
+        )
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await self.hub.close()
+            await self._session.close()
+
+    def _viewer(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        async def show(request: Request) -> Response:
+            return _json(await view(Asked(self._session, Query(request.query_params))))
+
+        return show
+
+    async def _live(self, request: Request) -> Response:
+        names = list(dict.fromkeys(request.query_params.getlist("feed")))
+        self.hub.check(names)
+        last_id = request.headers.get("last-event-id", "")
+        return StreamingResponse(
+            self.hub.events(names, last_id),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-store"},
+        )
+
+
+def _answering(
+    answer: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint whose errors are JSON."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except Refusal as refusal:
+            return _refused(refusal)
+        except OdradekError as error:
+            return _refused(refusal_of(error))
+        except Exception as error:  # noqa: BLE001 - logged, and the console goes on
+            _log.exception("a view failed", path=request.url.path)
+            return _refused(failed(error))
+
+    return endpoint
+
+
+async def _no_view(request: Request) -> Response:
+    raise Refusal(404, "There is no such view", request.url.path[:200])
+
+
+async def _index(_request: Request) -> Response:
+    return FileResponse(_STATIC / "index.html")
+
+
+async def _http_error(_request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return _refused(Refusal(status, f"HTTP {status}", str(getattr(error, "detail", ""))))
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it answers."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn."""
+        await super().startup(sockets)
+        if self.started:
+            self._started()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; OSError if the address is taken or is no address of this machine."""
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    return socket.create_server(address[:2], family=family, backlog=128)
+
+
+async def serve(
+    options: ConsoleOptions, listening: socket.socket, started: Callable[[], None] = lambda: None
+) -> None:
+    """Serve until SIGINT or SIGTERM, or until the task is cancelled."""
+    config = uvicorn.Config(
+        Console(options).app(),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="on",
+        ws="none",
+        limit_concurrency=_CONNECTIONS_MAX,
+        h11_max_incomplete_event_size=_HEAD_BYTES_MAX,
+        timeout_keep_alive=_IDLE_CONNECTION_S,
+        timeout_graceful_shutdown=_LAST_ANSWERS_S,
+    )
+    server = _Server(config, started)
+    try:
+        await server.serve(sockets=[listening])
+    except asyncio.CancelledError:
+        server.should_exit = True
+        raise

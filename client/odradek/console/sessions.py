@@ -1,0 +1,111 @@
+"""Sessions: the clients of one principal, which all pages of that principal share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from odradek_client.admin import Admin
+
+T = TypeVar("T")
+
+#: Answers that a session keeps at most.
+_KEPT_MAX = 256
+#: An answer is kept for this many times the time that it took, if that is longer than was asked
+#: for: the broker spends a twentieth of its time on one question at most.
+_KEPT_TIMES = 19
+
+#: By kind of client ("admin", "consumer", "producer"): its settings.
+ClientSettings = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass
+class _Kept:
+    task: asyncio.Task[Any]
+    began_s: float
+    ended_s: float | None = None
+
+    def serves(self, now_s: float, keep_ms: int) -> bool:
+        if self.ended_s is None:
+            return True
+        if self.task.cancelled() or self.task.exception() is not None:
+            return False
+        keep_s = max(keep_ms / 1_000, _KEPT_TIMES * (self.ended_s - self.began_s))
+        return now_s - self.ended_s < keep_s
+
+
+@dataclass
+class Session:
+    """A principal's clients and their recent answers. `user`: None if the listener asks for none.
+
+    `settings` are those of the clients, for views that need one of their own.
+    """
+
+    settings: ClientSettings
+    user: str | None = None
+    _admin: Admin | None = None
+    _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _kept: dict[Hashable, _Kept] = field(default_factory=dict)
+
+    async def admin(self) -> Admin:
+        """The one `Admin` of the session, started when it is first asked for.
+
+        Raises MetadataTimeout, AuthenticationFailed; the next call then tries again.
+        """
+        async with self._starting:
+            if self._admin is None:
+                admin = Admin(**self.settings["admin"])
+                try:
+                    await admin.start()
+                except BaseException:
+                    await admin.close()
+                    raise
+                self._admin = admin
+            return self._admin
+
+    async def cached(self, key: Hashable, keep_ms: int, ask: Callable[[Admin], Awaitable[T]]) -> T:
+        """The answer to a question that was asked less than `keep_ms` ago, or else a new one.
+
+        A question that is being asked is not asked twice. Errors are not kept. An answer that took
+        long is kept for longer.
+        """
+        kept = self._kept.get(key)
+        if kept is None or not kept.serves(time.monotonic(), keep_ms):
+            kept = _Kept(asyncio.create_task(self._ask(ask)), time.monotonic())
+            kept.task.add_done_callback(lambda _: _ended(kept))
+            self._kept.pop(key, None)
+            self._kept[key] = kept
+            while len(self._kept) > _KEPT_MAX:
+                self._kept.pop(next(iter(self._kept)))
+        # A page that is closed takes the answer from nobody else.
+        answer: T = await asyncio.shield(kept.task)
+        return answer
+
+    async def _ask(self, ask: Callable[[Admin], Awaitable[T]]) -> T:
+        return await ask(await self.admin())
+
+    def forget(self, *keys: Hashable) -> None:
+        """Forget answers that a change has made wrong; all of them if none is named."""
+        for key in keys or tuple(self._kept):
+            self._kept.pop(key, None)
+
+    async def close(self) -> None:
+        """Close the clients."""
+        tasks = [kept.task for kept in self._kept.values()]
+        self._kept.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._admin is not None:
+            admin, self._admin = self._admin, None
+            await admin.close()
+
+
+def _ended(kept: _Kept) -> None:
+    kept.ended_s = time.monotonic()
+    if not kept.task.cancelled():
+        # Without a reader an error would be reported as never retrieved.
+        kept.task.exception()

@@ -1,0 +1,173 @@
+// Requests to the console's server: JSON, and events of feeds that change by themselves.
+import { useEffect, useRef, useState } from "./vendor/hooks.mjs";
+import { signal } from "./vendor/signals.mjs";
+
+/** An answer that is no result; its fields are those of the server's `Refusal`. */
+export class ApiError extends Error {
+  constructor({ title, detail = "", what_to_do = "" }, status) {
+    super(title);
+    this.detail = detail;
+    this.what_to_do = what_to_do;
+    this.status = status;
+  }
+}
+
+const LOST = {
+  title: "The console does not answer",
+  what_to_do: "See whether `odradek console` still runs. This page tries again by itself.",
+};
+
+/** Parameters as a query; null and undefined are left out, arrays repeated. */
+export function query(params = {}) {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    for (const each of Array.isArray(value) ? value : [value]) {
+      if (each !== null && each !== undefined) search.append(name, each);
+    }
+  }
+  const text = search.toString();
+  return text ? `?${text}` : "";
+}
+
+async function ask(path, options) {
+  let response;
+  try {
+    response = await fetch(`/api${path}`, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(LOST, 0);
+  }
+  let body;
+  try {
+    body = await response.json();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    body = {};
+  }
+  if (response.ok) return body;
+  throw new ApiError(body.error ?? { title: `HTTP ${response.status}` }, response.status);
+}
+
+/** GET a view. Throws ApiError. */
+export const get = (path, params, signal) => ask(path + query(params), { signal });
+
+/** POST JSON to a view. Throws ApiError. */
+export const post = (path, body) =>
+  ask(path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Odradek-Console": "1" },
+    body: JSON.stringify(body),
+  });
+
+/**
+ * A view, asked again whenever the parameters change, and every `everyMs` if that is given.
+ * Returns `{data, error, loading, reload}`; the last data stay while new ones are on their way.
+ */
+export function useAsked(path, params = {}, { everyMs = 0 } = {}) {
+  const [state, setState] = useState({ data: null, error: null, loading: true });
+  const [turn, setTurn] = useState(0);
+  const key = path + query(params);
+  const last = useRef(key);
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer = 0;
+    if (last.current !== key) setState((old) => ({ ...old, loading: true }));
+    last.current = key;
+    const round = async () => {
+      try {
+        const data = await get(path, params, stop.signal);
+        if (!stop.signal.aborted) setState({ data, error: null, loading: false });
+      } catch (error) {
+        if (stop.signal.aborted) return;
+        setState((old) => ({ data: old.data, error, loading: false }));
+      }
+      if (everyMs && !stop.signal.aborted) timer = setTimeout(round, everyMs);
+    };
+    round();
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+    };
+  }, [key, everyMs, turn]);
+  return { ...state, reload: () => setTurn((old) => old + 1) };
+}
+
+/** The state of the connection for events: "none", "connecting", "live" or "lost". */
+export const connection = signal("none");
+
+const RETRY_MS = [1000, 2000, 4000, 8000];
+// Feed to the functions that take its events.
+const takers = new Map();
+// Feed to its last event, for as long as it has takers.
+const latest = new Map();
+let source = null;
+let opened = "";
+let failures = 0;
+let timer = 0;
+
+function open() {
+  clearTimeout(timer);
+  const feeds = [...takers.keys()].sort();
+  const wanted = feeds.join("\n");
+  if (source && wanted === opened) return;
+  source?.close();
+  source = null;
+  opened = wanted;
+  if (!feeds.length) {
+    connection.value = "none";
+    return;
+  }
+  if (connection.value !== "lost") connection.value = "connecting";
+  const mine = (source = new EventSource(`/api/live${query({ feed: feeds })}`));
+  mine.onopen = () => {
+    failures = 0;
+    connection.value = "live";
+  };
+  mine.onmessage = ({ data }) => {
+    const event = JSON.parse(data);
+    latest.set(event.feed, event);
+    for (const take of takers.get(event.feed) ?? []) take(event);
+  };
+  mine.onerror = () => {
+    if (mine !== source) return;
+    connection.value = "lost";
+    // A browser gives up after an answer that is no stream; this page does not.
+    if (mine.readyState === EventSource.CLOSED) {
+      source = null;
+      timer = setTimeout(open, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]);
+    }
+  };
+}
+
+/** Listen to a feed: `take({data})` or `take({error})`. Returns the function that ends it. */
+export function listen(feed, take) {
+  if (!takers.has(feed)) takers.set(feed, new Set());
+  takers.get(feed).add(take);
+  if (latest.has(feed)) take(latest.get(feed));
+  queueMicrotask(open);
+  return () => {
+    takers.get(feed)?.delete(take);
+    if (!takers.get(feed)?.size) {
+      takers.delete(feed);
+      latest.delete(feed);
+    }
+    // The next page may want the same feed.
+    queueMicrotask(open);
+  };
+}
+
+/** A feed: `{data, error, at}`; after an error the last data stay, with the time they came. */
+export function useLive(feed) {
+  const [state, setState] = useState({ data: null, error: null, at: null });
+  useEffect(() => {
+    setState({ data: null, error: null, at: null });
+    return listen(feed, (event) =>
+      setState((old) =>
+        event.error
+          ? { ...old, error: new ApiError(event.error, 0) }
+          : { data: event.data, error: null, at: Date.now() },
+      ),
+    );
+  }, [feed]);
+  return state;
+}

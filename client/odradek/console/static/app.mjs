@@ -1,0 +1,161 @@
+// The frame around all pages: menu, zone, theme, keys; it loads a page when it is first shown.
+import { render } from "./vendor/preact.mjs";
+import { useEffect, useErrorBoundary, useState } from "./vendor/hooks.mjs";
+import { connection, useAsked } from "./api.mjs";
+import { visible, zoneName } from "./format.mjs";
+import { change, go, place, zone } from "./place.mjs";
+import { PAGES } from "./routes.mjs";
+import { Empty, Failure, Link, Loading, html } from "./ui.mjs";
+
+const loaded = new Map();
+
+function Page({ row }) {
+  const [, redraw] = useState(0);
+  const [error, setError] = useState(null);
+  const [broken, reset] = useErrorBoundary();
+  useEffect(() => {
+    setError(null);
+    if (broken) reset();
+    if (loaded.has(row.path)) return;
+    row.load().then(
+      (module) => {
+        loaded.set(row.path, module.default);
+        redraw((old) => old + 1);
+      },
+      (failed) => setError(failed),
+    );
+  }, [row]);
+  if (error) {
+    return html`<${Failure} error=${{ message: "The page did not load", detail: String(error) }}
+      retry=${() => location.reload()} />`;
+  }
+  if (broken) {
+    return html`<${Failure} error=${{ message: "The page failed", detail: String(broken) }} retry=${reset} />`;
+  }
+  const Component = loaded.get(row.path);
+  return Component ? html`<${Component} />` : html`<${Loading} />`;
+}
+
+function Zone() {
+  const known = ["utc", "local"];
+  const own = Intl.supportedValuesOf?.("timeZone") ?? [];
+  if (!known.includes(zone.value) && !own.includes(zone.value)) own.unshift(zone.value);
+  return html`<label class="choice">
+    <span>Times</span>
+    <select
+      value=${zone.value}
+      onChange=${({ target }) => change({ zone: target.value === "utc" ? "" : target.value })}
+    >
+      <option value="utc">UTC</option>
+      <option value="local">${zoneName("local")}</option>
+      ${own.map((name) => html`<option value=${name}>${name}</option>`)}
+    </select>
+  </label>`;
+}
+
+function Theme() {
+  const [theme, setTheme] = useState(document.documentElement.dataset.theme ?? "system");
+  const choose = ({ target }) => {
+    setTheme(target.value);
+    if (target.value === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = target.value;
+    try {
+      localStorage.setItem("theme", target.value);
+    } catch {
+      // Without storage the choice lasts as long as the page.
+    }
+  };
+  return html`<label class="choice">
+    <span>Theme</span>
+    <select value=${theme} onChange=${choose}>
+      <option value="system">System</option>
+      <option value="light">Light</option>
+      <option value="dark">Dark</option>
+    </select>
+  </label>`;
+}
+
+const STATES = {
+  none: null,
+  connecting: ["Connecting", "none"],
+  live: ["Live", "good"],
+  lost: ["No connection", "error"],
+};
+
+function Connection() {
+  const state = STATES[connection.value];
+  return html`<span role="status">${state && html`<span class=${`badge ${state[1]}`}>${state[0]}</span>`}</span>`;
+}
+
+function Menu({ path }) {
+  return html`<nav aria-label="Pages">
+    ${PAGES.filter((row) => row.nav).map((row) => {
+      const here = path === row.path || (row.path !== "/" && path.startsWith(row.path.replace(/s$/, "")));
+      return html`<${Link}
+        to=${row.path}
+        aria-current=${here ? "page" : null}
+        title=${`g ${row.key}`}
+        >${row.nav}<//
+      >`;
+    })}
+  </nav>`;
+}
+
+let waitsForKey = false;
+
+function press(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") {
+    document.activeElement?.blur();
+    return;
+  }
+  if (event.target.matches?.("input, select, textarea, [contenteditable]")) return;
+  if (document.querySelector("dialog[open]")) return;
+  if (waitsForKey) {
+    waitsForKey = false;
+    const row = PAGES.find((each) => each.nav && each.key === event.key);
+    if (row) go(row.path);
+  } else if (event.key === "g") {
+    waitsForKey = true;
+    setTimeout(() => {
+      waitsForKey = false;
+    }, 1500);
+  } else if (event.key === "/") {
+    const search = document.querySelector("[data-search]");
+    if (search) {
+      event.preventDefault();
+      search.focus();
+      search.select();
+    }
+  }
+}
+
+function App() {
+  const { data: about } = useAsked("/console");
+  useEffect(() => {
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
+  const { path } = place.value;
+  const row = PAGES.find((each) => each.path === path);
+  return html`
+    <a class="skip" href="#main">To the content</a>
+    <header class="top">
+      <${Link} to="/" class="brand"><img src="/static/icon.svg" alt="" width="24" height="24" />Odradek<//>
+      <${Menu} path=${path} />
+      <div class="top-right">
+        <${Connection} />
+        <span class="bootstrap faint" title="Brokers that are asked first">${about && visible(about.bootstrap)}</span>
+        <${Zone} />
+        <${Theme} />
+      </div>
+    </header>
+    <main id="main" tabindex="-1">
+      ${row
+        ? html`<${Page} key=${row.path} row=${row} />`
+        : html`<${Empty} title="There is no such page"><${Link} to="/">To the overview<//><//>`}
+    </main>
+  `;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,61 @@
+// The address of the page: path and parameters, as signals. Every view can be sent as a link.
+import { computed, signal } from "./vendor/signals.mjs";
+
+const read = () => ({
+  path: location.pathname,
+  params: new URLSearchParams(location.search),
+});
+
+/** The present address: `{path, params}`. */
+export const place = signal(read());
+
+addEventListener("popstate", () => {
+  place.value = read();
+});
+
+/** The time zone of all times on the page: "utc", "local" or an IANA name. */
+export const zone = computed(() => {
+  const name = place.value.params.get("zone") ?? "utc";
+  return name === "utc" || name === "local" || isZone(name) ? name : "utc";
+});
+
+function isZone(name) {
+  try {
+    new Intl.DateTimeFormat("en", { timeZone: name });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** An address inside the console, with the time zone carried on. */
+export function address(path, params = {}) {
+  const url = new URL(path, location.origin);
+  for (const [name, value] of Object.entries(params)) {
+    if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, value);
+  }
+  const kept = place.value.params.get("zone");
+  if (kept && !url.searchParams.has("zone")) url.searchParams.set("zone", kept);
+  return url.pathname + url.search;
+}
+
+/** Go to an address of the console. */
+export function go(path, params = {}) {
+  history.pushState(null, "", address(path, params));
+  place.value = read();
+  scrollTo(0, 0);
+}
+
+/** Change parameters of the present address; null or "" takes one out. */
+export function change(params) {
+  const url = new URL(location.href);
+  for (const [name, value] of Object.entries(params)) {
+    if (value === null || value === undefined || value === "") url.searchParams.delete(name);
+    else url.searchParams.set(name, value);
+  }
+  history.replaceState(null, "", url.pathname + url.search);
+  place.value = read();
+}
+
+/** A parameter of the present address, or "" without it. */
+export const param = (name) => place.value.params.get(name) ?? "";

@@ -1,0 +1,150 @@
+"""Topics: the list with partitions, sizes and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from odradek.console.answers import Column, Json, page_of
+from odradek.console.asked import Asked, View
+from odradek.console.sessions import Session
+from odradek_client.admin import Admin, PartitionDescription
+from odradek_client.errors import OdradekError, UnsupportedByBroker
+from odradek_client.structs import TopicPartition
+
+_KEEP_MS = 3_000
+
+
+@dataclass
+class TopicRow:
+    """A topic in the list. `size_bytes` is of all replicas, None if the broker does not say it."""
+
+    name: str
+    is_internal: bool
+    partitions: int
+    replication_factor: int
+    leaderless: int
+    under_replicated: int
+    size_bytes: int | None = None
+
+
+@dataclass
+class TopicTable:
+    """All topics that the principal may see. `missing`: what could not be had, and why."""
+
+    rows: list[TopicRow] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+async def topic_table(session: Session) -> TopicTable:
+    """The table of all topics, shared by the pages that need it."""
+    return await session.cached("topics", _KEEP_MS, _topic_table)
+
+
+async def _topic_table(admin: Admin) -> TopicTable:
+    names = await admin.list_topics(internal=True)
+    # A topic that was deleted between the two questions is left out.
+    described = await admin.describe_topics(names, raise_errors=False) if names else {}
+    table = TopicTable(
+        [
+            _row(topic.name, topic.is_internal, topic.partitions)
+            for topic in sorted(described.values(), key=lambda topic: topic.name)
+        ]
+    )
+    sizes = await _sizes(admin, table)
+    if sizes is not None:
+        for row in table.rows:
+            row.size_bytes = sizes.get(row.name, 0)
+    return table
+
+
+def _row(name: str, is_internal: bool, partitions: Sequence[PartitionDescription]) -> TopicRow:
+    return TopicRow(
+        name,
+        is_internal,
+        len(partitions),
+        max((len(part.replicas) for part in partitions), default=0),
+        sum(part.leader is None for part in partitions),
+        sum(len(part.in_sync) < len(part.replicas) for part in partitions),
+    )
+
+
+async def _sizes(admin: Admin, table: TopicTable) -> dict[str, int] | None:
+    """The size of each topic; None if no broker says it."""
+    try:
+        found = await admin.describe_log_dirs(raise_errors=False)
+    except OdradekError as error:
+        table.missing.append(f"Sizes: {error}")
+        return None
+    for failed in found.errors.values():
+        why = "this broker is too old" if isinstance(failed, UnsupportedByBroker) else str(failed)
+        table.missing.append(f"Sizes: {why}")
+    sizes: dict[str, int] = {}
+    for directories in found.values():
+        for directory in directories:
+            if directory.error is not None:
+                table.missing.append(f"Sizes in {directory.path}: {directory.error}")
+            for tp, replica in directory.replicas.items():
+                sizes[tp.topic] = sizes.get(tp.topic, 0) + replica.size_bytes
+    return sizes if found else None
+
+
+_COLUMNS = {
+    "name": Column(lambda row: row.name),
+    "partitions": Column(lambda row: row.partitions),
+    "replication_factor": Column(lambda row: row.replication_factor),
+    "size_bytes": Column(lambda row: row.size_bytes),
+    "problems": Column(lambda row: row.leaderless + row.under_replicated),
+}
+
+
+async def topics(asked: Asked) -> Json:
+    """A page of the topics, with the number of records of those on it."""
+    table = await topic_table(asked.session)
+    internal = asked.query.flag("internal")
+    rows = [row for row in table.rows if internal or not row.is_internal]
+    page, about = page_of(rows, asked.query, _COLUMNS, name=lambda row: row.name, sort="name")
+    counts = await _record_counts(asked.session, page)
+    return {
+        **about,
+        "missing": table.missing,
+        "rows": [
+            {
+                "name": row.name,
+                "internal": row.is_internal,
+                "partitions": row.partitions,
+                "replication_factor": row.replication_factor,
+                "leaderless": row.leaderless,
+                "under_replicated": row.under_replicated,
+                "size_bytes": row.size_bytes,
+                "offsets": counts.get(row.name),
+            }
+            for row in page
+        ],
+    }
+
+
+async def _record_counts(session: Session, page: Sequence[TopicRow]) -> dict[str, int]:
+    """For each topic the offsets between start and end of its partitions; topics with a partition
+    that does not answer are left out."""
+    wanted = [TopicPartition(row.name, part) for row in page for part in range(row.partitions)]
+    if not wanted:
+        return {}
+
+    async def ask(admin: Admin) -> dict[str, int]:
+        first = await admin.list_offsets(dict.fromkeys(wanted, "earliest"), raise_errors=False)
+        last = await admin.list_offsets(dict.fromkeys(wanted, "latest"), raise_errors=False)
+        counts: dict[str, int] = {}
+        unknown = set()
+        for tp in wanted:
+            start, end = first.get(tp), last.get(tp)
+            if start is None or end is None:
+                unknown.add(tp.topic)
+            else:
+                counts[tp.topic] = counts.get(tp.topic, 0) + end.offset - start.offset
+        return {name: count for name, count in counts.items() if name not in unknown}
+
+    return await session.cached(("offsets", *(row.name for row in page)), _KEEP_MS, ask)
+
+
+VIEWS: dict[str, View] = {"/topics": topics}

@@ -1,0 +1,80 @@
+"""Fixtures: the console's answers, and its pages in a browser."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from console_process import browser_program, console_process
+from odradek.console.server import Console, ConsoleOptions
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, ConsoleMessage, Page
+
+
+def options_for(bootstrap: str) -> ConsoleOptions:
+    settings = {"bootstrap_servers": bootstrap}
+    return ConsoleOptions({"admin": settings, "consumer": settings, "producer": settings})
+
+
+@pytest.fixture
+async def console_client(live_bootstrap: str) -> AsyncIterator[httpx.AsyncClient]:
+    """Asks the views of a console, without a server between."""
+    app = Console(options_for(live_bootstrap)).app()
+    assert isinstance(app, Starlette)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8080"
+        ) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def console_address(live_bootstrap: str) -> Iterator[str]:
+    """The address of a console that runs as a process."""
+    with console_process(live_bootstrap) as address:
+        yield address
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    """The system's Chromium; a test is skipped if there is none."""
+    program = browser_program()
+    if program is None:
+        pytest.skip("no Chromium here: install one, or name it in ODRADEK_CHROMIUM")
+    from playwright.async_api import async_playwright
+
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=program, args=arguments)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+async def browser_page(browser: Browser) -> AsyncIterator[Page]:
+    """A page without cookies of others. A script's error, a violated policy and a request to any
+    other host fail the test at its end."""
+    context = await browser.new_context(viewport={"width": 1280, "height": 800})
+    page = await context.new_page()
+    wrong: list[str] = []
+    hosts: set[str] = set()
+
+    def note(message: ConsoleMessage) -> None:
+        if "Content Security Policy" in message.text:
+            wrong.append(message.text)
+
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", note)
+    page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+    yield page
+    await context.close()
+    assert wrong == []
+    assert len(hosts) <= 1, hosts

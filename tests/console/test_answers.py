@@ -1,0 +1,66 @@
+"""Pages of rows, parameters of queries, and errors as JSON."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.console.answers import Column, Query, Refusal, page_of, refusal_of
+from odradek_client import errors
+
+_ROWS = [("b", 2), ("a", 2), ("C", None), ("d", 1)]
+_COLUMNS = {"name": Column(lambda row: row[0]), "size": Column(lambda row: row[1])}
+
+
+def _names(**query: str) -> list[str]:
+    rows, _ = page_of(_ROWS, Query(query), _COLUMNS, name=lambda row: str(row[0]), sort="name")
+    return [row[0] for row in rows]
+
+
+def test_rows_are_sorted_by_a_column_and_then_by_name() -> None:
+    assert _names() == ["C", "a", "b", "d"]
+    assert _names(sort="size") == ["d", "a", "b", "C"]
+    assert _names(sort="-size") == ["a", "b", "d", "C"]
+
+
+def test_a_page_has_its_rows_and_the_totals() -> None:
+    query = Query({"offset": "1", "limit": "1", "filter": "c"})
+    rows, about = page_of(_ROWS, query, _COLUMNS, name=lambda row: str(row[0]), sort="name")
+    assert (list(rows), about["total"], about["total_unfiltered"]) == ([], 1, 4)
+    assert _names(filter="c") == ["C"]
+    assert _names(offset="1", limit="2") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"sort": "colour"}, {"limit": "0"}, {"limit": "501"}, {"offset": "-1"}, {"offset": "x"}],
+)
+def test_a_wrong_parameter_is_refused_by_name(given: dict[str, str]) -> None:
+    with pytest.raises(Refusal) as refused:
+        _names(**given)
+    assert refused.value.status == 400
+    assert next(iter(given)) in refused.value.title
+
+
+def test_a_text_is_needed_unless_it_has_a_default_and_has_a_limit() -> None:
+    with pytest.raises(Refusal, match="name is missing"):
+        Query({}).text("name")
+    assert Query({}).text("name", "") == ""
+    with pytest.raises(Refusal, match="too long"):
+        Query({"name": "x" * 10_001}).text("name")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.TopicAuthorizationFailed("topic 'a'"), 403),
+        (errors.AuthenticationFailed("no"), 401),
+        (errors.TlsFailed("certificate"), 502),
+        (errors.UnsupportedByBroker("old"), 501),
+        (errors.Closed("closed"), 502),
+    ],
+)
+def test_an_error_of_the_client_has_a_status_and_keeps_its_text(
+    error: errors.OdradekError, status: int
+) -> None:
+    refusal = refusal_of(error)
+    assert (refusal.status, refusal.detail) == (status, str(error))

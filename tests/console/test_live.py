@@ -1,0 +1,149 @@
+"""Events of feeds: one poll for all pages, and none for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from odradek.console.answers import Json, Refusal
+from odradek.console.live import Feed, Hub
+from odradek.console.sessions import Session
+from odradek_client.errors import TopicAuthorizationFailed
+from waiting import until
+
+
+class _Source:
+    """A value that a feed polls; each poll waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.polls = 0
+        self.value: Json | Exception = {"value": 0}
+        self.names: list[str] = []
+        self.turn = asyncio.Semaphore(0)
+
+    async def poll(self, _session: Session, name: str) -> Json:
+        await self.turn.acquire()
+        self.polls += 1
+        self.names.append(name)
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value
+
+    async def step(self) -> None:
+        """Let one poll go on, and wait for its end."""
+        polls = self.polls
+        self.turn.release()
+        await until(lambda: self.polls > polls)
+
+
+def _hub(source: _Source) -> Hub:
+    return Hub(Session({}), {"counter": Feed(source.poll, every_ms=0)})
+
+
+async def _next(events: Any) -> tuple[str, Json]:
+    """The next event with data: its id and its data."""
+    while True:
+        lines = (await anext(events)).decode().splitlines()
+        if lines[0].startswith("id: "):
+            return lines[0].removeprefix("id: "), json.loads(lines[1].removeprefix("data: "))
+
+
+async def test_two_pages_share_one_poll_which_ends_with_the_last_of_them() -> None:
+    source = _Source()
+    hub = _hub(source)
+    first, second = hub.events(["counter:a"]), hub.events(["counter:a"])
+    source.turn.release()
+    assert (await _next(first))[1] == {"feed": "counter:a", "data": {"value": 0}}
+    assert (await _next(second))[1] == {"feed": "counter:a", "data": {"value": 0}}
+    assert (source.polls, source.names, hub.polls) == (1, ["a"], 1)
+    await first.aclose()
+    assert hub.polls == 1
+    await second.aclose()
+    assert hub.polls == 0
+    polls = source.polls
+    source.turn.release()
+    await asyncio.sleep(0)
+    assert source.polls == polls
+
+
+async def test_an_event_comes_for_a_change_only_and_a_slow_page_gets_the_newest() -> None:
+    source = _Source()
+    hub = _hub(source)
+    events = hub.events(["counter"])
+    source.turn.release()
+    await _next(events)
+    for value in (0, 0, 1, 2):
+        source.value = {"value": value}
+        await source.step()
+    await asyncio.sleep(0)
+    assert (await _next(events))[1]["data"] == {"value": 2}
+    await events.aclose()
+
+
+async def test_a_page_that_comes_back_gets_what_it_has_not_seen() -> None:
+    source = _Source()
+    hub = _hub(source)
+    other = hub.events(["counter"])
+    source.turn.release()
+    last_id, _ = await _next(other)
+    back = hub.events(["counter"], last_id)
+    waits = asyncio.create_task(_next(back))
+    await asyncio.sleep(0)
+    assert not waits.done()
+    source.value = {"value": 1}
+    source.turn.release()
+    assert (await waits)[1]["data"] == {"value": 1}
+    # The ids of another run of the console say nothing.
+    stranger = hub.events(["counter"], "00000000-99")
+    assert (await _next(stranger))[1]["data"] == {"value": 1}
+    for events in (other, back, stranger):
+        await events.aclose()
+
+
+@pytest.mark.parametrize(
+    ("error", "title"),
+    [
+        (TopicAuthorizationFailed("a"), "A right on the topic is missing"),
+        (Refusal(404, "Gone"), "Gone"),
+        (ZeroDivisionError("secret"), "The console failed"),
+    ],
+)
+async def test_a_failed_poll_is_told_and_the_next_one_follows(error: Exception, title: str) -> None:
+    source = _Source()
+    hub = _hub(source)
+    source.value = error
+    events = hub.events(["counter"])
+    source.turn.release()
+    _, told = await _next(events)
+    assert told["error"]["title"] == title
+    assert "secret" not in json.dumps(told)
+    source.value = {"value": 1}
+    source.turn.release()
+    assert (await _next(events))[1]["data"] == {"value": 1}
+    await events.aclose()
+
+
+async def test_unknown_and_too_many_feeds_are_refused() -> None:
+    hub = _hub(_Source())
+    for names, status in (
+        ([], 400),
+        ([f"counter:{n}" for n in range(17)], 400),
+        (["nothing"], 404),
+    ):
+        with pytest.raises(Refusal) as refused:
+            hub.check(names)
+        assert refused.value.status == status
+    pages = []
+    for page in range(8):
+        pages.append(hub.events([f"counter:{page}-{n}" for n in range(16)]))
+        await anext(pages[-1])
+    with pytest.raises(Refusal, match="Too many"):
+        hub.check(["counter:another"])
+    hub.check(["counter:0-0"])
+    await hub.close()
+    for events in pages:
+        await events.aclose()
+    assert hub.polls == 0

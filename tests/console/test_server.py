@@ -1,0 +1,122 @@
+"""Answers of the console's server: who may ask, what every answer carries, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from odradek.console import topics
+from odradek.console.server import WRITE_HEADER, listen
+from odradek.console.sessions import Session
+from odradek_client.errors import ClusterAuthorizationFailed
+
+
+async def test_every_answer_keeps_others_out(console_client: httpx.AsyncClient) -> None:
+    for path in ("/", "/topics?zone=local", "/static/app.mjs", "/api/console", "/api/nothing"):
+        answer = await console_client.get(path)
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert "server" not in answer.headers
+
+
+async def test_any_address_of_a_page_is_the_page(console_client: httpx.AsyncClient) -> None:
+    answer = await console_client.get("/group?name=..")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "<script>" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8080", 200),
+        ("localhost", 200),
+        ("LOCALHOST:1", 200),
+        ("[::1]:8080", 200),
+        ("10.1.2.3", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example:8080", 421),
+        ("", 421),
+    ],
+)
+async def test_names_of_other_sites_are_refused(
+    console_client: httpx.AsyncClient, host: str, status: int
+) -> None:
+    answer = await console_client.get("/api/console", headers={"host": host})
+    assert answer.status_code == status
+    if status != 200:
+        assert "--allow-host" in answer.json()["error"]["what_to_do"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 403),
+        ({"origin": "http://127.0.0.1:8080"}, 403),
+        ({WRITE_HEADER: "1"}, 403),
+        ({"origin": "http://evil.example", WRITE_HEADER: "1"}, 403),
+        ({"origin": "null", WRITE_HEADER: "1"}, 403),
+        # It passes, and there is nothing that takes it.
+        ({"origin": "http://127.0.0.1:8080", WRITE_HEADER: "1"}, 405),
+    ],
+)
+async def test_changes_come_from_pages_of_the_console_only(
+    console_client: httpx.AsyncClient, headers: dict[str, str], status: int
+) -> None:
+    answer = await console_client.post("/api/topics", headers=headers)
+    assert answer.status_code == status
+    assert answer.json()["error"]["title"]
+
+
+async def test_a_view_that_does_not_exist_is_an_error_in_json(
+    console_client: httpx.AsyncClient,
+) -> None:
+    answer = await console_client.get("/api/nothing")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["detail"] == "/api/nothing"
+
+
+async def test_no_file_outside_of_the_folder_is_given_out(
+    console_client: httpx.AsyncClient,
+) -> None:
+    answer = await console_client.get("/static/..%2fserver.py")
+    assert answer.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "detail"),
+    [
+        (ClusterAuthorizationFailed("needs Describe on the cluster"), 403, "needs Describe"),
+        (ZeroDivisionError("a value from a record"), 500, "ZeroDivisionError"),
+    ],
+)
+async def test_a_view_that_fails_says_so_in_json(
+    console_client: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    status: int,
+    detail: str,
+) -> None:
+    async def fail(_session: Session) -> Any:
+        raise error
+
+    monkeypatch.setattr(topics, "topic_table", fail)
+    answer = await console_client.get("/api/topics")
+    assert answer.status_code == status
+    assert detail in answer.json()["error"]["detail"]
+    assert "a value" not in answer.text
+
+
+async def test_feeds_are_checked_before_the_stream_begins(
+    console_client: httpx.AsyncClient,
+) -> None:
+    answer = await console_client.get("/api/live?feed=nothing")
+    assert answer.status_code == 404
+
+
+def test_an_address_that_is_taken_is_an_error() -> None:
+    with listen("127.0.0.1", 0) as taken, pytest.raises(OSError):
+        listen("127.0.0.1", taken.getsockname()[1])

@@ -1,0 +1,85 @@
+"""Answers that the pages of one principal share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from odradek.console.sessions import Session
+from odradek_client.admin import Admin
+from odradek_client.errors import Refused
+
+_LONG_MS = 3_600_000
+
+
+class _Asked:
+    """A question that counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.answer = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def __call__(self, _admin: Admin) -> int:
+        self.count += 1
+        count = self.count
+        await self.answer.wait()
+        if self.error is not None:
+            raise self.error
+        return count
+
+
+def _session() -> Session:
+    return Session({}, _admin=cast(Any, object()))
+
+
+async def test_a_question_that_is_being_asked_is_not_asked_twice() -> None:
+    session, asked = _session(), _Asked()
+    first = asyncio.create_task(session.cached("key", 0, asked))
+    second = asyncio.create_task(session.cached("key", 0, asked))
+    await asyncio.sleep(0)
+    asked.answer.set()
+    assert (await first, await second) == (1, 1)
+
+
+async def test_a_closed_page_takes_the_answer_from_nobody() -> None:
+    session, asked = _session(), _Asked()
+    first = asyncio.create_task(session.cached("key", 0, asked))
+    second = asyncio.create_task(session.cached("key", 0, asked))
+    await asyncio.sleep(0)
+    first.cancel()
+    asked.answer.set()
+    assert await second == 1
+
+
+async def test_an_answer_is_kept_and_can_be_forgotten() -> None:
+    session, asked = _session(), _Asked()
+    asked.answer.set()
+    assert await session.cached("key", _LONG_MS, asked) == 1
+    assert await session.cached("key", _LONG_MS, asked) == 1
+    assert await session.cached("other", _LONG_MS, asked) == 2
+    session.forget("key")
+    assert await session.cached("key", _LONG_MS, asked) == 3
+    session.forget()
+    assert await session.cached("other", _LONG_MS, asked) == 4
+
+
+async def test_an_error_is_not_kept() -> None:
+    session, asked = _session(), _Asked()
+    asked.answer.set()
+    asked.error = Refused("no")
+    with pytest.raises(Refused):
+        await session.cached("key", _LONG_MS, asked)
+    asked.error = None
+    assert await session.cached("key", _LONG_MS, asked) == 2
+
+
+async def test_few_answers_are_kept() -> None:
+    session, asked = _session(), _Asked()
+    asked.answer.set()
+    for number in range(300):
+        await session.cached(number, _LONG_MS, asked)
+    assert await session.cached(299, _LONG_MS, asked) == 300
+    assert await session.cached(0, _LONG_MS, asked) == 301

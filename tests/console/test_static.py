@@ -1,0 +1,45 @@
+"""Files that browsers get: libraries of others as published, small, and without inline code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+STATIC = Path(__file__).parents[2] / "client/odradek/console/static"
+VENDOR = STATIC / "vendor"
+_SCRIPTS_BYTES_MAX = 150_000
+
+
+def test_libraries_of_others_are_as_their_checksums_say() -> None:
+    rows = json.loads((VENDOR / "checksums.json").read_text())
+    files = {path.name for path in VENDOR.iterdir() if path.suffix in (".mjs", ".css", ".js")}
+    assert files == rows.keys()
+    for name, row in rows.items():
+        assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == row["sha256"], name
+        assert row["version"] and row["sha256_published"] and row["licence"]
+        licence = row["package"].removeprefix("@").replace("/", "-").removesuffix("-core")
+        assert (VENDOR / f"LICENSE.{licence}").read_text()
+
+
+def test_all_script_together_is_small() -> None:
+    scripts = [path for path in STATIC.rglob("*") if path.suffix in (".mjs", ".js")]
+    assert sum(path.stat().st_size for path in scripts) < _SCRIPTS_BYTES_MAX
+
+
+def test_scripts_import_by_path_and_use_nothing_that_makes_markup_of_text() -> None:
+    for path in STATIC.rglob("*.mjs"):
+        text = path.read_text()
+        for name in re.findall(r"""\bfrom\s*["']([^"']+)["']|\bimport\(["']([^"']+)""", text):
+            target = next(filter(None, name))
+            assert (path.parent / target).is_file(), (path.name, target)
+        if path.parent != VENDOR:
+            assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|eval\(", text), path
+
+
+def test_the_page_has_no_inline_script_or_style() -> None:
+    page = (STATIC / "index.html").read_text()
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=", page)
+    for name in re.findall(r'(?:src|href)="/static/([^"]+)"', page):
+        assert (STATIC / name).is_file(), name

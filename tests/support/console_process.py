@@ -1,0 +1,38 @@
+"""`odradek console` as a process, and a browser that looks at it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+PATIENCE_S = 60.0
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@contextmanager
+def console_process(bootstrap: str, *arguments: str) -> Iterator[str]:
+    """A console for a broker; gives its address, which ends with a slash."""
+    command = [sys.executable, "-m", "odradek", "console", "--no-open"]
+    command += ["--bootstrap", bootstrap, "--listen", "127.0.0.1:0", *arguments]
+    # The process writes a line when it answers, or ends.
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            told = process.stderr.readline()
+            found = re.search(r"http://\S+/", told)
+            assert found is not None, told + process.stderr.read()
+            yield found[0]
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_S)
+
+
+def browser_program() -> str | None:
+    """The Chromium of this machine: ODRADEK_CHROMIUM, or the first one on the PATH."""
+    named = os.environ.get("ODRADEK_CHROMIUM")
+    return named or next(filter(None, map(shutil.which, _BROWSERS)), None)
