@@ -4,19 +4,24 @@
     shown = decode(record.value, topic=record.topic, is_key=False, registry=decoders)
     shown.format, shown.text, shown.value, shown.attempts
 
-`odradek consume` and the console show records with it.
+`odradek consume` and the console show records with it. `decode` blocks for seconds if
+`decoders.may_block(data)`: a schema registry is asked; a program with a loop calls it in a thread.
 """
 
 from odradek.decoders.decoding import GUESS, Decoders, decode
 from odradek.decoders.plain import Attempt, CannotDecode, Decoded, Found, Limits
+from odradek.decoders.schema_registry import SchemaRegistry
+from odradek.decoders.schemas import DecoderError
 
 __all__ = [
     "GUESS",
     "Attempt",
     "CannotDecode",
     "Decoded",
+    "DecoderError",
     "Decoders",
     "Found",
     "Limits",
+    "SchemaRegistry",
     "decode",
 ]

@@ -1,8 +1,8 @@
 """Choice of the format of a key or value, and the guess that tries one format after the other.
 
-A guess asks decoders of others first, then formats with a schema, then JSON, text and Protobuf
-without a schema. A hex dump always works, and is last. An error of a format is an attempt in the
-result, and never an exception.
+A guess takes the format that a rule names for the topic. Without one it asks decoders of others
+first, then formats with a schema, then JSON, text and Protobuf without a schema. A hex dump always
+works, and is last. An error of a format is an attempt in the result, and never an exception.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
@@ -27,11 +27,15 @@ from odradek.decoders.plain import (
     hex_dump,
     indented_json,
 )
+from odradek.decoders.schema_registry import AVRO, PROTOBUF, SchemaRegistry
+from odradek.decoders.schemas import DecoderError, Schemas, best, framed, parse_rule
 
 #: The name of the choice that tries every format.
 GUESS = "guess"
 HEX = "hex"
 NULL = "null"
+#: Protobuf without a schema.
+RAW = "protobuf-raw"
 #: The group of entry points of decoders of others.
 ENTRY_POINTS = "odradek.decoders"
 
@@ -45,18 +49,29 @@ _ERROR_CHARACTERS_MAX = 500
 class Decoders:
     """The formats of a program: the built-in ones, and those of others.
 
-    `plugins`: decoders of others by name; by default those of the entry points of installed
-    packages.
+    `formats`: rules `[TOPIC:][key=|value=]FORMAT` for a guess. `schemas`: rules with a file in
+    place of the format: an Avro schema, or FILE#MESSAGE for descriptors of Protobuf. `plugins`:
+    decoders of others by name; by default those of the entry points of installed packages.
+    DecoderError names a rule or file that cannot be used.
     """
 
     def __init__(
-        self, *, plugins: Mapping[str, Plugin] | None = None, limits: Limits | None = None
+        self,
+        *,
+        formats: Sequence[str] = (),
+        schemas: Sequence[str] = (),
+        schema_registry: SchemaRegistry | None = None,
+        plugins: Mapping[str, Plugin] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.limits = limits or Limits()
+        self._schemas = Schemas(schemas, schema_registry, self.limits)
         self._builtin: dict[str, _Try] = {
-            "json": lambda data, _topic, _key: as_json(data, self.limits),
+            "json": self._json,
             "text": lambda data, _topic, _key: _text(data),
-            "protobuf-raw": lambda data, _topic, _key: protobuf.raw(data, self.limits),
+            "avro": self._schemas.decode_avro,
+            "protobuf": self._schemas.decode_protobuf,
+            RAW: self._raw_protobuf,
             HEX: lambda data, _topic, _key: Found(None, hex_dump(data, self.limits)),
         }
         found = _installed_plugins() if plugins is None else plugins
@@ -65,27 +80,65 @@ class Decoders:
             for name, plugin in sorted(found.items())
             if name not in self._builtin and name != GUESS
         }
+        self._rules = [parse_rule(each) for each in formats]
+        for rule in self._rules:
+            if rule.rest not in self.formats:
+                raise DecoderError(self._unknown(rule.rest))
 
     @property
     def formats(self) -> tuple[str, ...]:
         """The names that `decode` takes for a format."""
         return (GUESS, *self._builtin, *self._plugins)
 
-    def tries(self, which: str) -> Iterator[tuple[str, _Try]]:
+    def may_block(self, data: bytes | None) -> bool:
+        """True if decoding would ask a schema registry, which takes a while."""
+        return data is not None and self._schemas.may_block(data)
+
+    def tries(
+        self, which: str, data: bytes, topic: str, is_key: bool
+    ) -> Iterator[tuple[str, _Try]]:
         """The formats to try for a choice, in order. ValueError for an unknown one."""
+        if which not in self.formats:
+            raise ValueError(self._unknown(which))
         if which == GUESS:
-            yield from self._plugins.items()
-            yield from ((name, self._builtin[name]) for name in ("json", "text"))
-            yield "protobuf-raw", self._likely_protobuf
-        elif which in self._builtin or which in self._plugins:
-            yield which, (self._builtin | self._plugins)[which]
-            if which != HEX:
-                yield "text", self._builtin["text"]
-        else:
-            raise ValueError(f"there is no format {which!r}; there are {', '.join(self.formats)}")
+            number = best(self._rules, topic, is_key)
+            which = GUESS if number is None else self._rules[number].rest
+        if which == GUESS:
+            return self._guess(data, topic, is_key)
+        names = [
+            which,
+            *([RAW] if which == "protobuf" else []),
+            *([] if which == HEX else ["text"]),
+        ]
+        every = self._builtin | self._plugins
+        return ((name, every[name]) for name in names)
+
+    def _guess(self, data: bytes, topic: str, is_key: bool) -> Iterator[tuple[str, _Try]]:
+        yield from self._plugins.items()
+        for name, kind in (("avro", AVRO), ("protobuf", PROTOBUF)):
+            if self._schemas.is_for(kind, data, topic, is_key):
+                yield name, self._builtin[name]
+        yield from ((name, self._builtin[name]) for name in ("json", "text"))
+        yield RAW, self._likely_protobuf
+
+    def _unknown(self, which: str) -> str:
+        return f"there is no format {which!r}; there are {', '.join(self.formats)}"
+
+    def _json(self, data: bytes, _topic: str, _is_key: bool) -> Found:
+        frame = framed(data)
+        return as_json(data if frame is None else frame[1], self.limits)
+
+    def _raw_protobuf(self, data: bytes, _topic: str, _is_key: bool) -> Found:
+        return protobuf.raw(_unframed(data), self.limits)
 
     def _likely_protobuf(self, data: bytes, _topic: str, _is_key: bool) -> Found:
-        return protobuf.raw(data, self.limits, likely=True)
+        return protobuf.raw(_unframed(data), self.limits, likely=True)
+
+
+def _unframed(data: bytes) -> bytes:
+    """The message behind the id of a schema, and the indexes that follow it."""
+    frame = framed(data)
+    return data if frame is None else protobuf.read_indexes(frame[1])[1]
 
 
 def decode(
@@ -97,10 +150,9 @@ def decode(
     unknown format, and for nothing else.
     """
     attempts: list[Attempt] = []
-    tries = registry.tries(which)
     limits = registry.limits
+    tries = registry.tries(which, data or b"", topic, is_key)
     if data is None:
-        next(tries)
         return Decoded(NULL, NULL, None)
     if len(data) > limits.data_bytes_max:
         name, _ = next(tries)
@@ -108,6 +160,7 @@ def decode(
         return Decoded(HEX, hex_dump(data, limits), None, (Attempt(name, too_long),))
     for name, attempt in tries:
         if any(name == each.format for each in attempts):
+            # The text that follows a named format may be that format.
             continue
         try:
             found = attempt(data, topic, is_key)

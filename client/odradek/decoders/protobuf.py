@@ -1,4 +1,4 @@
-"""Protobuf: the fields of a message by their numbers, read from the wire format alone."""
+"""Protobuf: fields by number, read from the wire format alone, and by name with descriptors."""
 
 from __future__ import annotations
 
@@ -96,6 +96,10 @@ class _Reader:
             shift += 7
         raise CannotDecode(f"no integer at {at}")
 
+    def zigzag(self, at: int) -> tuple[int, int]:
+        value, at = self._varint(at, len(self._data))
+        return (value >> 1) ^ -(value & 1), at
+
     def _fixed(self, integer: str, real: str, at: int, end: int) -> tuple[int, float]:
         if struct.calcsize(integer) > end - at:
             raise CannotDecode(f"a number at {at} is cut off")
@@ -123,3 +127,186 @@ class _Reader:
 
 def _collected(found: dict[str, list[Any]]) -> dict[str, Any]:
     return {name: each if len(each) > 1 else each[0] for name, each in found.items()}
+
+
+# --- With a schema --------------------------------------------------------------------------------
+
+_NEEDS_PACKAGE = "the package protobuf is missing: pip install 'odradek[schemas]'"
+#: Files that every compiler brings along.
+_WELL_KNOWN = "google/protobuf/"
+_INDEXES_MAX = 64
+_IMPORTS_DEPTH_MAX = 64
+_NAMES_SHOWN = 20
+_NOBODY_IMPORTS = "schema of the record.proto"
+
+
+class SchemaError(ValueError):
+    """Descriptors that cannot be used; the text says why."""
+
+
+class Schema:
+    """Descriptors of messages, and the message that records hold.
+
+    `files`: serialized FileDescriptorProtos. `message`: the full name of the message; None for the
+    one that each record names by its index, in the last file. SchemaError.
+    """
+
+    def __init__(self, files: list[bytes], message: str | None) -> None:
+        self._pool, self._last = _pool_of(files)
+        self._message = None
+        if message is not None:
+            try:
+                self._message = self._pool.FindMessageTypeByName(message)
+            except KeyError:
+                raise SchemaError(
+                    f"there is no message {message!r} in the descriptors; there are "
+                    + ", ".join(_names_of(self._pool, files)[:_NAMES_SHOWN])
+                ) from None
+
+    @classmethod
+    def from_set(cls, data: bytes, message: str) -> Schema:
+        """The schema in a FileDescriptorSet, as `protoc --include_imports -o FILE` writes it."""
+        descriptors = _import_descriptors()
+        try:
+            files = descriptors.FileDescriptorSet.FromString(data).file
+        except _decode_error():
+            raise SchemaError(
+                "no set of descriptors; write it with protoc --include_imports --descriptor_set_out"
+            ) from None
+        if not files:
+            raise SchemaError("the set of descriptors is empty")
+        return cls([each.SerializeToString() for each in files], message)
+
+    def decode(self, data: bytes, *, indexes: tuple[int, ...] = ()) -> Found:
+        """The message with the names of its fields. CannotDecode for other bytes."""
+        from google.protobuf import json_format, message_factory
+
+        kind = self._message or self._at(indexes)
+        try:
+            message = message_factory.GetMessageClass(kind).FromString(data)
+            value = json_format.MessageToDict(
+                message, preserving_proto_field_name=True, descriptor_pool=self._pool
+            )
+        except _decode_error():
+            raise CannotDecode(f"no message {kind.full_name}") from None
+        except (json_format.Error, TypeError, ValueError, RecursionError) as error:
+            raise CannotDecode(f"no message {kind.full_name}: {error}") from None
+        if data and not message.ListFields():
+            raise CannotDecode(f"none of its fields is in the message {kind.full_name}")
+        return Found(value)
+
+    def _at(self, indexes: tuple[int, ...]) -> Any:
+        """The message at an index in the file; further indexes are those of messages inside."""
+        messages = list(self._last.message_types_by_name.values())
+        kind = None
+        for index in indexes or (0,):
+            if not 0 <= index < len(messages):
+                raise CannotDecode(f"the schema has no message with the index {list(indexes)}")
+            kind = messages[index]
+            messages = list(kind.nested_types)
+        return kind
+
+
+def read_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
+    """The indexes of a message behind the id of its schema, and the message itself.
+
+    Confluent writes their number and each of them zigzag encoded; a single 0 stands for [0].
+    """
+    reader = _Reader(data, Limits(), likely=False)
+    count, at = reader.zigzag(0)
+    if count == 0:
+        return (0,), data[at:]
+    if not 0 < count <= _INDEXES_MAX:
+        raise CannotDecode(f"{count} indexes of a message")
+    indexes = []
+    for _ in range(count):
+        index, at = reader.zigzag(at)
+        indexes.append(index)
+    return tuple(indexes), data[at:]
+
+
+def renamed(file: bytes, name: str | None) -> bytes:
+    """A serialized descriptor under the name by which others import it; None: nobody does."""
+    proto = _import_descriptors().FileDescriptorProto.FromString(file)
+    proto.name = name or _NOBODY_IMPORTS
+    serialized: bytes = proto.SerializeToString()
+    return serialized
+
+
+def _import_descriptors() -> Any:
+    try:
+        from google.protobuf import descriptor_pb2
+    except ImportError:
+        raise SchemaError(_NEEDS_PACKAGE) from None
+    return descriptor_pb2
+
+
+def _decode_error() -> type[Exception]:
+    from google.protobuf.message import DecodeError
+
+    error: type[Exception] = DecodeError
+    return error
+
+
+def _pool_of(files: list[bytes]) -> tuple[Any, Any]:
+    """A pool of the files, and the descriptor of the last one."""
+    descriptors = _import_descriptors()
+    from google.protobuf import descriptor_pool
+
+    try:
+        protos = {
+            each.name: each for each in map(descriptors.FileDescriptorProto.FromString, files)
+        }
+        last = list(protos)[-1]
+        for name in {each for proto in protos.values() for each in proto.dependency} - set(protos):
+            if name.startswith(_WELL_KNOWN):
+                protos[name] = _well_known(name)
+        pool = descriptor_pool.DescriptorPool()
+        added: set[str] = set()
+        for name in list(protos):
+            _add(pool, protos, name, added, 0)
+        return pool, pool.FindFileByName(last)
+    except SchemaError:
+        raise
+    except (_decode_error(), TypeError, ValueError, KeyError) as error:
+        raise SchemaError(f"the descriptors cannot be used: {error}") from None
+
+
+def _add(pool: Any, protos: dict[str, Any], name: str, added: set[str], depth: int) -> None:
+    """Add a file behind those that it imports."""
+    if name in added:
+        return
+    if depth > _IMPORTS_DEPTH_MAX:
+        raise SchemaError(f"files import each other more than {_IMPORTS_DEPTH_MAX} deep")
+    added.add(name)
+    for imported in protos[name].dependency:
+        if imported not in protos:
+            raise SchemaError(
+                f"{name} imports {imported}, which is missing; protoc has --include_imports"
+            )
+        _add(pool, protos, imported, added, depth + 1)
+    pool.Add(protos[name])
+
+
+def _well_known(name: str) -> Any:
+    from importlib import import_module
+
+    module = name.removesuffix(".proto").replace("/", ".") + "_pb2"
+    try:
+        descriptor = import_module(module).DESCRIPTOR
+    except ImportError:
+        raise SchemaError(
+            f"{name} is imported, and the package protobuf does not have it"
+        ) from None
+    return _import_descriptors().FileDescriptorProto.FromString(descriptor.serialized_pb)
+
+
+def _names_of(pool: Any, files: list[bytes]) -> list[str]:
+    descriptors = _import_descriptors()
+    return sorted(
+        kind.full_name
+        for each in files
+        for kind in pool.FindFileByName(
+            descriptors.FileDescriptorProto.FromString(each).name
+        ).message_types_by_name.values()
+    )

@@ -1,0 +1,234 @@
+"""Schemas from a schema registry, by the ids that records begin with.
+
+A client of Confluent's REST interface, which Karapace, Redpanda and Apicurio serve as well. Only
+the given address is asked: redirects and proxies are not followed. Calls block for a few seconds at
+most; what was found is kept, and so is, for a while, that nothing was.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import socket
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+from urllib.parse import quote, unquote, urlsplit
+
+from odradek.decoders.plain import CannotDecode
+
+_TIMEOUT_S = 3.0
+_ANSWER_BYTES_MAX = 4 * 1024 * 1024
+_KEPT_MAX = 1_000
+#: The time for which a failure is not tried again: each record would wait for it.
+_FAILURE_S = 30.0
+#: Schemas that one schema may refer to, directly or not.
+_REFERENCES_MAX = 64
+_SAID_MAX = 200
+_PORTS = {"https": 443, "http": 80}
+AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A schema that another one refers to by a name."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema in a registry. `kind`: AVRO, PROTOBUF or JSON. `others`: the schemas that it refers
+    to, in an order in which each comes behind those that it needs itself; with their names."""
+
+    kind: str
+    text: str
+    others: tuple[tuple[str, str], ...] = ()
+
+
+class SchemaRegistry:
+    """A client of one registry. Its methods may be called from several threads.
+
+    `url`: http or https, with `user:password@` for basic authentication. ValueError for another.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = _TIMEOUT_S,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(
+                f"{_without_password(url)!r} is no address of a schema registry; write "
+                "http://HOST:PORT or https://HOST"
+            )
+        self._tls = parts.scheme == "https"
+        self._host = parts.hostname
+        self._port = parts.port or _PORTS[parts.scheme]
+        self._path = parts.path.rstrip("/")
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if parts.username is not None:
+            both = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = f"Basic {base64.b64encode(both.encode()).decode()}"
+        self._timeout_s = timeout_s
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        #: By id: a schema, or a failure and the time until which it counts.
+        self._kept: OrderedDict[int, RegisteredSchema | tuple[str, float]] = OrderedDict()
+
+    @property
+    def shown(self) -> str:
+        """The address without a password."""
+        return f"{'https' if self._tls else 'http'}://{self._host}:{self._port}{self._path}"
+
+    def is_known(self, schema_id: int) -> bool:
+        """True if `by_id` would answer at once."""
+        with self._lock:
+            return self._recent(schema_id) is not None
+
+    def by_id(self, schema_id: int) -> RegisteredSchema:
+        """The schema with this id. CannotDecode if the registry has none, or does not answer."""
+        with self._lock:
+            found = self._recent(schema_id)
+        if found is None:
+            try:
+                found = self._fetch(schema_id)
+            except CannotDecode as error:
+                found = (str(error), self._now_s() + _FAILURE_S)
+            with self._lock:
+                self._kept[schema_id] = found
+                while len(self._kept) > _KEPT_MAX:
+                    self._kept.popitem(last=False)
+        if isinstance(found, RegisteredSchema):
+            return found
+        raise CannotDecode(found[0])
+
+    def _recent(self, schema_id: int) -> RegisteredSchema | tuple[str, float] | None:
+        found = self._kept.get(schema_id)
+        if isinstance(found, tuple) and found[1] <= self._now_s():
+            return None
+        return found
+
+    def _fetch(self, schema_id: int) -> RegisteredSchema:
+        deadline_s = time.monotonic() + self._timeout_s
+        answer = self._get(f"/schemas/ids/{schema_id}", deadline_s)
+        kind = str(answer.get("schemaType") or AVRO)
+        if kind == PROTOBUF:
+            # In this form it is a descriptor, which needs no compiler.
+            answer = self._get(f"/schemas/ids/{schema_id}?format=serialized", deadline_s)
+        others: dict[str, str] = {}
+        self._follow(_references(answer), kind, others, deadline_s)
+        return RegisteredSchema(kind, _text(answer), tuple(others.items()))
+
+    def _follow(
+        self, references: list[Reference], kind: str, others: dict[str, str], deadline_s: float
+    ) -> None:
+        """Put the schemas referred to, and first those that they need, into `others`."""
+        # A stack of (reference, its answer once its own references are on the stack above it).
+        stack: list[tuple[Reference, dict[str, Any] | None]]
+        stack = [(each, None) for each in reversed(references)]
+        asked: set[str] = set()
+        while stack:
+            reference, answer = stack.pop()
+            if answer is not None:
+                others[reference.name] = _text(answer)
+                continue
+            if reference.name in asked:
+                continue
+            asked.add(reference.name)
+            if len(asked) > _REFERENCES_MAX:
+                raise CannotDecode(f"the schema refers to more than {_REFERENCES_MAX} others")
+            path = f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}"
+            answer = self._get(
+                f"{path}?format=serialized" if kind == PROTOBUF else path, deadline_s
+            )
+            stack.append((reference, answer))
+            stack += [(each, None) for each in reversed(_references(answer))]
+
+    # --- HTTP -------------------------------------------------------------------------------------
+
+    def _get(self, path: str, deadline_s: float) -> dict[str, Any]:
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            self._no_answer()
+        connection = (
+            http.client.HTTPSConnection(self._host, self._port, timeout=left_s)
+            if self._tls
+            else http.client.HTTPConnection(self._host, self._port, timeout=left_s)
+        )
+        # The socket's timeout begins again with every byte that arrives; this one does not.
+        watch = threading.Timer(left_s, _hang_up, [connection])
+        watch.daemon = True
+        watch.start()
+        try:
+            connection.request("GET", self._path + path, headers=self._headers)
+            response = connection.getresponse()
+            data = response.read(_ANSWER_BYTES_MAX + 1)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if time.monotonic() >= deadline_s or isinstance(error, TimeoutError):
+                self._no_answer()
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise CannotDecode(f"{self.shown} cannot be asked: {reason}") from None
+        finally:
+            watch.cancel()
+            connection.close()
+        return self._answer(response.status, data, path)
+
+    def _no_answer(self) -> NoReturn:
+        raise CannotDecode(f"{self.shown} does not answer within {self._timeout_s:g} s")
+
+    def _answer(self, status: int, data: bytes, path: str) -> dict[str, Any]:
+        if len(data) > _ANSWER_BYTES_MAX:
+            raise CannotDecode(f"{self.shown} answers more than {_ANSWER_BYTES_MAX} bytes")
+        try:
+            said = json.loads(data)
+        except (ValueError, RecursionError):
+            said = None
+        if status != http.HTTPStatus.OK:
+            message = said.get("message") if isinstance(said, dict) else None
+            words = f" ({str(message)[:_SAID_MAX]})" if message else ""
+            raise CannotDecode(f"{self.shown}{path} answers {status}{words}")
+        if not isinstance(said, dict):
+            raise CannotDecode(f"{self.shown}{path} answers no JSON object; is it a registry?")
+        return said
+
+
+def _hang_up(connection: http.client.HTTPConnection) -> None:
+    link = connection.sock
+    if link is not None:
+        try:
+            link.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+
+def _without_password(url: str) -> str:
+    before, sign, after = url.rpartition("@")
+    return f"***@{after}" if sign and before else url
+
+
+def _text(answer: dict[str, Any]) -> str:
+    text = answer.get("schema")
+    if not isinstance(text, str):
+        raise CannotDecode("the registry's answer has no schema")
+    return text
+
+
+def _references(answer: dict[str, Any]) -> list[Reference]:
+    listed = answer.get("references") or []
+    try:
+        return [
+            Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
+            for each in listed
+        ]
+    except (TypeError, KeyError, ValueError):
+        raise CannotDecode("the registry's answer has references without name or subject") from None
