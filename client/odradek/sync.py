@@ -682,6 +682,7 @@ class Admin(_Blocking):
     list_share_group_offsets = _waits(_admin.Admin.list_share_group_offsets)
     alter_share_group_offsets = _waits(_admin.Admin.alter_share_group_offsets)
     delete_share_group_offsets = _waits(_admin.Admin.delete_share_group_offsets)
+    describe_streams_groups = _waits(_admin.Admin.describe_streams_groups)
     list_transactions = _waits(_admin.Admin.list_transactions)
     describe_transactions = _waits(_admin.Admin.describe_transactions)
     describe_history = _waits(_admin.Admin.describe_history)

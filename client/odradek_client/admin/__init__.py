@@ -16,6 +16,7 @@ from odradek_client.admin.partitions import EARLIEST, LATEST
 from odradek_client.admin.producers import ProducerDescription
 from odradek_client.admin.quotas import QuotaEntity, QuotaName
 from odradek_client.admin.share_groups import ShareGroupOffset
+from odradek_client.admin.streams_groups import StreamsGroupDescription, StreamsMember, StreamsTask
 from odradek_client.admin.topics import (
     CreatedTopic,
     NewTopic,
@@ -62,6 +63,9 @@ __all__ = [
     "ResourceType",
     "ScramCredentialInfo",
     "ShareGroupOffset",
+    "StreamsGroupDescription",
+    "StreamsMember",
+    "StreamsTask",
     "TopicDescription",
     "TransactionDescription",
     "TransactionListing",

@@ -26,6 +26,7 @@ from odradek_client.admin.producers import ProducerAdmin
 from odradek_client.admin.quotas import QuotaAdmin
 from odradek_client.admin.requests import AdminRequests
 from odradek_client.admin.share_groups import ShareGroupAdmin
+from odradek_client.admin.streams_groups import StreamsGroupAdmin
 from odradek_client.admin.topics import TopicAdmin
 from odradek_client.admin.transactions import TransactionAdmin
 from odradek_client.admin.users import UserAdmin
@@ -47,6 +48,7 @@ class Admin(
     GroupAdmin,
     GroupOffsetAdmin,
     ShareGroupAdmin,
+    StreamsGroupAdmin,
     TransactionAdmin,
     ProducerAdmin,
     HistoryAdmin,

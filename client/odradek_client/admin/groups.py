@@ -21,6 +21,7 @@ from odradek_protocol.primitives import DecodeError
 from odradek_protocol.schemas.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
+    DescribedAssignment,
     DescribedConsumerGroup,
 )
 from odradek_protocol.schemas.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -73,7 +74,8 @@ class GroupMember:
     """A member of a group. `host`: in the broker's form. `topics` and `assignment` are decoded only
     for consumers, and empty until the group is stable. `epoch`: the member epoch in a consumer
     group (KIP-848), None in a classic group; the member owns `assignment`, and with a lower epoch
-    than the group's it has not yet reached the group's target."""
+    than the group's it has not yet reached the group's target. `target`: the partitions that it is
+    to have, None if the group knows no targets."""
 
     member_id: str
     instance_id: str | None
@@ -82,13 +84,15 @@ class GroupMember:
     topics: list[str] = field(default_factory=list)
     assignment: list[TopicPartition] = field(default_factory=list)
     epoch: int | None = None
+    target: list[TopicPartition] | None = None
 
 
 @dataclass(frozen=True)
 class GroupDescription:
     """A group in detail, of either protocol (`type`). `assignor`: the assignor of all members,
     empty until the group is stable. `epoch`: the group epoch of a consumer group (KIP-848), None
-    for a classic group. `coordinator` is a node id."""
+    for a classic group; `assignment_epoch`: the epoch of the members' targets. `coordinator` is a
+    node id."""
 
     group_id: str
     coordinator: int
@@ -98,6 +102,7 @@ class GroupDescription:
     assignor: str
     members: list[GroupMember]
     epoch: int | None = None
+    assignment_epoch: int | None = None
 
     @property
     def is_active(self) -> bool:
@@ -295,14 +300,20 @@ def _consumer_description(node_id: int, answer: DescribedConsumerGroup) -> Group
                 client_id=member.client_id,
                 host=member.client_host,
                 topics=sorted(member.subscribed_topic_names),
-                assignment=sorted(
-                    TopicPartition(part.topic_name, index)
-                    for part in member.assignment.topic_partitions
-                    for index in part.partitions
-                ),
+                assignment=_partitions(member.assignment),
                 epoch=member.member_epoch,
+                target=_partitions(member.target_assignment),
             )
             for member in answer.members
         ],
         epoch=answer.group_epoch,
+        assignment_epoch=answer.assignment_epoch,
+    )
+
+
+def _partitions(assignment: DescribedAssignment) -> list[TopicPartition]:
+    return sorted(
+        TopicPartition(part.topic_name, index)
+        for part in assignment.topic_partitions
+        for index in part.partitions
     )

@@ -241,4 +241,5 @@ def _description(node_id: int, answer: DescribedShareGroup) -> GroupDescription:
             for member in answer.members
         ],
         epoch=answer.group_epoch,
+        assignment_epoch=answer.assignment_epoch,
     )

@@ -146,6 +146,8 @@ async def test_kip848_a_consumer_group_is_described_like_any_other(
         (member,) = described.members
         assert (member.client_id, member.topics) == ("app", [unique_topic])
         assert member.assignment == [(unique_topic, 0), (unique_topic, 1)]
+        assert member.target == member.assignment
+        assert described.assignment_epoch == described.epoch
         assert group in {each.group_id for each in await running.list_groups(types=["consumer"])}
         with pytest.raises(InvalidGroup, match="still has members"):
             await running.alter_group_offsets(group, {(unique_topic, 0): 1})
