@@ -7,7 +7,9 @@ and events under `/api/live`; the pages in `static/` need no build step.
 To add a page:
 
 1. Write `odradek/console/<family>.py` with `VIEWS` (path below `/api` to an async function of
-   `Asked` that returns a JSON object) and, for what changes by itself, `FEEDS` (name to a `Feed`).
+   `Asked` that returns a JSON object) and, for what changes by itself, `FEEDS` (name to a `Feed`);
+   `STREAMS` (path to an async function of `Asked` that returns a `Stream`) for files and long
+   answers.
    Add the module to `_FAMILIES` in `server.py`. Ask brokers through `asked.session.admin()`, and
    through `asked.session.cached(...)` for answers that several pages share. Errors of the client
    become JSON by themselves; raise `Refusal` for the rest. Lists go through `page_of`: a page

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
 from odradek.console.answers import Json, Query
 from odradek.console.sessions import Session
 
+EVENTS = "text/event-stream"
+
 
 @dataclass(frozen=True)
 class Asked:
-    """A request for a view."""
+    """A request for a view. `last_event_id`: the last event that a page got before it came back."""
 
     session: Session
     query: Query
+    last_event_id: str = ""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An answer in pieces, whose generator is closed when the browser is gone.
+
+    A `file_name` makes the browser keep the answer as a file.
+    """
+
+    media_type: str
+    pieces: AsyncGenerator[bytes, None]
+    file_name: str | None = None
 
 
 #: A function behind an address below `/api`, which returns a JSON object.
 View = Callable[[Asked], Awaitable[Json]]
+#: A function behind an address below `/api`, which answers in pieces: events, or a file.
+Streamer = Callable[[Asked], Awaitable[Stream]]

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import structlog
 import uvicorn
@@ -25,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from odradek.console import overview, topics
 from odradek.console.answers import Json, Query, Refusal, failed, refusal_of
-from odradek.console.asked import Asked, View
+from odradek.console.asked import EVENTS, Asked, Stream, Streamer, View
 from odradek.console.live import Feed, Hub
 from odradek.console.sessions import ClientSettings, Session
 from odradek_client.errors import OdradekError
@@ -155,12 +156,15 @@ class Console:
         self.options = options
         self._session = Session(options.clients)
         views: dict[str, View] = {"/console": self._about}
+        streams: dict[str, Streamer] = {}
         feeds: dict[str, Feed] = {}
         for family in _FAMILIES:
             views |= getattr(family, "VIEWS", {})
+            streams |= getattr(family, "STREAMS", {})
             feeds |= getattr(family, "FEEDS", {})
         self.hub = Hub(self._session, feeds)
         self._views = views
+        self._streams = streams
 
     async def _about(self, _asked: Asked) -> Json:
         return {"bootstrap": self.options.bootstrap, "user": self._session.user, "write": False}
@@ -172,6 +176,10 @@ class Console:
                 *(
                     Route(f"/api{path}", _answering(self._viewer(view)))
                     for path, view in self._views.items()
+                ),
+                *(
+                    Route(f"/api{path}", _answering(self._streamer(streamer)))
+                    for path, streamer in self._streams.items()
                 ),
                 Route("/api/live", _answering(self._live)),
                 Route("/api/{rest:path}", _answering(_no_view)),
@@ -198,15 +206,38 @@ class Console:
 
         return show
 
+    def _streamer(self, streamer: Streamer) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            last_id = request.headers.get("last-event-id", "")
+            return _Pieces(
+                await streamer(Asked(self._session, Query(request.query_params), last_id))
+            )
+
+        return answer
+
     async def _live(self, request: Request) -> Response:
         names = list(dict.fromkeys(request.query_params.getlist("feed")))
         self.hub.check(names)
         last_id = request.headers.get("last-event-id", "")
-        return StreamingResponse(
-            self.hub.events(names, last_id),
-            media_type="text/event-stream",
-            headers={"Cache-Control": "no-store"},
-        )
+        return _Pieces(Stream(EVENTS, self.hub.events(names, last_id)))
+
+
+class _Pieces(StreamingResponse):
+    """An answer in pieces. Its generator is closed with it, when the browser has left too."""
+
+    def __init__(self, stream: Stream) -> None:
+        headers = {"Cache-Control": "no-store"}
+        if stream.file_name is not None:
+            name = quote(stream.file_name, safe="")
+            headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{name}"
+        super().__init__(stream.pieces, 200, headers, stream.media_type)
+        self._pieces = stream.pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._pieces.aclose()
 
 
 def _answering(
