@@ -25,6 +25,9 @@ from typing import Any, Protocol
 
 from odradek.cli.offset_grammar import OffsetError, parse_time
 
+#: The operator of a field alone.
+EXISTS = "exists"
+
 _CHARACTERS_MAX = 4096
 _CONDITIONS_MAX = 32
 _FIELDS = "key, value, text, header.NAME, time, partition, offset, and paths such as $.name"
@@ -154,18 +157,27 @@ def _condition(word: str, expressions: bool) -> Condition:
         if sign == "=~" and not expressions:
             raise FilterError(f"{word}: regular expressions are not taken here; `~` finds text")
         return condition(name, sign, value)
-    if word.startswith("$"):
-        path = parse_path(word)
-        return lambda subject: any(True for _ in path.find(subject.value))
-    if word.startswith("header.") and len(word) > len("header."):
-        header = word.removeprefix("header.")
-        return lambda subject: any(name == header for name, _ in subject.record.headers)
+    if word.startswith("$") or (word.startswith("header.") and len(word) > len("header.")):
+        return condition(word, EXISTS, "")
     return _on_texts(_texts_of("text"), "~", word, word)
 
 
+def parse_path_condition(text: str) -> Condition:
+    """A condition on a path: `$.total>=10`, or `$.total` if it has to be there. FilterError."""
+    if not text.startswith("$"):
+        raise FilterError(f"{text}: a path begins with $: $.name, $.list[0], $.list[*].name")
+    return _condition(text, expressions=True)
+
+
 def condition(name: str, sign: str, value: str) -> Condition:
-    """A condition on one field. FilterError for an unknown field, operator or value."""
-    shown = f"{name}{sign}{value}"
+    """A condition on one field. FilterError for an unknown field, operator or value.
+
+    The operator `EXISTS` is for headers and paths that have to be there.
+    """
+    shown = name if sign == EXISTS else f"{name}{sign}{value}"
+    if sign == EXISTS and name.startswith("header."):
+        header = name.removeprefix("header.")
+        return lambda subject: any(known == header for known, _ in subject.record.headers)
     if name.startswith("$"):
         return _on_path(parse_path(name), sign, value, shown)
     if name in ("key", "value", "text") or name.startswith("header."):
@@ -309,6 +321,8 @@ def _members(value: Any, step: str | int | None) -> Iterable[Any]:
 
 
 def _on_path(path: Path, sign: str, text: str, shown: str) -> Condition:
+    if sign == EXISTS:
+        return lambda subject: any(True for _ in path.find(subject.value))
     if sign == "!=":
         equal = _on_path(path, "=", text, shown)
         return lambda subject: not equal(subject)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.cli import consume
+from odradek.cli import consume_topics
 from odradek_client.errors import UnknownTopicOrPartition
 
 
@@ -30,12 +30,12 @@ class FakeAdmin:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consume, "_NEW_TOPIC_PAUSE_S", 0.001)
+    monkeypatch.setattr(consume_topics, "_NEW_TOPIC_PAUSE_S", 0.001)
 
 
 async def test_of_several_nodes_one_may_not_have_heard_of_the_topic() -> None:
     admin: Any = FakeAdmin(nodes=3, known_at=4)
-    await consume._require_topics(admin, ["orders"])
+    await consume_topics._require_topics(admin, ["orders"])
     assert admin.questions == 4
 
 
@@ -44,6 +44,6 @@ async def test_a_lone_node_knows_and_a_slip_of_the_pen_is_told_at_once(
 ) -> None:
     admin: Any = FakeAdmin(nodes=1, known_at=4)
     with pytest.raises(SystemExit):
-        await consume._require_topics(admin, ["order"])
+        await consume_topics._require_topics(admin, ["order"])
     assert admin.questions == 1
     assert "is it 'orders'?" in capsys.readouterr().err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
@@ -26,12 +25,25 @@ from odradek.cli.common import (
     tell,
 )
 from odradek.cli.completion import group_names, topic_names
+from odradek.cli.consume_topics import NEW_TOPICS_MS, take_new_topics, topics_of
 from odradek.cli.disk_room import full_disks
-from odradek.cli.offset_grammar import Bound, OffsetError, Place, Span, parse_span
+from odradek.cli.offset_grammar import Bound, Place, Span, parse_span
 from odradek.cli.record_format import FormatError, Printer, compile_format, to_json_line, unescape
-from odradek.cli.topic_patterns import is_pattern, matching, nothing_matches, pattern_of, quoted
+from odradek.cli.record_view import (
+    Decode,
+    FilterText,
+    Grep,
+    HeadersWanted,
+    JsonPaths,
+    Keys,
+    Pretty,
+    RegistryUrl,
+    SchemaFiles,
+    View,
+    ViewOptions,
+)
+from odradek.cli.topic_patterns import is_pattern, pattern_of
 from odradek_client.consumer.rebalance_listener import RebalanceListener
-from odradek_protocol.settings import nearest
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
@@ -49,13 +61,9 @@ _POLL_MS = 500
 _CLOSE_MS = 10_000
 #: The time after which a group that has not begun has the brokers' disks looked at.
 _JOIN_PATIENCE_S = 5.0
-#: The time that a cluster may take until all of its nodes know a new topic.
-_NEW_TOPIC_S = 2.0
-_NEW_TOPIC_PAUSE_S = 0.25
-#: The time until a new topic that matches an expression is read.
-_NEW_TOPICS_MS = 5_000
 #: The number of partitions that a message names.
 _ENDS_SHOWN = 5
+_DELIMITER = r"\n"
 
 
 @dataclass(slots=True)
@@ -65,7 +73,8 @@ class Reading:
     `ends`: the offset at which the run stops in each partition; None to read on. `line_end`: set if
     the output is the value and this, so that no record need be looked at. `starts`, `read`: the
     first offset and the current position in each partition. `count`: the number of printed records.
-    `own`: this member's partitions in the group; None until they are assigned.
+    `own`: this member's partitions in the group; None until they are assigned. `view`: the choice
+    of records, and how they are decoded.
     """
 
     printer: Printer
@@ -80,6 +89,7 @@ class Reading:
     in_group: bool = False
     own: set[TopicPartition] | None = None
     line_end: bytes | None = None
+    view: View | None = None
 
     def take_lines(self, lines: ValueLines) -> bytes:
         """The gathered lines of all partitions, counted like the records of `take`."""
@@ -98,16 +108,34 @@ class Reading:
     def take(self, partition: TopicPartition, records: list[Any]) -> bytes:
         """The lines to print for these records; takes note of the partitions that they finish."""
         end = None if self.ends is None else self.ends.get(partition)
-        if end is not None and records[-1].offset >= end - 1:
-            self.finished.add(partition)
+        reaches_end = end is not None and records[-1].offset >= end - 1
+        if reaches_end:
             records = [record for record in records if record.offset < end]
+        printed, behind = self._chosen(records)
+        self.count += len(printed)
+        if behind is not None:
+            self.read[partition] = behind
+        if reaches_end and (not records or behind == records[-1].offset + 1):
+            self.finished.add(partition)
+        return b"".join([self.printer(record) for record in printed])
+
+    def _chosen(self, records: list[Any]) -> tuple[list[Any], int | None]:
+        """The records to print, and the position behind the last one that was looked at."""
+        wanted = None if self.view is None else self.view.wanted
+        if wanted is None:
+            chosen = records if self.records_left is None else records[: self.records_left]
+            last = chosen[-1].offset if chosen else None
+        else:
+            chosen, last = [], None
+            for record in records:
+                if self.records_left is not None and len(chosen) >= self.records_left:
+                    break
+                last = record.offset
+                if wanted(record):
+                    chosen.append(record)
         if self.records_left is not None:
-            records = records[: self.records_left]
-            self.records_left -= len(records)
-        self.count += len(records)
-        if records:
-            self.read[partition] = records[-1].offset + 1
-        return b"".join([self.printer(record) for record in records])
+            self.records_left -= len(chosen)
+        return chosen, None if last is None else last + 1
 
     def show(self) -> None:
         """Show the progress: by offsets if the end is known, because control records are never
@@ -210,74 +238,6 @@ def _of_any_client(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name in names}
 
 
-async def _topics_of(admin: Admin, words: list[str], *, wait: bool) -> list[str]:
-    """The topics that these names and expressions match now. Ends the program if a named topic does
-    not exist, or if no topic matches the expressions, unless the command may wait for one."""
-    names = [word for word in words if not is_pattern(word)]
-    if names:
-        await _require_topics(admin, names)
-    if len(names) == len(words):
-        return words
-    found = matching(words, await admin.list_topics())
-    if not found:
-        if not wait:
-            fail(nothing_matches(words))
-        tell(f"no topic matches {quoted(words)} yet; waiting for one, until Ctrl+C")
-    return list(dict.fromkeys([*names, *found]))
-
-
-async def _take_new_topics(
-    consumer: Consumer, admin: Admin, words: list[str], wanted: list[int]
-) -> None:
-    """Read new topics that match the expressions, each from its beginning."""
-    from odradek_client.errors import OdradekError, Retriable
-    from odradek_client.structs import TopicPartition
-
-    while True:
-        await asyncio.sleep(_NEW_TOPICS_MS / 1000)
-        try:
-            known = {each.topic for each in consumer.assignment()}
-            for topic in matching(words, await admin.list_topics()):
-                if topic not in known:
-                    numbers = await consumer.partitions_for(topic)
-                    new = [
-                        TopicPartition(topic, each)
-                        for each in numbers
-                        if not wanted or each in wanted
-                    ]
-                    consumer.assign([*consumer.assignment(), *new])
-        except Retriable:
-            continue
-        except OdradekError as error:
-            tell(f"odradek: new topics are not looked for any more: {error}")
-            return
-
-
-async def _require_topics(admin: Admin, topics: list[str]) -> None:
-    """End the program if a topic does not exist: waiting for one is seldom what was meant.
-
-    In a cluster of several nodes, tried for a while: some nodes do not know a new topic yet.
-    """
-    from odradek_client.errors import UnknownTopicOrPartition
-
-    deadline = time.monotonic() + _NEW_TOPIC_S
-    while True:
-        try:
-            await admin.describe_topics(topics)
-            return
-        except UnknownTopicOrPartition:
-            if len(admin._network.cluster.brokers) == 1 or time.monotonic() >= deadline:
-                break
-        await asyncio.sleep(_NEW_TOPIC_PAUSE_S)
-    there = await admin.list_topics(internal=True)
-    missing = next((topic for topic in topics if topic not in there), topics[0])
-    alike = nearest(missing, there)
-    fail(
-        f"topic {missing!r} does not exist; "
-        + (f"is it {alike!r}?" if alike else "`odradek topic list` shows those that do")
-    )
-
-
 async def _consume(
     settings: dict[str, Any],
     words: list[str],
@@ -297,7 +257,7 @@ async def _consume(
         async with connected(Consumer, settings) as consumer:
             watch = None
             if admin is not None:
-                new_topics = _take_new_topics(consumer, admin, words, partitions)
+                new_topics = take_new_topics(consumer, admin, words, partitions)
                 watch = asyncio.create_task(new_topics)
             main = asyncio.current_task()
             assert main is not None
@@ -318,7 +278,7 @@ async def _consume(
                 await consumer.close(timeout_ms=_CLOSE_MS)
 
     async with connected(Admin, _of_any_client(settings)) as admin:
-        topics = await _topics_of(admin, words, wait=goes_on)
+        topics = await topics_of(admin, words, wait=goes_on)
         if goes_on and not shared:
             await read(topics, admin)
             return
@@ -456,14 +416,24 @@ async def _print(consumer: Consumer, reading: Reading) -> None:
 async def _print_records(consumer: Consumer, reading: Reading) -> Collection[TopicPartition]:
     """Print the next records one by one. Returns their partitions."""
     limit = _POLL_RECORDS
-    if reading.records_left is not None:
+    view = reading.view
+    if reading.records_left is not None and (view is None or view.wanted is None):
         limit = min(limit, reading.records_left)
     found = await consumer.getmany(timeout_ms=_POLL_MS, max_records=limit)
     firsts = {partition: records[0].offset for partition, records in found.items()}
     with _unprinted_is_uncommitted(consumer, firsts):
         for partition, records in found.items():
-            sys.stdout.buffer.write(reading.take(partition, records))
+            if view is not None and view.blocks:
+                # A schema registry may be slow; heartbeats must not be.
+                printed = await asyncio.to_thread(reading.take, partition, records)
+            else:
+                printed = reading.take(partition, records)
+            sys.stdout.buffer.write(printed)
         sys.stdout.buffer.flush()
+    if reading.records_left == 0 and view is not None and view.wanted is not None:
+        # A filter needs more records than are printed; those behind the last one stay unread.
+        for partition in consumer.assignment() & firsts.keys():
+            consumer.seek(partition, reading.read.get(partition, firsts[partition]))
     return found
 
 
@@ -595,16 +565,26 @@ def consume(
     count: Count = None,
     format_: Format = None,
     key_delimiter: KeyDelimiter = None,
-    delimiter: Delimiter = r"\n",
+    delimiter: Delimiter = _DELIMITER,
     null_text: NullText = False,
     as_json: AsJson = False,
     group: Group = None,
     read_committed: ReadCommitted = False,
+    key: Keys = None,
+    header: HeadersWanted = None,
+    grep: Grep = None,
+    jsonpath: JsonPaths = None,
+    filter_: FilterText = None,
+    decode: Decode = None,
+    schema: SchemaFiles = None,
+    registry: RegistryUrl = None,
+    pretty: Pretty = False,
     setting: ClientSettings = None,
 ) -> None:
     """Print records of topics until Ctrl+C, --exit, --count or e@TIME.
 
-    With --json every line is what `odradek produce --json` reads.
+    With --json every line is what `odradek produce --json` reads. With --decode, --schema or
+    --registry keys and values are decoded; on a terminal each is shown with its place and time.
 
     \b
     odradek consume greetings -o beginning -e --format '%p/%o %k %s\\n'
@@ -612,33 +592,54 @@ def consume(
     odradek consume orders -o 2024-05-01T12:00:00Z -c 100
     odradek consume orders payments --group readers
     odradek consume 'orders\\..*' --group readers
+    odradek consume orders -e --jsonpath '$.total>=10' --header kind=order
+    odradek consume orders --decode key=text --decode value=avro --schema order.avsc
     """
+    options = ViewOptions(
+        key, header, grep, jsonpath, filter_, decode, schema, registry, pretty,
+    )  # fmt: skip
+    plain = not (as_json or null_text or format_ is not None or key_delimiter is not None)
     try:
         span = parse_span(offset or [])
         printer = _printer(as_json, format_, key_delimiter, delimiter, null_text)
-    except (OffsetError, FormatError) as error:
+        view = View(options) if options.decodes or options.filters else None
+        if view is not None:
+            plain = plain and delimiter == _DELIMITER
+            printer = view.printer(printer, plain=plain, as_json=as_json)
+    except ValueError as error:
         fail(str(error), 2)
     if span.start is not None and span.start.place is Place.STORED and group is None:
         fail("-o stored needs --group: a group is what stores offsets", 2)
     if group is not None and not partition and span.start not in (None, Bound(Place.STORED)):
         fail("a group begins where it stands: leave out -o, or name partitions with -p", 2)
-    settings = {
-        "allow_auto_create_topics": False,
-        "auto_offset_reset": "earliest",
-        "isolation_level": "read_committed" if read_committed else "read_uncommitted",
-        "enable_auto_commit": group is not None,
-        **({} if group is None else {"group_id": group}),
-        **({"metadata_max_age_ms": _NEW_TOPICS_MS} if any(map(is_pattern, topics)) else {}),
-        **client_settings(bootstrap, setting, "consumer"),
-    }
+    settings = _settings(topics, bootstrap, group, read_committed, setting)
     with progress("consuming", count, wanted=not sys.stdout.isatty()) as shown:
-        reading = Reading(printer, shown, count, group)
-        if not (as_json or null_text or format_ is not None or key_delimiter is not None):
+        reading = Reading(printer, shown, count, group, view=view)
+        if plain and view is None:
             reading.line_end = unescape(delimiter)
         run(
             _consume(settings, topics, partition or [], span, exit_at_end, reading),
             close_on_sigterm=True,
         )
+
+
+def _settings(
+    topics: list[str],
+    bootstrap: str,
+    group: str | None,
+    read_committed: bool,
+    setting: list[str] | None,
+) -> dict[str, Any]:
+    """The consumer's settings."""
+    return {
+        "allow_auto_create_topics": False,
+        "auto_offset_reset": "earliest",
+        "isolation_level": "read_committed" if read_committed else "read_uncommitted",
+        "enable_auto_commit": group is not None,
+        **({} if group is None else {"group_id": group}),
+        **({"metadata_max_age_ms": NEW_TOPICS_MS} if any(map(is_pattern, topics)) else {}),
+        **client_settings(bootstrap, setting, "consumer"),
+    }
 
 
 def _printer(

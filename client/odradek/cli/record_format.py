@@ -162,8 +162,8 @@ def _json_header(value: bytes | None) -> Any:
         return {"base64": base64.b64encode(value).decode()}
 
 
-def to_json_line(record: RecordLike) -> bytes:
-    """A record as a line of JSON, with its line end."""
+def to_json_line(record: RecordLike, *, decoded: dict[str, Any] | None = None) -> bytes:
+    """A record as a line of JSON, with its line end. `decoded`: key and value in other forms."""
     headers: list[Any] = []
     for name, value in record.headers:
         headers += [name, _json_header(value)]
@@ -176,6 +176,7 @@ def to_json_line(record: RecordLike) -> bytes:
         "headers": headers,
         **_json_value("key", record.key),
         **_json_value("payload", record.value),
+        **({} if decoded is None else {"decoded": decoded}),
     }
     return json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
@@ -235,7 +236,7 @@ def from_json_line(text: bytes) -> InputRecord:
     if not isinstance(line, dict):
         raise FormatError("a JSON object is wanted")
     known = {"topic", "partition", "offset", "tstype", "ts", "headers", "key", "payload"}
-    unknown = line.keys() - known - {"key_base64", "payload_base64", "broker"}
+    unknown = line.keys() - known - {"key_base64", "payload_base64", "broker", "decoded"}
     if unknown:
         raise FormatError(f"unknown field {', '.join(sorted(unknown))}")
     numbers = {}

@@ -90,6 +90,12 @@ class Decoders:
         """The names that `decode` takes for a format."""
         return (GUESS, *self._builtin, *self._plugins)
 
+    def rule_for(self, topic: str, is_key: bool) -> str | None:
+        """The format that a rule names; None if it is guessed."""
+        number = best(self._rules, topic, is_key)
+        named = GUESS if number is None else self._rules[number].rest
+        return None if named == GUESS else named
+
     def may_block(self, data: bytes | None) -> bool:
         """True if decoding would ask a schema registry, which takes a while."""
         return data is not None and self._schemas.may_block(data)
@@ -101,8 +107,7 @@ class Decoders:
         if which not in self.formats:
             raise ValueError(self._unknown(which))
         if which == GUESS:
-            number = best(self._rules, topic, is_key)
-            which = GUESS if number is None else self._rules[number].rest
+            which = self.rule_for(topic, is_key) or GUESS
         if which == GUESS:
             return self._guess(data, topic, is_key)
         names = [
