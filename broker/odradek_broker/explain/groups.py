@@ -397,7 +397,9 @@ class GroupRecorder:
     def _replayed(self, event: RecordReplayed) -> None:
         group, after = event.group, event.after
         if event.kind is RecordType.GROUP:
-            self._history.record(group.group_id, EventKind.CONSUMER_EPOCH, epoch=group.epoch)
+            self._history.record(
+                group.group_id, EventKind.CONSUMER_EPOCH, epoch=group.epoch, state=group.state.value
+            )
         elif event.kind is RecordType.TARGET_EPOCH:
             self._assigned(group)
         elif event.kind is RecordType.MEMBER and after is not None:
@@ -438,6 +440,7 @@ class GroupRecorder:
         self._history.record(
             group.group_id,
             EventKind.CONSUMER_MOVED,
+            state=group.state.value,
             partitions=named(after.assigned, self._topics),
             member=after.member_id,
             epoch=after.epoch,

@@ -26,7 +26,9 @@ def record_share_event(history: History, topics: Topics, event: ShareRecordRepla
     """Record what a record of a share group has changed."""
     group, after = event.group, event.after
     if event.kind is ShareRecordType.GROUP:
-        history.record(group.group_id, EventKind.CONSUMER_EPOCH, epoch=group.epoch)
+        history.record(
+            group.group_id, EventKind.CONSUMER_EPOCH, epoch=group.epoch, state=group.state.value
+        )
     elif event.kind is ShareRecordType.TARGET_EPOCH:
         history.record(
             group.group_id,
@@ -48,6 +50,7 @@ def record_share_event(history: History, topics: Topics, event: ShareRecordRepla
         history.record(
             group.group_id,
             EventKind.CONSUMER_MOVED,
+            state=group.state.value,
             partitions=named(after.assigned, topics),
             member=after.member_id,
             epoch=after.epoch,

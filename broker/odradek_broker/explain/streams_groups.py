@@ -21,7 +21,9 @@ def record_streams_event(history: History, event: StreamsRecordReplayed) -> None
     """Record what a record of a streams group has changed."""
     group, after = event.group, event.after
     if event.kind is StreamsRecordType.GROUP:
-        history.record(group.group_id, EventKind.CONSUMER_EPOCH, epoch=group.epoch)
+        history.record(
+            group.group_id, EventKind.CONSUMER_EPOCH, epoch=group.epoch, state=group.state.value
+        )
     elif event.kind is StreamsRecordType.TARGET_EPOCH:
         history.record(
             group.group_id,
@@ -42,6 +44,7 @@ def record_streams_event(history: History, event: StreamsRecordReplayed) -> None
         history.record(
             group.group_id,
             EventKind.CONSUMER_MOVED,
+            state=group.state.value,
             partitions=_tasks(after.assigned.tasks),
             member=after.member_id,
             epoch=after.epoch,

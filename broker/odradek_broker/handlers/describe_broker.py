@@ -223,6 +223,10 @@ def _rings(node: Node) -> list[tuple[int, History]]:
     ]
 
 
+def _last_number(ring: History) -> Iterator[int]:
+    return (number for number, _, _ in islice(ring.newest(-1), 1))
+
+
 def _newest(kind: int, ring: History, after: int) -> Iterator[tuple[int, int, str, Event]]:
     for number, subject, event in ring.newest(after):
         yield -number, kind, subject, event
@@ -231,7 +235,13 @@ def _newest(kind: int, ring: History, after: int) -> Iterator[tuple[int, int, st
 def _events(
     node: Node, rights: _EventRights, after: int, limit: int
 ) -> tuple[int, list[wire.NumberedEvent]]:
-    """The next `after`, and the events, oldest first."""
+    """The next `after`, and the events, oldest first.
+
+    Numbers begin again with each start: an `after` from before it counts as none.
+    """
+    last = max((number for _, ring in _rings(node) for number in _last_number(ring)), default=-1)
+    if after > last:
+        after = -1
     newest = merge(
         *(_newest(kind, ring, after) for kind, ring in _rings(node)), key=lambda each: each[0]
     )

@@ -37,7 +37,7 @@ class _Kept:
         return now_s - self.ended_s < keep_s
 
 
-@dataclass
+@dataclass(eq=False)
 class Session:
     """A principal's clients and their recent answers. `user`: None if the listener asks for none.
 

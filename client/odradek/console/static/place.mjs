@@ -59,3 +59,14 @@ export function change(params) {
 
 /** A parameter of the present address, or "" without it. */
 export const param = (name) => place.value.params.get(name) ?? "";
+
+/** Replace the values of parameters by lists, and take the parameters `without` out. */
+export function setAll(lists, without = []) {
+  const url = new URL(location.href);
+  for (const name of [...Object.keys(lists), ...without]) url.searchParams.delete(name);
+  for (const [name, values] of Object.entries(lists)) {
+    for (const value of values) url.searchParams.append(name, value);
+  }
+  history.pushState(null, "", url.pathname + url.search);
+  place.value = read();
+}

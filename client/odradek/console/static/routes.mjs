@@ -2,4 +2,5 @@
 export const PAGES = [
   { path: "/", title: "Overview", nav: "Overview", key: "o", load: () => import("./pages/overview.mjs") },
   { path: "/topics", title: "Topics", nav: "Topics", key: "t", load: () => import("./pages/topics.mjs") },
+  { path: "/timeline", title: "Timeline", nav: "Timeline", key: "l", load: () => import("./pages/timeline.mjs") },
 ];
