@@ -33,6 +33,11 @@ class FakeLog:
     log_start_offset = 3
     last_stable_offset = 7
     size_bytes = 1234
+    topic_id = bytes(16)
+    partition = 0
+
+    def unread_batch(self, offset: int) -> None:
+        """None: there are no batches."""
 
 
 class FakePartition:
@@ -75,6 +80,9 @@ class FakeLogs:
         handles = HandleCache(files)
         options = LogOptions(files, handles, RealRandomness(), DeletedFiles(handles))
         self.directories = [LogDirectory(path, options)]
+
+    def directory_of(self, log: FakeLog) -> LogDirectory:
+        return self.directories[0]
 
 
 class FakeLogLevels:

@@ -7,7 +7,8 @@ the node are read when the metrics are requested (`node.py`, `cleaner.py`).
 from __future__ import annotations
 
 from odradek_broker.metrics.broker import BrokerMetrics
-from odradek_broker.metrics.families import Counter, Families, Gauge, HistogramFamily
+from odradek_broker.metrics.families import Counter, Families, Gauge, HistogramFamily, gathered
+from odradek_broker.metrics.lag import UnreadTimes, lag_families
 from odradek_broker.metrics.node import node_families
 from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
@@ -67,17 +68,25 @@ def cleaner_families(node: Node) -> Families:
         yield Gauge(f"kafka_log_logcleaner_{name}", text, value=value)
 
 
-def families(metrics: BrokerMetrics, node: Node | None = None) -> Families:
-    """The counters, and the metrics of `node` if it is given."""
-    yield from _broker_families(metrics)
-    if node is not None:
-        yield from node_families(node)
-        yield from cleaner_families(node)
+class Exposition:
+    """The metrics of one broker: the counters, and the state of `node` if it is given."""
 
+    def __init__(self, metrics: BrokerMetrics, node: Node | None = None) -> None:
+        self._metrics = metrics
+        self._node = node
+        self._unread_times = UnreadTimes()
 
-def render(metrics: BrokerMetrics, node: Node | None = None) -> bytes:
-    """All metrics at once, however many they are."""
-    return b"".join(each.encoded() for each in families(metrics, node) if each is not None)
+    def families(self) -> Families:
+        """All metrics; one caller at a time."""
+        yield from _broker_families(self._metrics)
+        if self._node is not None:
+            yield from node_families(self._node)
+            yield from lag_families(self._node, self._unread_times)
+            yield from cleaner_families(self._node)
+
+    def render(self) -> bytes:
+        """All metrics at once, however many they are."""
+        return b"".join(family.encoded() for family in gathered(self.families()))
 
 
 def _broker_families(metrics: BrokerMetrics) -> Families:

@@ -7,7 +7,7 @@ samples yields `PAUSE` between them: there the reader of the metrics may let oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 #: A place in a stream of families where the caller may do something else.
@@ -122,5 +122,17 @@ class HistogramFamily(Family):
         self._add("_sum", place, total)
 
 
-#: Families, with the places between their samples where the caller may pause.
-Families = Iterator[Family | None]
+Work = Callable[[], None]
+"""Work for another thread than the loop's; the next family needs its result."""
+
+Families = Iterator[Family | Work | None]
+"""Families, with the places between their samples where the caller may pause, and with work."""
+
+
+def gathered(families: Families) -> Iterator[Family]:
+    """The families alone; their work is done at once."""
+    for each in families:
+        if isinstance(each, Family):
+            yield each
+        elif each is not None:
+            each()

@@ -21,6 +21,7 @@ from odradek_broker.node import Node
 from odradek_broker.server.host import Acceptor, Handshakes
 
 if TYPE_CHECKING:
+    from odradek_broker.metrics.exposition import Exposition
     from odradek_broker.server.fault_control import FaultControl
 
 log = structlog.get_logger("odradek.http")
@@ -78,6 +79,7 @@ class HttpServer:
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         #: The metrics that are being made.
         self._scrape: asyncio.Future[list[bytes]] | None = None
+        self._exposition: Exposition | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the bound address. Raises OSError."""
@@ -212,14 +214,20 @@ class HttpServer:
         """All metrics, made in slices between which other work goes on. Samples of different slices
         are from different moments."""
         # Imported here, because most brokers are never scraped, and all must start fast.
-        from odradek_broker.metrics import exposition
+        from odradek_broker.metrics.exposition import Exposition
+        from odradek_broker.metrics.families import Family
 
+        if self._exposition is None:
+            self._exposition = Exposition(self._metrics, self._node)
         now_us = self._metrics.now_us
         found = []
         until_us = now_us() + _SLICE_US
-        for family in exposition.families(self._metrics, self._node):
-            if family is not None:
-                found.append(family.encoded())
+        for each in self._exposition.families():
+            if isinstance(each, Family):
+                found.append(each.encoded())
+            elif each is not None:
+                await asyncio.to_thread(each)
+                until_us = now_us() + _SLICE_US
             if now_us() >= until_us:
                 # As long as a slice, so that a scrape takes at most half of the loop's time.
                 await asyncio.sleep(_SLICE_US / 1_000_000)

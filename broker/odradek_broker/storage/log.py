@@ -33,7 +33,7 @@ from odradek_broker.storage.producers.state import (
     ProducerStateManager,
 )
 from odradek_broker.storage.producers.watch import NOBODY, ProducerWatch
-from odradek_broker.storage.reading import LogReader
+from odradek_broker.storage.reading import BatchInLog, LogReader
 from odradek_broker.storage.recovery import RecoveryReport
 from odradek_broker.storage.segment import Segment, TruncateFailed
 from odradek_broker.storage.segments import SegmentList
@@ -581,6 +581,14 @@ class PartitionLog:
             return self._reader.first_batch_bytes(offset, upper_bound)
         except StorageError:
             return PLENTY_BYTES
+
+    def unread_batch(self, offset: int) -> BatchInLog | None:
+        """The batch with the first record at or behind `offset` that consumers can read; None if
+        there is none yet. StorageError where it cannot be found with little work; a log that is not
+        open counts as one of these."""
+        if self.offline or not self.loaded:
+            raise StorageError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self.name} is not open")
+        return self._reader.data_batch_at(max(offset, self.log_start_offset), self.high_watermark)
 
     def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of every transaction that was aborted with a marker at or

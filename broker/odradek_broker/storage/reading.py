@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from odradek_broker.storage.aborted_transactions import AbortedTransactions
 from odradek_broker.storage.errors import IndexesBeingRebuilt, LogCorrupt, StorageError
@@ -15,11 +15,23 @@ from odradek_broker.storage.segment import Segment
 from odradek_broker.storage.segment_scanner import SegmentCorrupt, read_batches, walk_batches
 from odradek_broker.storage.segments import SegmentList
 from odradek_broker.storage.transaction_index import TransactionIndex
-from odradek_protocol.records.batch import BatchError
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records.batch import BatchError, BatchHeader, read_header_alone
+from odradek_protocol.records.layout import HEADER_BYTES
 from odradek_protocol.records.record import read_records
 
 T = TypeVar("T")
 _OffsetAndTime = tuple[int, int]
+#: The batches that may be passed where a lookup has to be cheap.
+_CHEAP_BATCHES = 500
+
+
+class BatchInLog(NamedTuple):
+    """A batch of a segment, of which only the header was read."""
+
+    segment: Segment
+    position: int
+    header: BatchHeader
 
 
 class LogReader:
@@ -63,6 +75,17 @@ class LogReader:
             return _first_batch_bytes(self._segments, offset, upper_bound)
         except OSError as problem:
             raise self._failed("reading", problem) from problem
+
+    def data_batch_at(self, offset: int, upper_bound: int) -> BatchInLog | None:
+        """The batch with the first record for consumers at or behind `offset`; None if there is
+        none below the bound. Nothing is loaded, rebuilt or scanned: StorageError where the batch
+        cannot be found with little work."""
+        try:
+            return _data_batch_at(self._segments, offset, upper_bound)
+        except OSError as problem:
+            raise self._failed("reading", problem) from problem
+        except (SegmentCorrupt, BatchError) as problem:
+            raise LogCorrupt(str(problem)) from problem
 
     def aborted_transactions(
         self,
@@ -217,6 +240,30 @@ def _first_in_segment(segment: Segment, offset: int, upper_bound: int) -> int:
     if start >= limit:
         return 0
     return segment.indexes.end_position(start, limit, 0, minimum_one=True) - start
+
+
+def _data_batch_at(segments: SegmentList, offset: int, upper_bound: int) -> BatchInLog | None:
+    steps_left = _CHEAP_BATCHES
+    for segment in segments.starting_at(offset):
+        if segment.base_offset >= upper_bound:
+            break
+        position = segment.indexes.seek(offset, steps_left)
+        while position is not None and position < segment.size_bytes:
+            header = read_header_alone(segment.file.read_at(position, HEADER_BYTES))
+            if header.base_offset >= upper_bound:
+                return None
+            if header.record_count and not header.is_control:
+                return BatchInLog(segment, position, header)
+            position += header.size_bytes
+            steps_left -= 1
+            if not steps_left:
+                position = None
+        if position is None:
+            raise StorageError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                f"{segment.path}: offset {offset} is too far from the next entry of the index",
+            )
+    return None
 
 
 def _find_timestamp(

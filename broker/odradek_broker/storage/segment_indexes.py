@@ -443,6 +443,23 @@ class SegmentIndexes:
                 return batch.position
         return self._segment.size_bytes
 
+    def seek(self, offset: int, batches_max: int) -> int | None:
+        """The same as `position_of`, with little work: the indexes are neither loaded nor rebuilt.
+        None if more than `batches_max` batches would have to be passed. SegmentCorrupt, OSError."""
+        position = self._hints.get(offset)
+        if position is not None:
+            return position
+        try:
+            start = (self._offsets.floor if self.loaded else self._offsets.floor_on_disk)(offset)
+        except InvalidIndex as problem:
+            raise SegmentCorrupt(str(problem)) from problem
+        for passed, batch in enumerate(walk_batches(self._segment, start)):
+            if batch.last_offset >= offset:
+                return batch.position
+            if passed >= batches_max:
+                return None
+        return self._segment.size_bytes
+
     def hint(self, offset: int, position: int) -> None:
         """Remember the position where the batch that holds `offset` starts, or will start."""
         hints = self._hints

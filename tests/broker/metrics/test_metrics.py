@@ -16,7 +16,7 @@ from odradek_broker.coordinator.transactions.transaction import (
     TransactionState,
 )
 from odradek_broker.metrics.broker import BrokerMetrics, Histogram
-from odradek_broker.metrics.exposition import render
+from odradek_broker.metrics.exposition import Exposition
 from odradek_broker.share_state import ShareKey, ShareState
 from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
 from odradek_protocol.keys import APIS, ApiKey
@@ -60,7 +60,7 @@ def test_requests_by_api_and_version_with_times() -> None:
         started_us = metrics.now_us()
         clock.now_us += time_us
         metrics.request_finished(APIS[ApiKey.METADATA], 12, started_us, MetadataResponse())
-    found = samples(render(metrics))
+    found = samples(Exposition(metrics).render())
     assert found["odradek_requests_total", labelled(api="Metadata", version="12")] == 3
     duration = "odradek_request_duration_seconds"
     assert found[f"{duration}_count", labelled(api="Metadata")] == 3
@@ -93,7 +93,7 @@ def test_errors_are_found_where_an_answer_has_them() -> None:
     finish(ApiKey.PRODUCE, object())  # No answer is sent (acks=0).
     errors = {
         labels: value
-        for (name, labels), value in samples(render(metrics)).items()
+        for (name, labels), value in samples(Exposition(metrics).render()).items()
         if name == "odradek_request_errors_total"
     }
     assert errors == {
@@ -114,7 +114,7 @@ def test_bytes_flushes_and_connections() -> None:
     metrics.connection_refused()
     metrics.connections.set(2)
     metrics.flushed(0.0015)
-    found = samples(render(metrics))
+    found = samples(Exposition(metrics).render())
     assert found["odradek_received_bytes_total", ()] == 15
     assert found["odradek_sent_bytes_total", ()] == 7
     assert found["odradek_appended_bytes_total", ()] == 3
@@ -140,13 +140,19 @@ class FakeGroups:
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
         return {("t", 0): 4, ("t", 1): 20, ("gone", 0): 1} if group_id == "g" else {}
 
+    def consumer_group(self, group_id: str) -> None:
+        """None: there are no consumer groups."""
+
+    def group(self, group_id: str) -> None:
+        """None: there are no classic groups."""
+
 
 def test_kafka_exporters_names_and_labels() -> None:
     node: Any = FakeNode()
     node.groups = FakeGroups()
     node.create("t", 2)
     node.offline.add(("t", 1))
-    found = samples(render(BrokerMetrics(Clock()), node))
+    found = samples(Exposition(BrokerMetrics(Clock()), node).render())
     assert found["kafka_brokers", ()] == 1
     assert found["kafka_broker_info", labelled(id="1", address="host:9092")] == 1
     assert found["kafka_topic_partitions", labelled(topic="t")] == 2
@@ -183,7 +189,7 @@ def test_partitions_of_internal_topics_are_shown_if_they_are_offline_or_asked_fo
         node.create("t", 1)
         node.create("__consumer_offsets", 4)
         node.offline.add(("__consumer_offsets", 3))
-        found = samples(render(BrokerMetrics(Clock()), node))
+        found = samples(Exposition(BrokerMetrics(Clock()), node).render())
         count = found["kafka_topic_partitions", labelled(topic="__consumer_offsets")]
         assert count == 4
         shown = {name for name, labels in found if labels == place}
@@ -203,7 +209,7 @@ def test_the_cleaner_has_kafkas_names() -> None:
     node.logs.directories[0].logs["t", 0] = None
     statistics.dirtiest, statistics.kept, statistics.took_ms = 0.256, 0.5, 3_999
     node.clock.advance(250)
-    found = samples(render(BrokerMetrics(Clock()), node))
+    found = samples(Exposition(BrokerMetrics(Clock()), node).render())
     directory = labelled(logDirectory=node.config.data_dir)
     assert found["kafka_log_logcleanermanager_uncleanable_partitions_count", directory] == 1
     assert found["kafka_log_logcleanermanager_uncleanable_bytes", directory] == 700
@@ -223,7 +229,7 @@ def test_the_share_coordinator_has_kafkas_names() -> None:
     node.share_state = FakeShareState(
         SimpleNamespace(cores=[SimpleNamespace(partitions=stored)]), 7, {3: 40}
     )
-    found = samples(render(BrokerMetrics(Clock()), node))
+    found = samples(Exposition(BrokerMetrics(Clock()), node).render())
     assert found["odradek_share_partitions", ()] == 2
     assert found["kafka_server_share_coordinator_metrics_write_total", ()] == 7
     pruned = labelled(topic="__share_group_state", partition="3")
@@ -241,7 +247,7 @@ def test_t70_open_and_prepared_transactions_have_an_age() -> None:
         ),
         Transaction("idle", 3, 0, 60_000, TransactionState.EMPTY),
     ]
-    found = samples(render(BrokerMetrics(Clock()), node))
+    found = samples(Exposition(BrokerMetrics(Clock()), node).render())
     name = "odradek_transaction_open_seconds"
     ages = {labels: value for (metric, labels), value in found.items() if metric == name}
     assert ages == {

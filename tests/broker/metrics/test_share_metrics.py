@@ -15,7 +15,7 @@ from fake_node import FakeNode
 from odradek import Admin, ConfigResource, NewTopic, Producer, ShareConsumer
 from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.metrics.broker import BrokerMetrics
-from odradek_broker.metrics.exposition import render
+from odradek_broker.metrics.exposition import Exposition
 from odradek_broker.share.events import LocksExpired, SessionEnd
 from odradek_broker.share_state import ShareKey, StateBatch
 
@@ -47,7 +47,7 @@ class Jobs:
 
     def value(self, name: str, **labels: str) -> float | None:
         """A sample of the present metrics; None if there is no such sample."""
-        text = render(self.node.metrics, self.node).decode()
+        text = Exposition(self.node.metrics, self.node).render().decode()
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if sample.name == name and sample.labels == labels:
@@ -57,7 +57,7 @@ class Jobs:
 
 def fetches_of(node: Any) -> list[Sample]:
     """The samples of ShareFetch requests."""
-    text = render(BrokerMetrics(lambda: 0), node).decode()
+    text = Exposition(BrokerMetrics(lambda: 0), node).render().decode()
     return [
         sample
         for family in text_string_to_metric_families(text)
@@ -187,7 +187,7 @@ def test_h250_h253_expired_locks_and_what_is_not_there_any_more() -> None:
     assert shown == {("kafka_server_brokertopicmetrics_totalsharefetchrequests_total", "jobs")}
     listed.state = GroupState.EMPTY
     node.groups = SimpleNamespace(groups=lambda: [listed], committed=lambda group: {})
-    text = render(BrokerMetrics(lambda: 0), node).decode()
+    text = Exposition(BrokerMetrics(lambda: 0), node).render().decode()
     found = {
         (sample.name, sample.labels["topic"]): sample.value
         for family in text_string_to_metric_families(text)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from fake_node import FakeNode
-from odradek_broker.metrics import exposition
 from odradek_broker.metrics.broker import BrokerMetrics
-from odradek_broker.metrics.families import PAUSE, Family, Gauge
+from odradek_broker.metrics.exposition import Exposition
+from odradek_broker.metrics.families import PAUSE, Families, Gauge
 from odradek_broker.server import http
 from odradek_broker.server.http import HttpServer
 
@@ -88,7 +88,7 @@ async def test_others_are_answered_while_the_metrics_are_made(
     made: list[int] = []
     begun, answered = asyncio.Event(), asyncio.Event()
 
-    def families(*_: Any) -> Iterator[Family | None]:
+    def families(_: Any) -> Families:
         made.append(1)
         begun.set()
         for _number in range(100_000):
@@ -99,7 +99,7 @@ async def test_others_are_answered_while_the_metrics_are_made(
 
     clock_us = iter(range(0, 10**12, http._SLICE_US))
     endpoint.metrics.now_us = lambda: next(clock_us)
-    monkeypatch.setattr(exposition, "families", families)
+    monkeypatch.setattr(Exposition, "families", families)
     scrapes = [asyncio.ensure_future(endpoint.get("/metrics")) for _ in range(3)]
     await begun.wait()
     assert (await endpoint.get("/healthz"))[0] == 200

@@ -1,0 +1,246 @@
+"""Lag of consumer groups in seconds, under the names of kafka-lag-exporter: the age of the first
+record that a group has not read.
+
+The timestamp is the record's own, so nothing is estimated. It costs little: the offset index leads
+to the batch, whose header has the timestamp of its first record, and an offset is looked up once.
+Where that is not enough, because a group is in the middle of a batch, the batch is opened in a
+worker thread. Lookups and opened bytes of a scrape are limited; a sample for which nothing is left
+is left out and counted, and made by a later scrape.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from odradek_broker.coordinator.groups.partitions import named
+from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
+from odradek_broker.metrics.families import PAUSE, Counter, Families, Gauge, labels_text
+from odradek_broker.node import Node
+from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.reading import BatchInLog
+from odradek_broker.storage.segment_scanner import SegmentCorrupt
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.constants import NO_TIMESTAMP
+from odradek_protocol.lazy_dataclass import dataclass
+from odradek_protocol.primitives import DecodeError
+from odradek_protocol.records.batch import BatchError, BatchHeader, verify_crc
+from odradek_protocol.records.record import read_columns
+from odradek_protocol.stored.assignment import decode_assignment
+from odradek_protocol.stored.subscription import PROTOCOL_TYPE
+
+#: Limits of one scrape.
+LOOKUPS_MAX = 5_000
+OPENED_MAX = 256
+OPENED_BYTES_MAX = 8 * 1024 * 1024
+_DECOMPRESSED_BYTES_MAX = 4 * 1024 * 1024
+_KEPT_MAX = 200_000
+
+#: A group has read everything.
+_NOTHING_UNREAD = -2
+
+_GROUP = ["cluster_name", "group"]
+_PARTITION = [*_GROUP, "topic", "partition", "member_host", "consumer_id", "client_id"]
+
+#: Topic id, partition, committed offset, and the offset up to which the log was compacted.
+_Key = tuple[bytes, int, int, int]
+#: The labels of the member that owns a partition: its host, its id and its client's id.
+_Owner = tuple[str, str, str]
+_NO_OWNER = ("", "", "")
+
+
+@dataclass(slots=True)
+class _Opened:
+    """A batch to be opened. `timestamp`: that of its first record from the offset of `key` on, when
+    it is known."""
+
+    key: _Key
+    header: BatchHeader
+    content: bytes
+    timestamp: int | None = None
+
+    def open(self) -> None:
+        """Find the timestamp. In any thread."""
+        header = self.header
+        try:
+            verify_crc(self.content, 0, header)
+            columns = read_columns(self.content, 0, header, _DECOMPRESSED_BYTES_MAX)
+        except BatchError:
+            return
+        at = bisect_left(columns.offsets, self.key[2])
+        if at < len(columns.timestamps):
+            self.timestamp = columns.timestamps[at]
+
+
+class UnreadTimes:
+    """The timestamps of first unread records, kept from scrape to scrape."""
+
+    def __init__(self) -> None:
+        #: The samples that were left out so far.
+        self.left_out = 0
+        self._known: dict[_Key, int] = {}
+        self._used: dict[_Key, int] = {}
+        self._lookups_left = 0
+        self._opened: list[_Opened] = []
+        self._bytes_left = 0
+
+    def begin(self) -> None:
+        """Begin a scrape: offsets that nobody asked for in the last one are forgotten."""
+        self._known, self._used = self._used, {}
+        self._lookups_left = LOOKUPS_MAX
+        self._opened = []
+        self._bytes_left = OPENED_BYTES_MAX
+
+    def look_up(self, log: PartitionLog, offset: int, cleaned_to: int) -> int | _Opened | None:
+        """The timestamp of the first record from `offset` on, or the batch that has to be opened
+        for it, by `open_all`; None if the sample has to be left out."""
+        key = log.topic_id, log.partition, max(offset, log.log_start_offset), cleaned_to
+        known = self._known.get(key)
+        if known is None:
+            known = self._used.get(key)
+        if known is not None:
+            self._keep(key, known)
+            return known
+        if not self._lookups_left:
+            return None
+        self._lookups_left -= 1
+        try:
+            found = log.unread_batch(key[2])
+        except StorageError:
+            return None
+        if found is None:
+            return _NOTHING_UNREAD
+        timestamp = _timestamp_in_header(found.header, key[2])
+        if timestamp is None:
+            return self._to_open(key, found)
+        self._keep(key, timestamp)
+        return timestamp
+
+    def _to_open(self, key: _Key, found: BatchInLog) -> _Opened | None:
+        size_bytes = found.header.size_bytes
+        if len(self._opened) >= OPENED_MAX or size_bytes > self._bytes_left:
+            return None
+        self._bytes_left -= size_bytes
+        try:
+            content = found.segment.read(found.position, found.position + size_bytes)
+        except (OSError, SegmentCorrupt):
+            return None
+        self._opened.append(_Opened(key, found.header, content))
+        return self._opened[-1]
+
+    def open_all(self) -> Families:
+        """Find the timestamps of the batches to be opened, as work for another thread."""
+        opened, self._opened = self._opened, []
+        for batch in opened:
+            yield batch.open
+            if batch.timestamp is not None:
+                self._keep(batch.key, batch.timestamp)
+
+    def _keep(self, key: _Key, timestamp: int) -> None:
+        if len(self._used) < _KEPT_MAX:
+            self._used[key] = timestamp
+
+
+def _timestamp_in_header(header: BatchHeader, offset: int) -> int | None:
+    """The timestamp of the batch's first record from `offset` on, if the header has it."""
+    if header.is_log_append_time:
+        return header.max_timestamp
+    if header.base_offset >= offset and header.delete_horizon_ms is None:
+        return header.base_timestamp
+    return None
+
+
+class _Lags:
+    """The samples of one scrape."""
+
+    def __init__(self, node: Node, times: UnreadTimes) -> None:
+        self._times = times
+        self._now_ms = node.clock.wall_ms()
+        self.seconds = Gauge(
+            "kafka_consumergroup_group_lag_seconds",
+            "Age of the first record that the group has not read.",
+            labels=_PARTITION,
+        )
+        #: The longest lag of each group.
+        self.longest: dict[str, float] = {}
+
+    def add(self, group_id: str, place: str, timestamp: int | None) -> None:
+        if timestamp is None or timestamp == NO_TIMESTAMP:
+            self._times.left_out += 1
+            return
+        unread = timestamp != _NOTHING_UNREAD
+        seconds = max(0, self._now_ms - timestamp) / 1000 if unread else 0.0
+        self.seconds.add_line(place, seconds)
+        self.longest[group_id] = max(self.longest.get(group_id, 0.0), seconds)
+
+
+def _owners(node: Node, group_id: str) -> dict[TopicPartition, _Owner]:
+    """The labels of the members by the partitions that they are assigned. Empty for a group of
+    streams, whose members have tasks, and for a protocol that is not that of consumers."""
+    owners: dict[TopicPartition, _Owner] = {}
+    consumers = node.groups.consumer_group(group_id)
+    if consumers is not None:
+        for each in consumers.members.values():
+            owner = each.client_host, each.member_id, each.client_id
+            owners |= dict.fromkeys(named(each.assigned, node.metadata), owner)
+        return owners
+    classic = node.groups.group(group_id)
+    if classic is None or classic.protocol_type != PROTOCOL_TYPE:
+        return owners
+    for member in classic.members.values():
+        owner = member.client_host, member.member_id, member.client_id
+        try:
+            given = decode_assignment(classic.assignment(member.member_id)).assigned_partitions
+        except DecodeError:
+            continue
+        owners |= {(part.topic, index): owner for part in given for index in part.partitions}
+    return owners
+
+
+def lag_families(node: Node, times: UnreadTimes) -> Families:
+    """Lag in seconds by partition, and the longest of each group. A group that is at the end has a
+    lag of 0."""
+    lags = _Lags(node, times)
+    waiting: list[tuple[str, str, _Opened]] = []
+    times.begin()
+    for group in list(node.groups.groups()):
+        if group.protocol_type == SHARE_TYPE:
+            continue
+        yield PAUSE
+        group_id = group.group_id
+        owners = _owners(node, group_id) if group.members else {}
+        for (topic, index), offset in node.groups.committed(group_id).items():
+            yield PAUSE
+            partition = node.partition(topic, index)
+            if partition is None:
+                continue
+            log, owner = partition.log, owners.get((topic, index), _NO_OWNER)
+            place = labels_text(_PARTITION, [node.cluster_id, group_id, topic, str(index), *owner])
+            if offset >= log.high_watermark:
+                lags.add(group_id, place, _NOTHING_UNREAD)
+                continue
+            cleaned_to = node.logs.directory_of(log).cleaner_offsets.get((topic, index), 0)
+            found = times.look_up(log, offset, cleaned_to)
+            if isinstance(found, _Opened):
+                waiting.append((group_id, place, found))
+            else:
+                lags.add(group_id, place, found)
+    yield from times.open_all()
+    for group_id, place, opened in waiting:
+        yield PAUSE
+        lags.add(group_id, place, opened.timestamp)
+    yield lags.seconds
+    maximum = Gauge(
+        "kafka_consumergroup_group_max_lag_seconds",
+        "The longest lag in seconds of the group's partitions.",
+        labels=_GROUP,
+    )
+    for group_id, seconds in lags.longest.items():
+        maximum.add_metric([node.cluster_id, group_id], seconds)
+    yield maximum
+    yield Counter(
+        "odradek_consumergroup_lag_seconds_left_out",
+        "Samples of the lag in seconds that were left out: too much work for one scrape, or records"
+        " without a timestamp.",
+        value=times.left_out,
+    )
