@@ -17,6 +17,13 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 @contextmanager
 def console_process(bootstrap: str, *arguments: str) -> Iterator[str]:
     """A console for a broker; gives its address, which ends with a slash."""
+    with running_console(bootstrap, *arguments) as (address, _):
+        yield address
+
+
+@contextmanager
+def running_console(bootstrap: str, *arguments: str) -> Iterator[tuple[str, int]]:
+    """A console for a broker; gives its address and the id of its process."""
     command = [sys.executable, "-m", "odradek", "console", "--no-open"]
     command += ["--bootstrap", bootstrap, "--listen", "127.0.0.1:0", *arguments]
     # The process writes a line when it answers, or ends.
@@ -26,7 +33,7 @@ def console_process(bootstrap: str, *arguments: str) -> Iterator[str]:
             told = process.stderr.readline()
             found = re.search(r"http://\S+/", told)
             assert found is not None, told + process.stderr.read()
-            yield found[0]
+            yield found[0], process.pid
         finally:
             process.terminate()
             process.wait(PATIENCE_S)
