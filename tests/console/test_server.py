@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from odradek.console import topics
-from odradek.console.server import WRITE_HEADER, listen
+from odradek.console.server import WRITE_HEADER
 from odradek.console.sessions import Session
 from odradek_client.errors import ClusterAuthorizationFailed
 
@@ -115,8 +115,3 @@ async def test_feeds_are_checked_before_the_stream_begins(
 ) -> None:
     answer = await console_client.get("/api/live?feed=nothing")
     assert answer.status_code == 404
-
-
-def test_an_address_that_is_taken_is_an_error() -> None:
-    with listen("127.0.0.1", 0) as taken, pytest.raises(OSError):
-        listen("127.0.0.1", taken.getsockname()[1])

@@ -82,10 +82,12 @@ async def serve(
     handle_signals: bool = True,
     on_testing: OnTesting | None = None,
     reopen_log: Callable[[], None] | None = None,
+    on_started: Callable[[Server], None] | None = None,
 ) -> None:
     """Serve until a signal or cancellation; then drain and stop. StartError if it cannot start.
 
-    `reopen_log`: reopens the log file, at SIGHUP; None if the log goes to stderr.
+    `reopen_log`: reopens the log file, at SIGHUP; None if the log goes to stderr. `on_started` is
+    called with the server when it listens, before `on_ready`.
 
     A broker kills itself only because of ODRADEK_FAULT_POINT (`fault_points.py`). With `on_testing`
     the broker takes orders for faults; `on_testing` is called before `on_ready` with the
@@ -106,6 +108,8 @@ async def serve(
         # A SIGHUP during the start is handled at the end of the start.
         handle_hangup(server.ended.set, reopen_log)
     host, port = await server.start()
+    if on_started is not None:
+        on_started(server)
     if on_testing is not None and server.faults is not None:
         on_testing(server.faults, server.http_address)
     if handle_signals:

@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from odradek.cli.commands import COMMANDS, CommandRow, installed_version
+from odradek.cli.commands import COMMANDS, CommandRow, installed_version, with_value
 
 
 class _Sections(TyperGroup):
@@ -20,6 +20,14 @@ class _Sections(TyperGroup):
         for panel in dict.fromkeys(row.panel for row in COMMANDS):
             with formatter.section(panel):
                 formatter.write_dl([(row.name, row.help) for row in COMMANDS if row.panel == panel])
+
+
+class _Command(TyperCommand):
+    """Takes options whose value may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Called with the words after the command."""
+        return super().parse_args(ctx, with_value(args))
 
 
 def _print_version(wanted: bool) -> None:
@@ -59,7 +67,7 @@ def _register(app: typer.Typer, row: CommandRow, load: bool) -> None:
     if isinstance(target, typer.Typer):
         app.add_typer(target, name=row.name, help=row.help)
     else:
-        app.command(row.name)(target)
+        app.command(row.name, cls=_Command)(target)
 
 
 def build_app(arguments: Sequence[str] | None = None) -> typer.Typer:

@@ -75,6 +75,18 @@ Users = Annotated[
         help="A user of SCRAM to make if it has no password yet, and where the password is; repeatable.",
     ),
 ]
+Console = Annotated[
+    str | None,
+    typer.Option(
+        "--console",
+        metavar="[HOST:PORT]",
+        help="Serve the web console too, at this address, 127.0.0.1:8080 if none is given.",
+    ),
+]
+ConsoleWrite = Annotated[
+    bool,
+    typer.Option("--console-write", help="Let the console change things; it only shows otherwise."),
+]
 LogFile = Annotated[Path | None, typer.Option("--log-file", hidden=True)]
 Scratch = Annotated[Path | None, typer.Option("--until-stdin-ends", hidden=True)]
 
@@ -90,6 +102,8 @@ def serve(
     testing: Testing = False,
     insecure: Insecure = False,
     user: Users = None,
+    console: Console = None,
+    console_write: ConsoleWrite = False,
     log_file: LogFile = None,
     scratch: Scratch = None,
 ) -> None:
@@ -108,6 +122,8 @@ def serve(
             testing,
             insecure,
             user or [],
+            console,
+            console_write,
             scratch,
         )
     )
@@ -124,6 +140,8 @@ def start(
     testing: Testing = False,
     insecure: Insecure = False,
     user: Users = None,
+    console: Console = None,
+    console_write: ConsoleWrite = False,
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait until it is ready.")
     ] = 60.0,
@@ -154,6 +172,10 @@ def start(
         command.append("--insecure")
     for text in user or []:
         command += ["--user", text]
+    if console is not None:
+        command += ["--console", console]
+    if console_write:
+        command.append("--console-write")
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = log_file.open("ab")

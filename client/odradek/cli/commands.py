@@ -8,6 +8,7 @@ else on stderr, `fail` for errors that a user can mend.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -65,6 +66,19 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow("bench", "odradek.cli.bench:bench", "Measure a broker and a client.", TOOLS),
     CommandRow("demo", "odradek.cli.demo:demo", "Show everything on real data.", TOOLS),
 )
+
+
+#: Options whose value may be left out, and the value that they then have.
+_VALUES = {"--console": "127.0.0.1:8080"}
+
+
+def with_value(words: Sequence[str]) -> list[str]:
+    """The words of a command line, with the values that were left out."""
+    following = [*words[1:], "-"]
+    return [
+        f"{word}={_VALUES[word]}" if word in _VALUES and after.startswith("-") else word
+        for word, after in zip(words, following, strict=False)
+    ]
 
 
 def fail(message: str, exit_code: int = 1) -> NoReturn:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import signal
+import socket
 import sys
+import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,13 +23,24 @@ from odradek.cli.common import (
     run,
     tell,
 )
+from odradek.cli.console_address import (
+    bound_to,
+    is_of_this_machine,
+    listening,
+    parse_address,
+    url_of,
+)
 
 if TYPE_CHECKING:
-    import socket
+    from collections.abc import Callable, Mapping
 
 _LISTEN = "127.0.0.1:8080"
 #: A page waits for a broker that is gone for no longer than this.
 _TIMEOUT_MS = 10_000
+#: The time to ask a broker for a console of its own.
+_ASK_MS = 3_000
+#: The time for a clean end after the broker that started the console is gone.
+_END_S = 5.0
 
 
 def console(
@@ -44,66 +59,128 @@ def console(
             "--allow-host", metavar="NAME", help="A name of this machine in addresses; repeatable."
         ),
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Let other machines look without knowing who they are."),
+    ] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Let it change things; it only shows otherwise.")
+    ] = False,
     no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
     setting: ClientSettings = None,
+    listen_on: Annotated[int | None, typer.Option("--listen-on", hidden=True)] = None,
 ) -> None:
-    """Serve the web console until Ctrl+C, and open it in the browser.
+    """Open the web console in the browser: the broker's own, or one that runs until Ctrl+C.
 
     Needs `pip install 'odradek[console]'`. Works with any Kafka; other brokers than Odradek have
-    no history to show.
+    no history to show. `odradek serve --console` serves one beside the broker. With --listen there
+    is always a new one.
     """
+    clients = {
+        kind: _patient(bootstrap, setting, kind) for kind in ("admin", "consumer", "producer")
+    }
+    served = None if listen or listen_on is not None else asyncio.run(_served(clients["admin"]))
+    if served is not None:
+        tell(f"odradek console of the broker at {bootstrap}: {served}")
+        if not no_open:
+            _open_browser(served)
+        return
+    host, port = parse_address(listen or _LISTEN, "--listen")
+    if not (insecure or _signs_in(clients["admin"]) or is_of_this_machine(host)):
+        fail(
+            f"--listen {listen} would show other machines everything without asking who they are:"
+            " say so with --insecure, or use a listener with SASL (-X security.protocol=...)",
+            2,
+        )
+    if listen_on is not None:
+        _end_with_stdin()
+        ours = socket.socket(fileno=listen_on)
+    else:
+        ours = _bind(host, port, instead=not listen)
+    address = url_of(host, ours.getsockname()[1])
+
+    def started() -> None:
+        if listen_on is None:
+            tell(f"odradek console for {clients['admin']['bootstrap_servers']}: {address}")
+            if not no_open:
+                _open_browser(address)
+
+    _serve(clients, ours, frozenset([host, *(allow_host or [])]), write, started)
+
+
+def _serve(
+    clients: dict[str, dict[str, Any]],
+    listening_on: socket.socket,
+    hosts: frozenset[str],
+    write: bool,
+    started: Callable[[], None],
+) -> None:
+    """Serve a console until a signal."""
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         fail(f"the console needs {', '.join(missing)}: pip install 'odradek[console]'")
     from odradek.console.server import ConsoleOptions, serve
 
-    clients = {
-        kind: _patient(bootstrap, setting, kind) for kind in ("admin", "consumer", "producer")
-    }
-    host, port = _address(listen or _LISTEN)
-    listening = _bind(host, port, instead=not listen)
-    address = f"http://{_shown(host)}:{listening.getsockname()[1]}/"
     _log_to_stderr()
-
-    def started() -> None:
-        tell(f"odradek console for {clients['admin']['bootstrap_servers']}: {address}")
-        if not no_open:
-            _open_browser(address)
-
-    hosts = frozenset([host, *(allow_host or [])])
-    run(serve(ConsoleOptions(clients, hosts), listening, started), fast=True)
+    run(serve(ConsoleOptions(clients, hosts, write), listening_on, started), fast=True)
 
 
 def _patient(bootstrap: str, given: list[str] | None, kind: str) -> dict[str, Any]:
-    settings = client_settings(bootstrap, given, kind)
+    settings = client_settings(bootstrap, given, kind, ask=False)
     if kind == "admin":
         settings.setdefault("default_api_timeout_ms", _TIMEOUT_MS)
         settings.setdefault("request_timeout_ms", _TIMEOUT_MS)
     return {"client_id": "odradek-console", **settings}
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65_535:
-        fail(f"--listen {text!r} must be HOST:PORT, such as {_LISTEN}", 2)
-    return host.strip("[]") or "127.0.0.1", int(port)
+def _signs_in(settings: Mapping[str, Any]) -> bool:
+    """True if everybody at the browser has to say who they are."""
+    protocol = str(settings.get("security_protocol", "PLAINTEXT"))
+    return protocol.startswith("SASL") and "sasl_username" not in settings
+
+
+async def _served(settings: dict[str, Any]) -> str | None:
+    """The address of the console that the broker serves; None if it serves none, or does not
+    say."""
+    from odradek_client.admin import Admin
+    from odradek_client.errors import OdradekError
+
+    log = logging.getLogger("odradek.client")
+    level = log.level
+    # What is wrong with the broker is shown in the console.
+    log.setLevel(logging.CRITICAL)
+    admin = Admin(**{**settings, "default_api_timeout_ms": _ASK_MS, "request_timeout_ms": _ASK_MS})
+    try:
+        await admin.start(_ASK_MS)
+        return (await admin.describe_broker_status()).console_url
+    except OdradekError:
+        return None
+    finally:
+        await admin.close()
+        log.setLevel(level)
 
 
 def _bind(host: str, port: int, *, instead: bool) -> socket.socket:
-    """The listening socket. `instead`: on another port if the given one is taken."""
-    from odradek.console.server import listen
-
-    try:
-        return listen(host, port)
-    except OSError as error:
-        if not instead:
-            cause = error.strerror or str(error)
-            fail(f"the console cannot listen on {host}:{port}: {cause}; see --listen")
-    return listen(host, 0)
+    """The listening socket. `instead`: on a free port if the given one is taken."""
+    if instead:
+        try:
+            return listening(host, port)
+        except OSError:
+            return listening(host, 0)
+    return bound_to(host, port, "--listen")
 
 
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def _end_with_stdin() -> None:
+    """End this process when standard input ends: the broker that started it is gone."""
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(_END_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="odradek-parent").start()
 
 
 def _log_to_stderr() -> None:

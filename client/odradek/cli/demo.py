@@ -11,6 +11,7 @@ import contextlib
 import logging
 import signal
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -74,6 +75,14 @@ def demo(
             "--records", metavar="N", min=1, max=FLIGHTS, help="How many of the flights to take."
         ),
     ] = FLIGHTS,
+    console: Annotated[
+        str | None,
+        typer.Option(
+            "--console",
+            metavar="[HOST:PORT]",
+            help="Serve the web console, and leave all running at the end, to look at.",
+        ),
+    ] = None,
 ) -> None:
     """Show everything on real data: 336,776 flights through broker, client, Spark and back.
 
@@ -93,7 +102,7 @@ def demo(
         with tempfile.TemporaryDirectory(
             prefix="odradek-demo-", ignore_cleanup_errors=True
         ) as name:
-            wrong = _run(story, Path(name), bootstrap, records)
+            wrong = _run(story, Path(name), bootstrap, records, console)
     except (
         BrokerFailed,
         DemoFailed,
@@ -113,7 +122,9 @@ def demo(
     )
 
 
-def _run(story: Console, folder: Path, bootstrap: str, records: int) -> list[str]:
+def _run(
+    story: Console, folder: Path, bootstrap: str, records: int, console: str | None
+) -> list[str]:
     """Run all steps. Returns what is wrong with the result."""
     with contextlib.ExitStack() as open_things:
         topics = Topics("flights", "flights-by-carrier-and-month")
@@ -124,6 +135,8 @@ def _run(story: Console, folder: Path, bootstrap: str, records: int) -> list[str
             topics = Topics(*(f"odradek-demo-{suffix}-{name}" for name in ("flights", "result")))
         else:
             bootstrap = _start_broker(story, folder, open_things)
+        if console is not None:
+            _start_console(story, console, bootstrap, open_things)
         asyncio.run(_create_topics(story, bootstrap, topics))
         if not is_ours:
             open_things.callback(_clear_up, story, bootstrap, topics)
@@ -137,6 +150,8 @@ def _run(story: Console, folder: Path, bootstrap: str, records: int) -> list[str
         _show(story, found)
         _step(story, 6, "The same computation in plain Python, without Kafka and Spark")
         expected = aggregate(read_flights(records))
+        if console is not None:
+            _wait(story)
     return _compare(found, expected, written, records)
 
 
@@ -151,6 +166,24 @@ def _start_broker(story: Console, folder: Path, open_things: contextlib.ExitStac
     broker = open_things.enter_context(Broker.subprocess(data_dir=folder / "broker"))
     story.print(f"   it listens on {broker.bootstrap}")
     return broker.bootstrap
+
+
+def _start_console(
+    story: Console, address: str, bootstrap: str, open_things: contextlib.ExitStack
+) -> None:
+    from odradek.cli.console_child import ConsoleChild
+
+    child = ConsoleChild(address)
+    open_things.callback(child.end)
+    child.begin(bootstrap)
+    story.print(f"   the console shows it all on {child.address}", soft_wrap=True)
+
+
+def _wait(story: Console) -> None:
+    """Wait for Ctrl+C."""
+    story.print("   Look around in the console; Ctrl+C ends the demo.")
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 async def _create_topics(story: Console, bootstrap: str, topics: Topics) -> None:

@@ -21,14 +21,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.cli.commands import fail
+from odradek.cli.commands import fail, with_value
 from odradek.cli.pid_file import PidFile, PidFileBusyError
 from odradek.cli.streams import drop_output
 
 if TYPE_CHECKING:
+    from odradek.cli.console_child import ConsoleChild
     from odradek_broker.config.broker import BrokerConfig, Notice
     from odradek_broker.server.fault_control import FaultControl
-    from odradek_broker.server.server import OnTesting
+    from odradek_broker.server.server import OnTesting, Server
 
 #: The time for a clean stop; after it the process is ended.
 _STOP_S = 10.0
@@ -93,6 +94,10 @@ class ServeOptions:
     testing: bool = False
     insecure: bool = False
     users: list[str] = field(default_factory=list)
+    #: The address of the console that the broker serves, if it serves one; whether it may change
+    #: things.
+    console: str | None = None
+    console_write: bool = False
     #: The pid of a program that has started the broker for itself: see `parent_watch`.
     scratch: Path | None = None
 
@@ -102,11 +107,11 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
     options = ServeOptions()
     if environment.get(DATA_DIR_VARIABLE):
         options.data_dir = Path(environment[DATA_DIR_VARIABLE])
-    left = list(arguments)
+    left = with_value(arguments)
     while left:
         name, equals, value = left.pop(0).partition("=")
-        if name in ("--testing", "--insecure") and not equals:
-            setattr(options, name.removeprefix("--"), True)
+        if name in ("--testing", "--insecure", "--console-write") and not equals:
+            setattr(options, name.removeprefix("--").replace("-", "_"), True)
             continue
         if not equals:
             if not left:
@@ -124,6 +129,8 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
             options.settings.append(value)
         elif name == "--user":
             options.users.append(value)
+        elif name == "--console":
+            options.console = value
         elif name == "--log-file":
             options.log_file = Path(value)
         elif name == "--until-stdin-ends":
@@ -167,6 +174,7 @@ def _serve(options: ServeOptions) -> None:
     _warn_of_open_directories(parsed.log_dirs)
     directory = Path(parsed.data_dir).absolute()
     pid_file = PidFile(directory)
+    console, begin_console = _console(options, parsed)
 
     orders = ""
 
@@ -179,8 +187,9 @@ def _serve(options: ServeOptions) -> None:
         address = _shown(host, port)
         pid_file.claim(os.getpid(), address)
         durability = parsed.log_durability
-        line = f"odradek ready on {address} (data {directory}, durability {durability}){orders}"
-        _print_if_anybody_reads(line)
+        shown = f", console on {console.address}" if console is not None else ""
+        line = f"odradek ready on {address} (data {directory}, durability {durability})"
+        _print_if_anybody_reads(f"{line}{shown}{orders}")
 
     try:
         _run(
@@ -188,9 +197,39 @@ def _serve(options: ServeOptions) -> None:
             ready,
             testing if options.testing else None,
             None if log_file is None else reopen_log_file,
+            begin_console,
         )
     finally:
+        if console is not None:
+            console.end()
         pid_file.release()
+
+
+def _console(
+    options: ServeOptions, parsed: BrokerConfig
+) -> tuple[ConsoleChild | None, Callable[[Server], None] | None]:
+    """The console that the broker serves, which has its port already, and the function that starts
+    it. Ends the program if it cannot have the port."""
+    if options.console is None:
+        if options.console_write:
+            fail("--console-write says what a console may do: give --console too", EXIT_BAD_CONFIG)
+        return None, None
+    # Imported here: few brokers serve a console, and all must start fast.
+    from odradek.cli.console_child import ConsoleChild, bootstrap_of, listener_for_console
+
+    listener = listener_for_console(parsed.broker_listeners)
+    child = ConsoleChild(
+        options.console,
+        protocol=listener.protocol.value,
+        write=options.console_write,
+        insecure=options.insecure or parsed.insecure_listeners,
+    )
+
+    def begin(server: Server) -> None:
+        server.node.console_url = child.address
+        child.begin(bootstrap_of(server, listener))
+
+    return child, begin
 
 
 def _import_structlog() -> None:
@@ -316,6 +355,7 @@ def _run(
     ready: Callable[[str, int], None],
     testing: OnTesting | None = None,
     reopen_log: Callable[[], None] | None = None,
+    started: Callable[[Server], None] | None = None,
 ) -> None:
     """Serve until told to stop. A failure is one line and exit code 1."""
     from odradek_broker.config.broker import ConfigError
@@ -328,7 +368,11 @@ def _run(
     gc.freeze()
     gc.enable()
     try:
-        run(serve_broker(config, ready, on_testing=testing, reopen_log=reopen_log))
+        run(
+            serve_broker(
+                config, ready, on_testing=testing, reopen_log=reopen_log, on_started=started
+            )
+        )
     except (StartError, DataDirectoryError, PidFileBusyError) as error:
         fail(str(error))
     except ConfigError as error:

@@ -62,10 +62,11 @@ WRITE_HEADER = "X-Odradek-Console"
 @dataclass(frozen=True)
 class ConsoleOptions:
     """The choices of whoever starts a console. `hosts`: names besides those of this machine, under
-    which browsers may ask for it."""
+    which browsers may ask for it. `write`: it may change things."""
 
     clients: ClientSettings
     hosts: frozenset[str] = frozenset()
+    write: bool = False
 
     @property
     def bootstrap(self) -> str:
@@ -167,7 +168,11 @@ class Console:
         self._streams = streams
 
     async def _about(self, _asked: Asked) -> Json:
-        return {"bootstrap": self.options.bootstrap, "user": self._session.user, "write": False}
+        return {
+            "bootstrap": self.options.bootstrap,
+            "user": self._session.user,
+            "write": self.options.write,
+        }
 
     def app(self) -> ASGIApp:
         """The ASGI application."""
@@ -284,14 +289,6 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._started()
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; OSError if the address is taken or is no address of this machine."""
-    family, _, _, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    return socket.create_server(address[:2], family=family, backlog=128)
 
 
 async def serve(

@@ -1,0 +1,151 @@
+"""`odradek console`, and the console that a broker serves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.cli.commands import with_value
+from odradek.cli.console_child import ConsoleChild
+from waiting import wait_until
+
+_PATIENCE_S = 60.0
+
+
+@contextmanager
+def _program(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A command whose output is text, ended at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "odradek", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"DISPLAY": "", "WAYLAND_DISPLAY": ""},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _about(address: str) -> dict[str, Any]:
+    """What the console says about itself. It listens before it answers."""
+    with urllib.request.urlopen(f"{address}api/console", timeout=_PATIENCE_S) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+def _served(tmp_path: Path, *more: str) -> list[str]:
+    return ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), *more]
+
+
+def _addresses(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """(broker, console) of the ready line."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    words = line.split()
+    return words[words.index("on") + 1], line.strip().rpartition(" console on ")[2]
+
+
+def _ended(address: str) -> bool:
+    port = int(address.rstrip("/").rpartition(":")[2])
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.mark.parametrize(
+    ("words", "complete"),
+    [
+        (["--console"], ["--console=127.0.0.1:8080"]),
+        (["--console", "--listen", "a:1"], ["--console=127.0.0.1:8080", "--listen", "a:1"]),
+        (["--console", "a:1"], ["--console", "a:1"]),
+        (["--console=a:1", "x"], ["--console=a:1", "x"]),
+        ([], []),
+    ],
+)
+def test_the_address_of_the_console_may_be_left_out(words: list[str], complete: list[str]) -> None:
+    assert with_value(words) == complete
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_broker_serves_a_console_that_ends_with_it(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with _program(*_served(tmp_path, "--console", "127.0.0.1:0", "--console-write")) as process:
+        broker, console = _addresses(process)
+        assert _about(console) == {"bootstrap": broker, "user": None, "write": True}
+        # Who asks for a console gets this one.
+        with _program("console", "--bootstrap", broker) as asking:
+            assert asking.communicate(timeout=_PATIENCE_S)[1].strip().endswith(console)
+        process.send_signal(number)
+        process.wait(_PATIENCE_S)
+        wait_until(lambda: _ended(console), "the console has ended")
+
+
+def test_a_port_in_use_is_said_before_the_broker_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with _program(*_served(tmp_path, "--console", address)) as process:
+            out, err = process.communicate(timeout=_PATIENCE_S)
+    assert (process.returncode, out) == (1, "")
+    assert f"cannot listen on {address}" in err and "--console HOST:PORT" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["serve", "--console", "nothing"], "must be HOST:PORT"),
+        (["serve", "--console", "0.0.0.0:0"], "--insecure"),
+        (["serve", "--console-write"], "give --console too"),
+        (["console", "--listen", "0.0.0.0:0"], "--insecure"),
+        (["console", "--listen", "127.0.0.1:99999"], "must be HOST:PORT"),
+    ],
+)
+def test_a_wrong_address_is_refused(tmp_path: Path, arguments: list[str], text: str) -> None:
+    more = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    with _program(*arguments, *(more if arguments[0] == "serve" else [])) as process:
+        out, err = process.communicate(timeout=_PATIENCE_S)
+    assert (process.returncode, out) == (2, "")
+    assert text in err
+
+
+def _child(tmp_path: Path, script: str, pauses_s: tuple[float, ...] = (0.0, 0.0)) -> ConsoleChild:
+    """A console whose program is a script; it writes a line into a file whenever it is started."""
+    count = f"open({str(tmp_path / 'starts')!r}, 'a').write('x\\n')"
+    program = [sys.executable, "-c", f"import sys, time; {count}; {script}"]
+    return ConsoleChild("127.0.0.1:0", program=program, pauses_s=pauses_s)
+
+
+def _starts(tmp_path: Path) -> int:
+    path = tmp_path / "starts"
+    return path.read_text().count("x") if path.exists() else 0
+
+
+def test_a_console_that_ends_is_started_again_a_few_times(tmp_path: Path) -> None:
+    child = _child(tmp_path, "sys.exit(3)")
+    child.begin("127.0.0.1:1")
+    assert child._thread is not None
+    child._thread.join(_PATIENCE_S)
+    assert _starts(tmp_path) == 3
+    child.end()
+
+
+def test_a_console_that_is_ended_is_not_started_again(tmp_path: Path) -> None:
+    child = _child(tmp_path, "time.sleep(600)")
+    child.begin("127.0.0.1:1")
+    wait_until(lambda: _starts(tmp_path) == 1, "it has started")
+    child.end()
+    assert _starts(tmp_path) == 1
+    assert _ended(child.address)
