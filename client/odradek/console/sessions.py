@@ -49,6 +49,7 @@ class Session:
     _admin: Admin | None = None
     _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _kept: dict[Hashable, _Kept] = field(default_factory=dict)
+    _stores: dict[type[Any], Any] = field(default_factory=dict)
 
     async def admin(self) -> Admin:
         """The one `Admin` of the session, started when it is first asked for.
@@ -83,6 +84,14 @@ class Session:
         # A page that is closed takes the answer from nobody else.
         answer: T = await asyncio.shield(kept.task)
         return answer
+
+    def store(self, kind: type[T]) -> T:
+        """The one object of a class that lasts as long as the session, made when it is first asked
+        for. Its class bounds what it keeps."""
+        if kind not in self._stores:
+            self._stores[kind] = kind()
+        found: T = self._stores[kind]
+        return found
 
     async def _ask(self, ask: Callable[[Admin], Awaitable[T]]) -> T:
         return await ask(await self.admin())

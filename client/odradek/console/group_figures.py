@@ -1,0 +1,188 @@
+"""Figures of groups: members, topics and lag, of the groups on a page and of all together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from odradek.console.sessions import Session
+from odradek_client.admin import Admin, GroupListing
+from odradek_client.errors import OdradekError
+from odradek_client.structs import TopicPartition
+
+_KEEP_MS = 3_000
+#: The figures of all groups cost a broker so much that they are kept for longer.
+_KEEP_ALL_MS = 30_000
+#: Groups whose figures are asked for together.
+_CHUNK = 200
+#: Questions about single groups that are under way at the same time.
+_AT_ONCE = 16
+#: Groups whose figures are remembered.
+_REMEMBERED_MAX = 50_000
+#: A page waits this long for the figures of all groups; the rest comes with its next turn.
+_PATIENCE_S = 1.0
+SHARE_KIND, STREAMS_KIND = "share", "streams"
+
+
+@dataclass
+class GroupFigures:
+    """The figures of a group; None if they could not be had. `lag`: records that it is behind."""
+
+    members: int | None = None
+    topics: int | None = None
+    lag: int | None = None
+    missing: str | None = None
+
+
+@dataclass
+class AllFigures:
+    """The figures of all groups, as far as they are known, by group id."""
+
+    known: dict[str, GroupFigures] = field(default_factory=dict)
+
+
+async def list_groups(session: Session) -> list[GroupListing]:
+    """All groups that the principal may see, by name."""
+    return await session.cached("groups", _KEEP_MS, lambda admin: admin.list_groups())
+
+
+async def figures_of(session: Session, groups: Sequence[GroupListing]) -> dict[str, GroupFigures]:
+    """The figures of the groups on a page."""
+    if not groups:
+        return {}
+    key = ("figures of groups", *(group.group_id for group in groups))
+    return await session.cached(key, _KEEP_MS, lambda admin: _figures(admin, groups))
+
+
+async def figures_of_all(session: Session, groups: Sequence[GroupListing]) -> AllFigures:
+    """The figures of all groups, as far as they are known after a moment.
+
+    They are asked for in chunks, one after the other; whoever asks again gets more of them.
+    """
+    every = session.store(AllFigures)
+
+    async def sweep(admin: Admin) -> None:
+        present = {group.group_id for group in groups}
+        for name in every.known.keys() - present:
+            del every.known[name]
+        for start in range(0, min(len(groups), _REMEMBERED_MAX), _CHUNK):
+            chunk = groups[start : start + _CHUNK]
+            every.known |= await _figures(admin, chunk)
+
+    waits = asyncio.ensure_future(session.cached("figures of all groups", _KEEP_ALL_MS, sweep))
+    # The sweep goes on without the page that began it.
+    waits.add_done_callback(lambda done: done.cancelled() or done.exception())
+    done, _ = await asyncio.wait({waits}, timeout=_PATIENCE_S)
+    for ended in done:
+        ended.result()
+    return every
+
+
+async def _figures(admin: Admin, groups: Sequence[GroupListing]) -> dict[str, GroupFigures]:
+    found = {group.group_id: GroupFigures() for group in groups}
+    topics: dict[str, set[str]] = {name: set() for name in found}
+    for kind, names in _by_kind(groups).items():
+        await _count_members(admin, kind, names, found, topics)
+    positions = await _positions(admin, groups, found, topics)
+    ends = await end_offsets(admin, {tp for offsets in positions.values() for tp in offsets})
+    for name, offsets in positions.items():
+        topics[name] |= {tp.topic for tp in offsets}
+        found[name].lag = sum(behind(offset, ends.get(tp)) or 0 for tp, offset in offsets.items())
+    for name, figures in found.items():
+        figures.topics = len(topics[name])
+    return found
+
+
+def _by_kind(groups: Sequence[GroupListing]) -> dict[str, list[str]]:
+    """The ids of groups by the request that describes them: "share", "streams", or "" for both
+    kinds of consumer groups."""
+    kinds: dict[str, list[str]] = {}
+    for group in groups:
+        kinds.setdefault(group.type if group.type in (SHARE_KIND, STREAMS_KIND) else "", []).append(
+            group.group_id
+        )
+    return kinds
+
+
+async def _count_members(
+    admin: Admin,
+    kind: str,
+    names: Sequence[str],
+    found: Mapping[str, GroupFigures],
+    topics: Mapping[str, set[str]],
+) -> None:
+    """Fill in the numbers of members and the topics that members have."""
+    try:
+        if kind == STREAMS_KIND:
+            streams = await admin.describe_streams_groups(names, raise_errors=False)
+            for name, streams_group in streams.items():
+                found[name].members = len(streams_group.members)
+                topics[name].update(
+                    topic for each in streams_group.subtopologies for topic in each.sources
+                )
+            errors = streams.errors
+        else:
+            ask = admin.describe_share_groups if kind == SHARE_KIND else admin.describe_groups
+            groups = await ask(names, raise_errors=False)
+            for name, group in groups.items():
+                found[name].members = len(group.members)
+                topics[name].update(tp.topic for each in group.members for tp in each.assignment)
+            errors = groups.errors
+    except OdradekError as error:
+        errors = dict.fromkeys(names, error)
+    for name, failed in errors.items():
+        found[name].missing = str(failed)
+
+
+async def _positions(
+    admin: Admin,
+    groups: Sequence[GroupListing],
+    found: Mapping[str, GroupFigures],
+    topics: Mapping[str, set[str]],
+) -> dict[str, dict[TopicPartition, int]]:
+    """The committed offsets of groups; of share groups the lag is filled in at once. `missing` is
+    set where they could not be had."""
+    turn = asyncio.Semaphore(_AT_ONCE)
+    positions: dict[str, dict[TopicPartition, int]] = {}
+
+    async def ask(name: str, kind: str) -> None:
+        async with turn:
+            try:
+                if kind == SHARE_KIND:
+                    begun = await admin.list_share_group_offsets(name)
+                    topics[name].update(tp.topic for tp in begun)
+                    found[name].lag = sum(each.lag or 0 for each in begun.values() if each)
+                else:
+                    positions[name] = await committed_offsets(admin, name)
+            except OdradekError as error:
+                found[name].missing = str(error)
+
+    async with asyncio.TaskGroup() as tasks:
+        for group in groups:
+            tasks.create_task(ask(group.group_id, group.type))
+    return positions
+
+
+async def committed_offsets(admin: Admin, group_id: str) -> dict[TopicPartition, int]:
+    """The committed offsets of a group."""
+    committed = await admin.list_group_offsets(group_id)
+    return {tp: position.offset for tp, position in committed.items() if position is not None}
+
+
+async def end_offsets(
+    admin: Admin, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The end of each partition; those of deleted topics, and without a right, are left out."""
+    wanted = sorted(partitions)
+    if not wanted:
+        return {}
+    found = await admin.list_offsets(dict.fromkeys(wanted, "latest"), raise_errors=False)
+    return {tp: end.offset for tp, end in found.items() if end is not None}
+
+
+def behind(position: int | None, end: int | None) -> int | None:
+    """The records between a position and the end; None if one of them is unknown.
+
+    A position behind the end is from before a truncation: nothing is left to read."""
+    return None if position is None or end is None else max(end - position, 0)

@@ -1,0 +1,125 @@
+"""The lag of watched groups over time, in records and in seconds, within bounds.
+
+A record's age is the time since the end of its partition passed it, which is seen while the group
+is watched. A record from before that has at least the age of the watch.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from odradek_client.structs import TopicPartition
+
+#: An hour of points, at one every two seconds.
+_POINTS_MAX = 1_800
+_ENDS_MAX = 64
+_GROUPS_MAX = 64
+#: Ends of partitions that are kept for all groups together.
+_ALL_ENDS_MAX = 400_000
+
+
+class LagPoint(NamedTuple):
+    """The lag at a time. `age_ms`: the age of the oldest record that is not read yet, None if it is
+    unknown; `at_least`: it may be older."""
+
+    at_ms: int
+    records: int
+    age_ms: int | None
+    at_least: bool
+
+
+class _End(NamedTuple):
+    """An end of a partition, and the times at which it was seen first and last."""
+
+    offset: int
+    since_ms: int
+    until_ms: int
+
+
+@dataclass
+class LagHistory:
+    """The lag of one group."""
+
+    points: deque[LagPoint] = field(default_factory=lambda: deque(maxlen=_POINTS_MAX))
+    _ends: dict[TopicPartition, list[_End]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The number of ends that are kept."""
+        return sum(map(len, self._ends.values()))
+
+    def add(
+        self,
+        now_ms: int,
+        positions: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> LagPoint:
+        """The lag of these positions, added to the points."""
+        records, oldest = 0, None
+        at_least = False
+        for gone in self._ends.keys() - ends.keys():
+            del self._ends[gone]
+        for tp, end in ends.items():
+            position = positions.get(tp)
+            if position is None:
+                continue
+            seen = self._seen(tp, end, position, now_ms)
+            if position >= end:
+                continue
+            records += end - position
+            at_ms, exact = _appended(seen, position)
+            if oldest is None or at_ms < oldest:
+                oldest, at_least = at_ms, not exact
+        age_ms = 0 if not records else None if oldest is None else now_ms - oldest
+        point = LagPoint(now_ms, records, age_ms, at_least)
+        self.points.append(point)
+        return point
+
+    def _seen(self, tp: TopicPartition, end: int, position: int, now_ms: int) -> list[_End]:
+        """The ends of a partition, with this one: those since the last one at or before the
+        position."""
+        seen = self._ends.setdefault(tp, [])
+        if seen and end < seen[-1].offset:
+            # The partition was made again, or truncated.
+            seen.clear()
+        if seen and seen[-1].offset == end:
+            seen[-1] = seen[-1]._replace(until_ms=now_ms)
+        else:
+            seen.append(_End(end, now_ms, now_ms))
+        while len(seen) > 1 and seen[1].offset <= position:
+            del seen[0]
+        if len(seen) > _ENDS_MAX:
+            # The first and the last ones bound the age, those between make it more exact.
+            seen[1:-1] = seen[1:-1:2]
+        return seen
+
+
+def _appended(seen: list[_End], position: int) -> tuple[int, bool]:
+    """The time at which the record at a position was appended; False with it if it may be older."""
+    if seen[0].offset > position:
+        return seen[0].since_ms, False
+    number = next(number for number, end in enumerate(seen) if end.offset > position)
+    before, after = seen[number - 1], seen[number]
+    share = (position - before.offset) / (after.offset - before.offset)
+    return before.until_ms + int(share * (after.since_ms - before.until_ms)), True
+
+
+@dataclass
+class LagHistories:
+    """The histories of the groups that were watched last, by group id."""
+
+    _by_group: OrderedDict[str, LagHistory] = field(default_factory=OrderedDict)
+
+    def of(self, group_id: str) -> LagHistory:
+        """The history of a group, which may be new. Those watched the longest time ago go."""
+        found = self._by_group.setdefault(group_id, LagHistory())
+        self._by_group.move_to_end(group_id)
+        while len(self._by_group) > 1 and (
+            len(self._by_group) > _GROUPS_MAX
+            or sum(each.size for each in self._by_group.values()) > _ALL_ENDS_MAX
+        ):
+            self._by_group.popitem(last=False)
+        return found

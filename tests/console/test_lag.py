@@ -1,0 +1,64 @@
+"""The lag of watched groups over time."""
+
+from __future__ import annotations
+
+from odradek.console.lag import LagHistories, LagHistory, LagPoint
+from odradek_client.structs import TopicPartition
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def test_without_lag_the_age_is_zero() -> None:
+    assert LagHistory().add(1_000, {P0: 5}, {P0: 5}) == LagPoint(1_000, 0, 0, False)
+
+
+def test_records_from_before_the_watch_are_at_least_as_old_as_it() -> None:
+    history = LagHistory()
+    assert history.add(1_000, {P0: 5}, {P0: 8}) == LagPoint(1_000, 3, 0, True)
+    assert history.add(3_000, {P0: 5}, {P0: 8}) == LagPoint(3_000, 3, 2_000, True)
+    assert history.add(5_000, {P0: 8}, {P0: 8}) == LagPoint(5_000, 0, 0, False)
+    assert [point.at_ms for point in history.points] == [1_000, 3_000, 5_000]
+
+
+def test_records_that_came_during_the_watch_have_an_age() -> None:
+    history = LagHistory()
+    history.add(1_000, {P0: 10}, {P0: 10})
+    history.add(2_000, {P0: 10}, {P0: 10})
+    # Ten records in the second after 2,000: the first one came at its beginning.
+    assert history.add(3_000, {P0: 10}, {P0: 20}) == LagPoint(3_000, 10, 1_000, False)
+    # Half of them are read.
+    assert history.add(4_000, {P0: 15}, {P0: 20}) == LagPoint(4_000, 5, 1_500, False)
+    assert history.add(9_000, {P0: 20}, {P0: 30}) == LagPoint(9_000, 10, 5_000, False)
+
+
+def test_the_oldest_record_of_all_partitions_counts() -> None:
+    history = LagHistory()
+    history.add(0, {P0: 1, P1: 1}, {P0: 1, P1: 1})
+    history.add(1_000, {P0: 1, P1: 1}, {P0: 2, P1: 1})
+    point = history.add(5_000, {P0: 1, P1: 1}, {P0: 2, P1: 4})
+    assert point == LagPoint(5_000, 4, 5_000, False)
+
+
+def test_partitions_without_a_position_count_for_nothing() -> None:
+    assert LagHistory().add(1_000, {}, {P0: 8}) == LagPoint(1_000, 0, 0, False)
+
+
+def test_a_partition_that_was_made_again_begins_anew() -> None:
+    history = LagHistory()
+    history.add(0, {P0: 50}, {P0: 50})
+    assert history.add(2_000, {P0: 0}, {P0: 3}) == LagPoint(2_000, 3, 0, True)
+
+
+def test_what_is_kept_has_a_bound() -> None:
+    history = LagHistory()
+    for step in range(5_000):
+        history.add(step, {P0: 0}, {P0: step + 1})
+    assert len(history.points) == 1_800
+    assert history.size <= 64
+    assert history.points[-1].age_ms == 4_999
+    histories = LagHistories()
+    for number in range(100):
+        histories.of(f"g{number}").add(0, {P0: 0}, {P0: 1})
+    histories.of("g99").add(1, {P0: 0}, {P0: 1})
+    assert len(histories.of("g99").points) == 2
+    assert len(histories.of("g0").points) == 0
