@@ -24,7 +24,19 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from odradek.console import group, groups, overview, producers, timeline, topics, transactions
+from odradek.console import (
+    export,
+    group,
+    groups,
+    overview,
+    producers,
+    records,
+    tail,
+    timeline,
+    topic,
+    topics,
+    transactions,
+)
 from odradek.console.answers import Json, Query, Refusal, failed, refusal_of
 from odradek.console.asked import EVENTS, Asked, Stream, Streamer, View
 from odradek.console.live import Feed, Hub
@@ -34,7 +46,19 @@ from odradek_client.errors import OdradekError
 _log = structlog.get_logger("odradek.console")
 
 #: The modules with the views of the pages.
-_FAMILIES = (overview, timeline, topics, groups, group, transactions, producers)
+_FAMILIES = (
+    overview,
+    timeline,
+    topics,
+    topic,
+    records,
+    tail,
+    export,
+    groups,
+    group,
+    transactions,
+    producers,
+)
 
 _STATIC = Path(__file__).parent / "static"
 _CONNECTIONS_MAX = 256

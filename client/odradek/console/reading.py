@@ -1,0 +1,393 @@
+"""Scans of a topic: the records that a page asks for, read in steps with a budget.
+
+A step reads until it has its rows, or until its time, bytes or records are spent, and says exactly
+which offsets it read and what it found there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from odradek.console.answers import Json, Query, Refusal
+from odradek.console.partition_log import FetchLimits, LogRecord, Marker, Piece, fetch, pieces_of
+from odradek.console.scan import PARTITIONS_MAX, Scan, last_records
+from odradek.console.shown import Formats, marker_row, row_of
+from odradek.record_filter import FilterError, RecordFilter, parse_filter
+from odradek_client.admin import Admin
+from odradek_client.errors import OffsetOutOfRange
+from odradek_client.structs import TopicPartition
+from odradek_client.timestamps import Time
+from odradek_protocol.schemas.fetch import PartitionData
+
+COUNT_DEFAULT = 500
+COUNT_MAX = 1_000
+OFFSET_MAX = (1 << 63) - 1
+#: The bounds of one step. A page asks for the next step until its own budget is spent.
+_STEP_S = 0.7
+_STEP_BYTES = 8 * 1024 * 1024
+_STEP_RECORDS = 20_000
+_PARTITIONS_OF_FETCH = 64
+_FETCH = FetchLimits()
+#: A broker that sends nothing this often has nothing.
+_EMPTY_ROUNDS_MAX = 3
+_NOTES_MAX = 50
+_SCANS_MAX = 16
+
+
+# --- What is asked for ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The records that a page asks for."""
+
+    topic: str
+    partitions: tuple[int, ...]
+    partition_count: int
+    matches: RecordFilter
+    is_filtered: bool
+    read_committed: bool
+    markers: bool
+    newest_first: bool
+
+
+def is_committed(query: Query) -> bool:
+    """True if records of transactions are shown after their commit only."""
+    wanted = query.text("isolation", "read_uncommitted")
+    if wanted not in ("read_committed", "read_uncommitted"):
+        raise Refusal(400, "The parameter isolation is wrong", "read_committed or read_uncommitted")
+    return wanted == "read_committed"
+
+
+def filter_of(query: Query) -> RecordFilter:
+    """The filter in the parameters. Refusal says what is wrong with it."""
+    try:
+        return parse_filter(query.text("filter", ""), expressions=False)
+    except FilterError as error:
+        raise Refusal(400, "The filter cannot be used", str(error)) from None
+
+
+async def choice_of(admin: Admin, query: Query) -> Choice:
+    """The choice in the parameters. Refusal for one that cannot be."""
+    topic = query.text("topic")
+    order = query.text("order", "newest")
+    if order not in ("newest", "oldest"):
+        raise Refusal(400, "The parameter order is wrong", "newest or oldest")
+    there = (await admin.describe_topics([topic]))[topic].partitions
+    numbers = sorted(part.partition for part in there)
+    return Choice(
+        topic,
+        chosen_partitions(query.text("partitions", ""), numbers),
+        len(numbers),
+        filter_of(query),
+        bool(query.text("filter", "").strip()),
+        is_committed(query),
+        query.flag("markers"),
+        order == "newest",
+    )
+
+
+def chosen_partitions(text: str, there: list[int]) -> tuple[int, ...]:
+    """The partitions that a text such as `0,4-7` names; without one the first 256. Refusal."""
+    if not text.strip():
+        return tuple(there[:PARTITIONS_MAX])
+    wanted: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
+        if found is None:
+            raise Refusal(
+                400, "The parameter partitions is wrong", f"{part[:50]!r}", "Write 0 or 0,4-7."
+            )
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last - first >= PARTITIONS_MAX:
+            raise _too_many()
+        wanted |= set(range(first, last + 1))
+    if len(wanted) > PARTITIONS_MAX:
+        raise _too_many()
+    missing = sorted(wanted - set(there))
+    if missing:
+        raise Refusal(404, "There is no such partition", f"{missing[0]}; there are {len(there):,}")
+    return tuple(sorted(wanted))
+
+
+def _too_many() -> Refusal:
+    return Refusal(400, "Too many partitions", f"a scan reads {PARTITIONS_MAX} at most")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The first offset of each partition, its end, and the end of what may be read."""
+
+    first: dict[int, int]
+    end: dict[int, int]
+    readable: dict[int, int]
+
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """The offsets of each partition that may be read."""
+        return {part: (self.first[part], self.readable[part]) for part in self.first}
+
+    def held(self) -> list[Json]:
+        """The offsets that open transactions hold back."""
+        return [
+            {"partition": part, "from": self.readable[part], "to": end}
+            for part, end in sorted(self.end.items())
+            if self.readable[part] < end
+        ]
+
+
+async def bounds_of(admin: Admin, choice: Choice) -> Bounds:
+    """The bounds of the chosen partitions."""
+    wanted = [TopicPartition(choice.topic, part) for part in choice.partitions]
+
+    async def ask(place: Any, read_committed: bool = False) -> dict[int, int]:
+        found = await admin.list_offsets(
+            dict.fromkeys(wanted, place), read_committed=read_committed
+        )
+        return {tp.partition: 0 if at is None else at.offset for tp, at in found.items()}
+
+    first, end = await ask("earliest"), await ask("latest")
+    readable = await ask("latest", True) if choice.read_committed else end
+    # Between two questions the log may be cut at its beginning.
+    return Bounds(first, end, {part: max(at, first[part]) for part, at in readable.items()})
+
+
+def moment(text: str) -> int:
+    """Milliseconds since 1970; a time without a zone is UTC. Refusal."""
+    try:
+        if re.fullmatch(r"\d{1,15}", text):
+            return int(text)
+        found = datetime.fromisoformat(text)
+        found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        return max(round(found.timestamp() * 1000), 0)
+    except (ValueError, OverflowError):
+        raise Refusal(
+            400, "This is no time", f"{text[:100]!r}", "Write 2024-05-01T12:30:00Z."
+        ) from None
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The offsets to read, and those before them that a page may ask for later."""
+
+    ranges: dict[int, tuple[int, int]]
+    before: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+async def ranges_of(admin: Admin, choice: Choice, query: Query, bounds: Bounds) -> Ranges:
+    """The offsets that the scope in the parameters names."""
+    scope = query.text("scope", "last")
+    count = query.whole("count", COUNT_DEFAULT, least=1, most=COUNT_MAX)
+    ranges = bounds.ranges()
+    if scope == "last":
+        last = last_records(ranges, count)
+        return Ranges(last, {part: (first, last[part][0]) for part, (first, _) in ranges.items()})
+    if scope == "offset":
+        start = query.whole("at", 0, most=OFFSET_MAX)
+        starts = dict.fromkeys(ranges, start)
+    elif scope == "time":
+        at_ms = moment(query.text("at"))
+        wanted: dict[tuple[str, int], Time] = {(choice.topic, part): at_ms for part in ranges}
+        found = await admin.list_offsets(wanted)
+        starts = {tp.partition: OFFSET_MAX if at is None else at.offset for tp, at in found.items()}
+    elif scope == "all":
+        starts = {}
+    else:
+        raise Refusal(400, "The parameter scope is wrong", "last, offset, time or all")
+    return Ranges(
+        {
+            part: (max(first, min(starts.get(part, first), end)), end)
+            for part, (first, end) in ranges.items()
+        }
+    )
+
+
+# --- A step ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Step:
+    """The results of one step of a scan. `read`: the offsets that were read of each partition."""
+
+    rows: list[Json] = field(default_factory=list)
+    read: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    records: int = 0
+    hits: int = 0
+    hidden: int = 0
+    markers: int = 0
+    missing: int = 0
+    size_bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """Tell the page something about what was read."""
+        if len(self.notes) < _NOTES_MAX:
+            self.notes.append(text)
+
+    def count(self, partition: int, piece: Piece) -> None:
+        """Add the figures of a piece."""
+        self.size_bytes += piece.size_bytes
+        if piece.next_offset <= piece.first:
+            return
+        self.records += len(piece.records)
+        self.hidden += len(piece.hidden)
+        self.markers += len(piece.markers)
+        self.missing += piece.missing
+        ranges = self.read.setdefault(partition, [])
+        ranges.append((piece.first, piece.next_offset))
+        self.read[partition] = merged(ranges)
+
+
+def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same offsets in as few ranges as can be, in order."""
+    found: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((first, end))
+    return found
+
+
+class Reader:
+    """Reads pieces of a topic as a scan wants them, and copes with what happens meanwhile."""
+
+    def __init__(self, admin: Admin, topic: str, read_committed: bool, scan: Scan) -> None:
+        self._admin = admin
+        self._topic = topic
+        self._committed = read_committed
+        self._scan = scan
+        self._empty_rounds = 0
+
+    async def pieces(self, step: Step) -> list[tuple[TopicPartition, Piece]]:
+        """The next pieces; none if something happened that `step` tells of."""
+        some = list(self._scan.wanted().items())[:_PARTITIONS_OF_FETCH]
+        wanted = {TopicPartition(self._topic, part): span for part, span in some}
+        fetched = await fetch(
+            self._admin,
+            {tp: first for tp, (first, _) in wanted.items()},
+            _FETCH,
+            read_committed=self._committed,
+        )
+        for tp, error in fetched.errors.items():
+            if not isinstance(error, OffsetOutOfRange):
+                raise error
+            await self._skip_deleted(tp, wanted[tp], step)
+        pieces = await asyncio.to_thread(self._decoded, fetched, wanted)
+        self._note_progress(pieces, wanted, step, bool(fetched.errors))
+        return pieces
+
+    def _decoded(
+        self,
+        fetched: Mapping[TopicPartition, PartitionData],
+        wanted: Mapping[TopicPartition, tuple[int, int]],
+    ) -> list[tuple[TopicPartition, Piece]]:
+        return list(pieces_of(fetched, wanted, read_committed=self._committed))
+
+    async def _skip_deleted(self, tp: TopicPartition, span: tuple[int, int], step: Step) -> None:
+        first, until = span
+        start = (await self._admin.list_offsets({tp: "earliest"}))[tp]
+        at = until if start is None else start.offset
+        if at > first:
+            step.note(
+                f"Records of partition {tp.partition} before offset {at:,} were deleted while they "
+                "were read."
+            )
+            self._scan.took(tp.partition, min(at, until))
+        else:
+            step.note(f"Partition {tp.partition} does not reach offset {first:,} any more.")
+            self._scan.give_up(tp.partition)
+
+    def _note_progress(
+        self,
+        pieces: list[tuple[TopicPartition, Piece]],
+        wanted: Mapping[TopicPartition, tuple[int, int]],
+        step: Step,
+        excused: bool,
+    ) -> None:
+        for tp, piece in pieces:
+            if piece.damage is not None:
+                step.note(
+                    f"Partition {tp.partition} cannot be read from offset {piece.next_offset:,} on: "
+                    f"{piece.damage}"
+                )
+        moved = excused or any(
+            piece.next_offset > piece.first or piece.damage for _, piece in pieces
+        )
+        self._empty_rounds = 0 if moved else self._empty_rounds + 1
+        if self._empty_rounds >= _EMPTY_ROUNDS_MAX:
+            for tp, (first, _) in wanted.items():
+                step.note(
+                    f"The broker sends nothing of partition {tp.partition} from {first:,} on."
+                )
+                self._scan.give_up(tp.partition)
+
+
+async def take_step(admin: Admin, choice: Choice, formats: Formats, scan: Scan, count: int) -> Step:
+    """Read on until there are `count` rows, or the step's budget is spent."""
+    step = Step()
+    reader = Reader(admin, choice.topic, choice.read_committed, scan)
+    deadline = time.monotonic() + _STEP_S
+    while (
+        not scan.done
+        and len(step.rows) < count
+        and time.monotonic() < deadline
+        and step.size_bytes < _STEP_BYTES
+        and step.records < _STEP_RECORDS
+    ):
+        rows_before = len(step.rows)
+        for tp, piece in await reader.pieces(step):
+            if len(step.rows) >= count:
+                break
+            await asyncio.to_thread(_take, step, choice, formats, piece, count)
+            step.count(tp.partition, piece)
+            if piece.damage is None:
+                scan.took(tp.partition, piece.next_offset)
+            else:
+                scan.give_up(tp.partition)
+        if len(step.rows) - rows_before < count // 4:
+            scan.widen(2)
+    step.rows.sort(
+        key=lambda row: (row["timestamp"], row["partition"], row["offset"]),
+        reverse=choice.newest_first,
+    )
+    return step
+
+
+def _take(step: Step, choice: Choice, formats: Formats, piece: Piece, count: int) -> None:
+    """Add the rows of a piece; the piece is cut behind the last row if there are too many."""
+    found: list[LogRecord | Marker] = [record for record in piece.records if choice.matches(record)]
+    step.hits += len(found)
+    if choice.markers:
+        found = sorted([*found, *piece.markers], key=lambda each: each.offset)
+    room = count - len(step.rows)
+    if len(found) > room:
+        over = found[room:]
+        step.hits -= sum(isinstance(each, LogRecord) for each in over)
+        piece.cut(found[room - 1].offset + 1)
+    step.rows += [
+        row_of(each, formats) if isinstance(each, LogRecord) else marker_row(each)
+        for each in found[:room]
+    ]
+
+
+_scans = 0
+
+
+@contextmanager
+def scanning() -> Iterator[None]:
+    """Counts a scan while it runs. Refusal if there are too many at a time."""
+    global _scans
+    if _scans >= _SCANS_MAX:
+        raise Refusal(429, "Too many scans at a time", "", "Try again in a moment.")
+    _scans += 1
+    try:
+        yield
+    finally:
+        _scans -= 1

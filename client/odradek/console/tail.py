@@ -1,0 +1,243 @@
+"""A live tail: new records of a topic as they come, with a client of its own for each page.
+
+A burst is sampled, and the page is told: so many came, so many match, these are shown. A tail that
+falls far behind goes on at the end, and tells what it left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from odradek.console.answers import Json, Refusal, refusal_of
+from odradek.console.asked import EVENTS, Asked, Stream, Streamer
+from odradek.console.partition_log import FetchLimits, LogRecord, Piece, fetch, pieces_of
+from odradek.console.reading import OFFSET_MAX, Choice, choice_of
+from odradek.console.scan import CursorError, Scan
+from odradek.console.shown import Formats, row_of
+from odradek_client.admin import Admin
+from odradek_client.errors import OdradekError, OffsetOutOfRange, UnknownTopicOrPartition
+from odradek_client.structs import TopicPartition
+
+T = TypeVar("T")
+
+_TAILS_MAX = 32
+#: The least time between two events, and the most records in one.
+_TICK_S = 0.25
+ROWS_OF_TICK = 25
+_WAIT_MS = 500
+_FETCH_BYTES = 2 * 1024 * 1024
+_PARTITION_BYTES = 256 * 1024
+#: A tail that is so many offsets behind goes on at the end.
+_BEHIND_MAX = 200_000
+_KEEP_ALIVE_S = 15.0
+_RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+#: A broker that is gone is told about soon, and asked again by the tail itself.
+_PATIENCE_MS = 2_000
+
+_running = 0
+_closing: set[asyncio.Task[None]] = set()
+
+
+def running() -> int:
+    """The number of tails of this process."""
+    return _running
+
+
+def sample(items: Sequence[T], most: int) -> list[T]:
+    """At most `most` of the items, at even distances; the last one is among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[(number + 1) * len(items) // most - 1] for number in range(most)]
+
+
+@dataclass
+class _Tick:
+    """The records since the last event, and their counts."""
+
+    received: int = 0
+    matched: int = 0
+    skipped: int = 0
+    records: list[LogRecord] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, piece: Piece, choice: Choice) -> None:
+        """Add the records of a piece."""
+        matched = [record for record in piece.records if choice.matches(record)]
+        self.received += len(piece.records)
+        self.matched += len(matched)
+        self.records += sample(matched, ROWS_OF_TICK)
+        self.records = sample(self.records, ROWS_OF_TICK)
+
+
+class _Tail:
+    def __init__(self, settings: dict[str, Any], choice: Choice, formats: Formats) -> None:
+        self._choice = choice
+        self._formats = formats
+        self._admin = Admin(
+            **{
+                **settings,
+                "default_api_timeout_ms": _PATIENCE_MS,
+                "request_timeout_ms": _PATIENCE_MS + _WAIT_MS,
+            }
+        )
+        self._positions: dict[TopicPartition, int] = {}
+        self._limits = FetchLimits(_FETCH_BYTES, _PARTITION_BYTES, _WAIT_MS)
+
+    async def events(self, last_id: str) -> AsyncGenerator[bytes, None]:
+        """The events, until the page is closed or the topic is gone."""
+        global _running
+        _running += 1
+        try:
+            yield b"retry: 2000\n\n"
+            try:
+                async for event in self._live(last_id):
+                    yield event
+            except Refusal as refusal:
+                yield _event(refusal.as_json())
+            except OdradekError as error:
+                yield _event(refusal_of(error).as_json())
+        finally:
+            _running -= 1
+            # The browser is gone, and with it the task that could wait.
+            task = asyncio.create_task(self._admin.close())
+            _closing.add(task)
+            task.add_done_callback(_closing.discard)
+
+    async def _live(self, last_id: str) -> AsyncGenerator[bytes, None]:
+        await self._admin.start()
+        await self._begin(last_id)
+        yield _event({"state": "live", "partitions": len(self._positions)})
+        tick, failures, lost = _Tick(), 0, False
+        sent_s = time.monotonic()
+        while True:
+            try:
+                await self._read(tick)
+            except OdradekError as error:
+                if not error.retriable or isinstance(error, UnknownTopicOrPartition):
+                    raise
+                if not lost:
+                    yield _event({"state": "lost", "why": str(error)})
+                lost = True
+                await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
+                failures += 1
+                continue
+            now_s = time.monotonic()
+            if lost:
+                yield _event({"state": "live", "partitions": len(self._positions)})
+                lost, failures = False, 0
+            if tick.received or tick.skipped or tick.notes:
+                if now_s - sent_s >= _TICK_S:
+                    yield await self._told(tick)
+                    tick, sent_s = _Tick(), now_s
+            elif now_s - sent_s > _KEEP_ALIVE_S:
+                yield b": nothing new\n\n"
+                sent_s = now_s
+
+    async def _begin(self, last_id: str) -> None:
+        """The positions: those of the last event that the page has, or the ends."""
+        try:
+            known = {part: span.at for part, span in Scan.resume(last_id).spans.items()}
+        except CursorError:
+            known = {}
+        wanted = [TopicPartition(self._choice.topic, part) for part in self._choice.partitions]
+        ends = await self._admin.list_offsets(dict.fromkeys(wanted, "latest"))
+        for tp, end in ends.items():
+            at = 0 if end is None else end.offset
+            self._positions[tp] = min(known.get(tp.partition, at), at)
+        nodes = {part.leader for part in await self._partitions()}
+        # One leader is asked after the other.
+        self._limits = FetchLimits(
+            _FETCH_BYTES, _PARTITION_BYTES, max(_WAIT_MS // max(len(nodes), 1), 20)
+        )
+
+    async def _partitions(self) -> list[Any]:
+        found = await self._admin.describe_topics([self._choice.topic])
+        return list(found[self._choice.topic].partitions)
+
+    async def _read(self, tick: _Tick) -> None:
+        """Read on once; waits a moment if there is nothing new."""
+        committed = self._choice.read_committed
+        wanted = {tp: (at, OFFSET_MAX) for tp, at in self._positions.items()}
+        fetched = await fetch(self._admin, self._positions, self._limits, read_committed=committed)
+        await self._follow({tp: data.high_watermark for tp, data in fetched.items()}, tick)
+        pieces = await asyncio.to_thread(
+            lambda: list(pieces_of(fetched, wanted, read_committed=committed))
+        )
+        for tp, piece in pieces:
+            if piece.first != self._positions[tp]:
+                continue
+            if piece.damage is not None:
+                tick.notes.append(f"Partition {tp.partition}: {piece.damage}")
+                await self._go_to_end(tp)
+                continue
+            await asyncio.to_thread(tick.add, piece, self._choice)
+            # Those that were served come last the next time.
+            del self._positions[tp]
+            self._positions[tp] = piece.next_offset
+        for tp, error in fetched.errors.items():
+            if not isinstance(error, OffsetOutOfRange):
+                raise error
+            tick.notes.append(
+                f"The log of partition {tp.partition} was cut; the tail goes on at its end."
+            )
+            await self._go_to_end(tp)
+
+    async def _follow(self, ends: dict[TopicPartition, int], tick: _Tick) -> None:
+        """Go to the ends if they are too far away."""
+        behind = sum(max(end - self._positions[tp], 0) for tp, end in ends.items())
+        if behind > _BEHIND_MAX:
+            tick.skipped += behind
+            self._positions |= {tp: max(end, 0) for tp, end in ends.items()}
+
+    async def _go_to_end(self, tp: TopicPartition) -> None:
+        end = (await self._admin.list_offsets({tp: "latest"}))[tp]
+        self._positions[tp] = 0 if end is None else end.offset
+
+    async def _told(self, tick: _Tick) -> bytes:
+        rows = await asyncio.to_thread(
+            lambda: [row_of(record, self._formats) for record in tick.records]
+        )
+        spans = {tp.partition: (at, OFFSET_MAX) for tp, at in self._positions.items()}
+        return _event(
+            {
+                "rows": rows,
+                "received": tick.received,
+                "matched": tick.matched,
+                "skipped": tick.skipped,
+                "notes": tick.notes[:10],
+            },
+            Scan.forward(spans).cursor(),
+        )
+
+
+def _event(data: Json, event_id: str = "") -> bytes:
+    head = f"id: {event_id}\n" if event_id else ""
+    return f"{head}data: {json.dumps(data)}\n\n".encode()
+
+
+async def tail(asked: Asked) -> Stream:
+    """New records of a topic, as events."""
+    try:
+        if _running >= _TAILS_MAX:
+            raise Refusal(429, "Too many tails of this console are open", "", "Close some of them.")
+        formats = Formats.of(asked.query)
+        choice = await choice_of(await asked.session.admin(), asked.query)
+        made = _Tail(dict(asked.session.settings["admin"]), choice, formats)
+        return Stream(EVENTS, made.events(asked.last_event_id))
+    except Refusal as refusal:
+        return Stream(EVENTS, _refused(refusal))
+    except OdradekError as error:
+        return Stream(EVENTS, _refused(refusal_of(error)))
+
+
+async def _refused(refusal: Refusal) -> AsyncGenerator[bytes, None]:
+    """A refusal as an event: a page cannot read the answer to a stream that did not begin."""
+    yield _event(refusal.as_json())
+
+
+STREAMS: dict[str, Streamer] = {"/tail": tail}

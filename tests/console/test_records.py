@@ -1,0 +1,298 @@
+"""Scans of a real broker's records, and all about one record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from odradek import Producer
+from odradek_client.admin import Admin, NewTopic
+
+
+async def _create(bootstrap: str, topic: str, partitions: int = 1, **configs: str) -> None:
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics(NewTopic(topic, partitions=partitions, configs=named))
+
+
+async def _write(bootstrap: str, topic: str, *values: bytes | None, partitions: int = 1) -> None:
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for number, value in enumerate(values):
+            await producer.send(
+                topic,
+                value,
+                key=b"k%d" % number,
+                partition=number % partitions,
+                timestamp_ms=number,
+            )
+        await producer.flush()
+
+
+async def _ask(client: httpx.AsyncClient, topic: str, **params: Any) -> dict[str, Any]:
+    answer = await client.get("/api/records", params={"topic": topic, **params})
+    assert answer.status_code == 200, answer.text
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def _offsets(body: dict[str, Any]) -> list[int]:
+    return [row["offset"] for row in body["rows"]]
+
+
+async def test_the_last_records_come_first_and_those_before_on_request(
+    console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
+) -> None:
+    await _create(live_bootstrap, unique_topic, 2)
+    await _write(live_bootstrap, unique_topic, *(b"%d" % n for n in range(20)), partitions=2)
+    body = await _ask(console_client, unique_topic, count=6)
+    assert [row["timestamp"] for row in body["rows"]] == [19, 18, 17, 16, 15, 14]
+    assert body["read"] == [
+        {"partition": 0, "from": 7, "to": 10},
+        {"partition": 1, "from": 7, "to": 10},
+    ]
+    assert (body["hits"], body["records"], body["missing"], body["cursor"]) == (6, 6, 0, None)
+    assert (body["partitions"], body["all_partitions"], body["left"]) == (2, 2, 0)
+    earlier = await _ask(console_client, unique_topic, count=20, cursor=body["before"], before=1)
+    assert [row["timestamp"] for row in earlier["rows"]] == list(range(13, -1, -1))
+    assert earlier["before"] is None
+
+
+async def test_a_scan_goes_on_in_steps_and_reads_every_offset_once(
+    console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
+) -> None:
+    await _create(live_bootstrap, unique_topic, 3)
+    await _write(live_bootstrap, unique_topic, *(b"%d" % n for n in range(100)), partitions=3)
+    for order in ("newest", "oldest"):
+        seen: list[int] = []
+        cursor = ""
+        while cursor is not None:
+            body = await _ask(
+                console_client, unique_topic, scope="all", order=order, rows=7, cursor=cursor
+            )
+            assert len(body["rows"]) <= 7
+            seen += [row["timestamp"] for row in body["rows"]]
+            cursor = body["cursor"]
+        assert sorted(seen) == list(range(100))
+
+
+async def test_scopes_begin_at_an_offset_and_at_a_time(
+    console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
+) -> None:
+    await _create(live_bootstrap, unique_topic)
+    await _write(live_bootstrap, unique_topic, *(b"%d" % n for n in range(10)))
+    body = await _ask(console_client, unique_topic, scope="offset", at=7, order="oldest")
+    assert _offsets(body) == [7, 8, 9]
+    body = await _ask(
+        console_client, unique_topic, scope="time", at="1970-01-01T00:00:00.004", order="oldest"
+    )
+    assert _offsets(body) == [4, 5, 6, 7, 8, 9]
+    assert _offsets(await _ask(console_client, unique_topic, scope="time", at="2999-01-01")) == []
+
+
+async def test_filters_find_by_key_header_text_and_path_and_count_what_was_read(
+    console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
+) -> None:
+    await _create(live_bootstrap, unique_topic)
+    async with Producer(bootstrap_servers=live_bootstrap) as producer:
+        for number in range(50):
+            await producer.send(
+                unique_topic,
+                json.dumps({"n": number, "who": "Odradek" if number == 9 else "x"}).encode(),
+                key=b"k%d" % number,
+                headers=[("kind", b"order" if number == 5 else b"other")],
+            )
+        await producer.flush()
+    for text, expected in (
+        ("key=k7", [7]),
+        ("header.kind=order", [5]),
+        ("Odradek", [9]),
+        ("$.n>=48", [49, 48]),
+        ("$.n>=10 $.n<12 partition=0", [11, 10]),
+    ):
+        body = await _ask(console_client, unique_topic, scope="all", filter=text)
+        assert (_offsets(body), body["records"]) == (expected, 50), text
+        assert body["hits"] == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("params", "status", "word"),
+    [
+        ({"filter": "colour=red"}, 400, "colour"),
+        ({"filter": "key=~(a+)+$"}, 400, "regular expressions"),
+        ({"partitions": "0-9999999"}, 400, "Too many"),
+        ({"partitions": "x"}, 400, "partitions"),
+        ({"partitions": "7"}, 404, "no such partition"),
+        ({"scope": "time", "at": "yesterday"}, 400, "time"),
+        ({"scope": "some"}, 400, "scope"),
+        ({"order": "random"}, 400, "order"),
+        ({"isolation": "none"}, 400, "isolation"),
+        ({"cursor": "zzz"}, 400, "cursor"),
+        ({"value_format": "cobol"}, 400, "format"),
+    ],
+)
+async def test_a_wrong_parameter_is_named(
+    console_client: httpx.AsyncClient,
+    live_bootstrap: str,
+    unique_topic: str,
+    params: dict[str, str],
+    status: int,
+    word: str,
+) -> None:
+    await _create(live_bootstrap, unique_topic)
+    answer = await console_client.get("/api/records", params={"topic": unique_topic, **params})
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert word in error["title"] + error["detail"]
+
+
+async def test_an_empty_topic_and_one_that_does_not_exist(
+    console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
+) -> None:
+    answer = await console_client.get("/api/records", params={"topic": unique_topic})
+    assert answer.status_code == 404
+    await _create(live_bootstrap, unique_topic, 3)
+    body = await _ask(console_client, unique_topic)
+    assert (body["rows"], body["read"], body["cursor"], body["before"]) == ([], [], None, None)
+
+
+async def test_transactions_by_isolation_with_markers_and_what_is_held_back(
+    console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
+) -> None:
+    await _create(live_bootstrap, unique_topic)
+    async with Producer(
+        bootstrap_servers=live_bootstrap, transactional_id=unique_topic
+    ) as producer:
+        await producer.init_transactions()
+        for value, commits in ((b"yes", True), (b"no", False), (b"open", None)):
+            await producer.begin_transaction()
+            await producer.send_and_wait(unique_topic, value)
+            if commits is not None:
+                await (producer.commit_transaction() if commits else producer.abort_transaction())
+        # 0 yes, 1 commit, 2 no, 3 abort, 4 open
+        body = await _ask(
+            console_client, unique_topic, isolation="read_committed", order="oldest", markers=1
+        )
+        shown = [(row["offset"], row.get("marker", "record")) for row in body["rows"]]
+        assert shown == [(0, "record"), (1, "commit"), (3, "abort")]
+        assert (body["hidden"], body["markers"], body["missing"]) == (1, 2, 0)
+        assert body["held"] == [{"partition": 0, "from": 4, "to": 5}]
+        body = await _ask(console_client, unique_topic, order="oldest")
+        assert _offsets(body) == [0, 2, 4]
+        assert (body["hidden"], body["markers"], body["held"]) == (0, 2, [])
+        for offset, fate in ((0, "committed"), (2, "aborted"), (4, "open")):
+            panel = await _record(console_client, unique_topic, offset)
+            assert panel["transaction"] == fate
+            assert panel["batch"]["transactional"] is True
+            assert panel["batch"]["producer_id"] >= 0
+        assert (await _record(console_client, unique_topic, 1))["marker"] == "commit"
+        await producer.abort_transaction()
+
+
+async def _record(client: httpx.AsyncClient, topic: str, offset: int, **more: Any) -> Any:
+    answer = await client.get(
+        "/api/record", params={"topic": topic, "partition": 0, "offset": offset, **more}
+    )
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_a_record_tells_its_batch_its_formats_and_why_others_failed(
+    console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
+) -> None:
+    await _create(live_bootstrap, unique_topic)
+    async with Producer(bootstrap_servers=live_bootstrap, compression_type="gzip") as producer:
+        await producer.send_and_wait(unique_topic, b"\xff\x00", key=None, headers=[("h", None)])
+        await producer.send_and_wait(unique_topic, b'{"a": 1}', key=b"text")
+    panel = await _record(console_client, unique_topic, 0)
+    assert (panel["key"]["format"], panel["value"]["format"]) == ("null", "hex")
+    assert {"json", "text"} <= {each["format"] for each in panel["value"]["attempts"]}
+    assert all(each["failure"] for each in panel["value"]["attempts"])
+    assert panel["headers"] == [
+        ["h", {"format": "null", "text": "null", "bytes": None, "cut": False}]
+    ]
+    panel = await _record(console_client, unique_topic, 1)
+    assert (panel["value"]["format"], panel["key"]["format"]) == ("json", "text")
+    assert (panel["batch"]["compression"], panel["timestamp_type"]) == ("gzip", "create")
+    assert panel["sequence"] == panel["batch"]["base_sequence"] == 1
+    panel = await _record(console_client, unique_topic, 1, value_format="hex")
+    assert panel["value"]["text"].startswith("00000000  7b 22 61")
+    answer = await console_client.get(
+        "/api/record", params={"topic": unique_topic, "partition": 0, "offset": 2}
+    )
+    assert answer.status_code == 404
+    assert "ends before offset 2" in answer.json()["error"]["detail"]
+
+
+async def test_long_values_come_by_their_beginning_and_as_files(
+    console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
+) -> None:
+    value = ("ä" * 2_500_000).encode()
+    binary = bytes(range(256)) * 20_000
+    await _create(live_bootstrap, unique_topic, max_message_bytes="20000000")
+    async with Producer(bootstrap_servers=live_bootstrap, max_request_size=20_000_000) as producer:
+        await producer.send_and_wait(unique_topic, value, headers=[("big", binary[:100_000])])
+        await producer.send_and_wait(unique_topic, binary)
+    answer = await console_client.get("/api/records", params={"topic": unique_topic})
+    assert len(answer.content) < 20_000
+    rows = answer.json()["rows"]
+    assert [
+        (row["value"]["format"], row["value"]["bytes"], row["value"]["cut"]) for row in rows
+    ] == [
+        ("hex", len(binary), True),
+        ("text", len(value), True),
+    ]
+    panel = await _record(console_client, unique_topic, 0)
+    assert set(panel["value"]["text"]) == {"ä"}
+    assert panel["value"]["cut"] and len(panel["value"]["text"]) <= 64 * 1024
+    for part, more, expected in (
+        ("value", {}, value),
+        ("header", {"header": 0}, binary[:100_000]),
+    ):
+        answer = await console_client.get(
+            "/api/value",
+            params={"topic": unique_topic, "partition": 0, "offset": 0, "part": part, **more},
+        )
+        assert answer.content == expected
+        assert answer.headers["content-disposition"].startswith("attachment;")
+        assert answer.headers["content-type"] == "application/octet-stream"
+    answer = await console_client.get(
+        "/api/value", params={"topic": unique_topic, "partition": 0, "offset": 0, "part": "key"}
+    )
+    assert answer.status_code == 404
+
+
+async def test_records_that_are_deleted_while_they_are_read_are_told(
+    console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
+) -> None:
+    await _create(live_bootstrap, unique_topic)
+    await _write(live_bootstrap, unique_topic, *(b"%d" % n for n in range(30)))
+    body = await _ask(console_client, unique_topic, scope="all", order="oldest", rows=5)
+    async with Admin(bootstrap_servers=live_bootstrap) as admin:
+        await admin.delete_records({(unique_topic, 0): 20})
+    body = await _ask(
+        console_client, unique_topic, scope="all", order="oldest", cursor=body["cursor"]
+    )
+    assert _offsets(body) == list(range(20, 30))
+    assert "before offset 20 were deleted" in body["notes"][0]
+    answer = await console_client.get(
+        "/api/record", params={"topic": unique_topic, "partition": 0, "offset": 3}
+    )
+    assert "were deleted" in answer.json()["error"]["detail"]
+
+
+async def test_a_topic_that_is_deleted_during_a_scan_ends_it(
+    console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
+) -> None:
+    await _create(live_bootstrap, unique_topic)
+    await _write(live_bootstrap, unique_topic, *(b"%d" % n for n in range(30)))
+    body = await _ask(console_client, unique_topic, scope="all", rows=5)
+    async with Admin(bootstrap_servers=live_bootstrap) as admin:
+        await admin.delete_topics([unique_topic])
+    answer = await console_client.get(
+        "/api/records", params={"topic": unique_topic, "scope": "all", "cursor": body["cursor"]}
+    )
+    assert answer.status_code == 404
+    assert "topic" in answer.json()["error"]["title"]
