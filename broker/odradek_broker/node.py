@@ -25,6 +25,7 @@ from odradek_broker.explain.history import CurrentState, History
 from odradek_broker.explain.producers import ProducerRecorder
 from odradek_broker.explain.share_records import ShareHistory
 from odradek_broker.explain.transactions import TransactionRecorder
+from odradek_broker.explain.verdicts import GroupVerdicts
 from odradek_broker.fetch.parked import ParkedFetches
 from odradek_broker.fetch.sessions import FetchSessions
 from odradek_broker.metadata.cluster import (
@@ -232,15 +233,12 @@ class Node:
         self.partition = partition = self.replicas.partition
         #: The stored state of share partitions.
         self.share_state = self._new_share_state()
+        history, share_state = self.group_history, self.share_state
         self.groups = groups = _new_groups(
-            metadata,
-            self.replicas,
-            self.share_state,
-            clock,
-            scheduler,
-            randomness,
-            self.group_history,
+            metadata, self.replicas, share_state, clock, scheduler, randomness, history
         )
+        #: The verdicts about groups, from samples of their offsets.
+        self.verdicts = self._new_verdicts()
         self.publisher = MetadataPublisher(
             metadata, self.replicas, self.quotas, self.connection_quotas, self._topic_deleted
         )
@@ -276,6 +274,19 @@ class Node:
         self.transaction_history = History(clock.wall_ms, numbers=numbers)
         self.partition_history = History(clock.wall_ms, numbers=numbers)
         self.connections = Connections(History(clock.wall_ms, numbers=numbers), clock.wall_ms)
+
+    def _new_verdicts(self) -> GroupVerdicts:
+        groups = self.groups
+
+        def end_offset(topic: str, index: int) -> int | None:
+            partition = self.partition(topic, index)
+            return None if partition is None else partition.log.high_watermark
+
+        return GroupVerdicts(
+            lambda: [each.group_id for each in groups.groups() if each.offsets],
+            groups.commits,
+            end_offset,
+        )
 
     def _new_share_state(self) -> ShareCoordinator:
         replicas = self.replicas
@@ -463,6 +474,7 @@ class Node:
         self.logs.continue_snapshots()
         report.problems += problems
         self.cleaner.tick()
+        self.verdicts.step(now_ms)
         self.logs.forget_producers_beyond(self.config.max_producer_ids)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms

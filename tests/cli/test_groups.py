@@ -18,6 +18,8 @@ from command_line import PATIENCE_S, Commands, Shell
 from odradek import Consumer, NewTopic, sync
 from odradek.broker import SubprocessBroker
 from odradek.cli.groups import app
+from odradek_client.admin import Admin
+from odradek_client.errors import UnsupportedByBroker
 
 
 @pytest.fixture
@@ -72,11 +74,31 @@ def test_describe_a_group_without_members(shell: Shell, topic: str) -> None:
         [topic, topic, "0", "100", "100", "0", "-", "-", "-"],
         [topic, topic, "1", "10", "10", "0", "-", "-", "-"],
     ]  # fmt: skip
-    assert shell.stderr == f"group '{topic}' has no active members\n"
+    assert shell.stderr == (
+        f"group '{topic}' has no active members\n"
+        f"group '{topic}' is OK: it keeps up in all 2 partitions\n"
+    )
+    (row,) = rows(shell.run("group", "describe", topic, "--json"))
+    assert row["verdict"] == {"status": "OK", "text": "OK: it keeps up in all 2 partitions"}
     assert shell.run("group", "describe", topic, "--members") == b""
     shell.run("group", "describe", topic, "nobody", code=1)
     assert "group 'nobody': no such group" in shell.stderr
     shell.run("group", "describe", topic, "--members", "--state", code=2)
+
+
+def test_a_broker_without_verdicts_has_none(
+    shell: Shell, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Apache Kafka, which does not know the request."""
+
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise UnsupportedByBroker("this broker keeps no history for people")
+
+    monkeypatch.setattr(Admin, "describe_history", refuse)
+    done = CliRunner().invoke(
+        app, ["describe", topic, "--json", "-b", shell.environment["ODRADEK_BOOTSTRAP"]]
+    )
+    assert (done.exit_code, rows(done.stdout_bytes)[0]["verdict"]) == (0, None)
 
 
 async def test_describe_a_group_with_members(shell: Shell, topic: str) -> None:

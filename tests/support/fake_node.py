@@ -13,6 +13,7 @@ from odradek.simulation.clock import SimulatedClock
 from odradek.simulation.disk import MemoryFiles
 from odradek_broker.config.broker import parse_config
 from odradek_broker.deferred import Deferred
+from odradek_broker.explain.verdicts import GroupVerdicts
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.features import FinalizedFeatures
 from odradek_broker.metadata.log import MetadataLogState
@@ -156,6 +157,7 @@ class FakeNode:
         self.authorizer: Authorizer = ALLOW_EVERYTHING
         self.transactions = FakeTransactions()
         self.groups = FakeGroups()
+        self.verdicts = GroupVerdicts(list, lambda _: {}, lambda *_: None)
         self.share_state = FakeShareState()
         self.share_partitions = FakeSharePartitions()
         self.cleaner = FakeCleaner()

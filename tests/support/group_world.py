@@ -17,6 +17,7 @@ from odradek_broker.coordinator.shards import Shards
 from odradek_broker.deferred import Deferred
 from odradek_broker.explain.groups import GroupRecorder
 from odradek_broker.explain.history import History
+from odradek_broker.explain.verdicts import GroupVerdicts
 from odradek_broker.metadata.cluster import OFFSETS_TOPIC
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -79,7 +80,14 @@ class GroupWorld(CoordinatorWorld):
     def _new_coordinator(self) -> Shards[Any]:
         self.group_history = History(self.clock.wall_ms)
         recorder = GroupRecorder(self.group_history, self.metadata, self.config)
-        self.groups = self.new_groups(observer=recorder.record, state_observer=self._observe)
+        self.groups = groups = self.new_groups(
+            observer=recorder.record, state_observer=self._observe
+        )
+        self.verdicts = GroupVerdicts(
+            lambda: [each.group_id for each in groups.groups() if each.offsets],
+            groups.commits,
+            lambda topic, index: self.end_offsets.get((topic, index)),
+        )
         return self.groups.shards
 
     def new_groups(self, **observers: Any) -> GroupCoordinator:

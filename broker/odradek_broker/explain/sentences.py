@@ -240,6 +240,7 @@ class EventKind(Enum):
         "connection {connection} from {host}[ to listener {listener}][ as {user}], open for {age}; {requests}"
         " requests[, the last one {request}][; the client is {software}]"
     )
+    NOW_VERDICT = "{verdict}: {reason}[; most of them in {partitions}][, and {more} more]"
     NOW_NOTHING = "{reason}"
 
 

@@ -48,6 +48,7 @@ from odradek_broker.explain.share_groups import (
 from odradek_broker.explain.streams_groups import states_of_streams_group
 from odradek_broker.explain.texts import Rights, event_text, state_text
 from odradek_broker.explain.transactions import state_of_owner, state_of_transaction
+from odradek_broker.explain.verdicts import state_of_verdict
 from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, group, topic, transactional_id
@@ -146,7 +147,16 @@ def _group(
         return _failed(_E.GROUP_ID_NOT_FOUND)
     else:
         now = states_of_group(classic, offsets, node.clock.wall_ms())
+    if share is None and offsets:
+        members = sum(len(each.members) for each in (classic, consumer, streams) if each)
+        now.append(_verdict(node, name, offsets, members))
     return _answer(node, context, request, history, now)
+
+
+def _verdict(node: Node, group_id: str, offsets: int, members: int) -> CurrentState:
+    now_ms = node.clock.wall_ms()
+    found = node.verdicts.verdict(group_id, now_ms, members)
+    return state_of_verdict(found, offsets, now_ms, members)
 
 
 # --- Partitions ---

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.metrics.families import Counter, Families, Gauge, HistogramFamily, gathered
-from odradek_broker.metrics.lag import UnreadTimes, lag_families
+from odradek_broker.metrics.lag import UnreadTimes, lag_families, verdict_families
 from odradek_broker.metrics.node import node_families
 from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
@@ -82,6 +82,7 @@ class Exposition:
         if self._node is not None:
             yield from node_families(self._node)
             yield from lag_families(self._node, self._unread_times)
+            yield from verdict_families(self._node)
             yield from cleaner_families(self._node)
 
     def render(self) -> bytes:

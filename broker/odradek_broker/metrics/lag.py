@@ -244,3 +244,33 @@ def lag_families(node: Node, times: UnreadTimes) -> Families:
         " without a timestamp.",
         value=times.left_out,
     )
+
+
+def verdict_families(node: Node) -> Families:
+    """The verdict about each consumer group that has committed offsets, and the generation, which
+    grows with every rebalance."""
+    status = Gauge(
+        "kafka_consumergroup_status",
+        "1 for the verdict about a consumer group: OK, WARNING, STALLED or STOPPED.",
+        labels=["consumergroup", "status"],
+    )
+    generation = Gauge(
+        "odradek_consumergroup_generation",
+        "Generation of a consumer group, or its epoch.",
+        labels=["consumergroup"],
+    )
+    now_ms = node.clock.wall_ms()
+    for group in list(node.groups.groups()):
+        if group.protocol_type == SHARE_TYPE:
+            continue
+        yield PAUSE
+        generation.add_metric([group.group_id], group.generation)
+        if group.offsets:
+            found = node.verdicts.verdict(group.group_id, now_ms, group.members)
+            status.add_metric([group.group_id, found.verdict.name], 1)
+    yield from (status, generation)
+    yield Gauge(
+        "odradek_consumergroup_unwatched_partitions",
+        "Partitions in which groups are behind and that are too many to be watched for a verdict.",
+        value=node.verdicts.unwatched,
+    )

@@ -28,6 +28,7 @@ from odradek.cli.offset_grammar import OffsetError
 from odradek.cli.offset_reset import Partition, parse_topics
 
 if TYPE_CHECKING:
+    from odradek_client.admin import Admin
     from odradek_client.admin.groups import GroupDescription, GroupMember
     from odradek_client.errors import OdradekError
     from odradek_client.network.cluster import BrokerAddress
@@ -161,10 +162,27 @@ async def _describe(
         return [
             {
                 **_group_row(each, committed[each.group_id], end_offsets),
+                "verdict": await _verdict(admin, each.group_id),
                 "coordinator": _address(brokers.get(each.coordinator)),
             }
             for each in found
         ], errors
+
+
+async def _verdict(admin: Admin, group_id: str) -> dict[str, str] | None:
+    """The broker's verdict about a group, with a sentence. None from a broker that has none, as
+    Apache Kafka: a single look at a group does not tell whether it moves."""
+    from odradek_client.admin.history import NothingKnown, Subject
+    from odradek_client.errors import UnsupportedByBroker
+
+    try:
+        found = await admin.describe_history(Subject.GROUP, group_id, limit=0)
+    except (UnsupportedByBroker, NothingKnown):
+        return None
+    for state in (state for each in found for state in each.states):
+        if state.name == "now_verdict":
+            return {"status": state.details["verdict"], "text": state.text}
+    return None
 
 
 def _address(broker: BrokerAddress | None) -> str | None:
@@ -238,6 +256,8 @@ def _print_groups(rows: list[dict[str, Any]], members: bool, verbose: bool) -> N
             tell(f"group {name!r} is rebalancing")
         elif not row["members"]:
             tell(f"group {name!r} has no active members")
+        if row["verdict"] is not None and not members:
+            tell(f"group {name!r} is {row['verdict']['text']}")
         if not shown:
             continue
         first = False

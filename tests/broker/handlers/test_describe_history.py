@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from acl_rules import Rule, RuleList
-from group_world import GROUP, GroupWorld
+from group_world import GROUP, GroupWorld, part
 from history_questions import ask, init, sentences
 from many_cases import looped
 from odradek_broker.coordinator.transactions.decisions import AddCall
 from odradek_broker.explain.history import LIST_MAX
 from odradek_broker.explain.sentences import EventKind
+from odradek_broker.explain.verdicts import SAMPLE_INTERVAL_MS
 from odradek_broker.security.authorizer import AllowEverything, Operation, ResourceType
 from odradek_protocol import codec
 from odradek_protocol.errors import ErrorCode
@@ -164,3 +165,26 @@ def test_the_newest_events_and_what_was_dropped(world: TransactionWorld) -> None
         "after": "CompleteCommit",
     }
     assert ask(world, wire.TRANSACTIONAL_ID, ID, 0).events == []
+
+
+def test_the_verdict_about_a_group_is_told_with_the_partitions_that_one_may_see() -> None:
+    world = GroupWorld()
+    world.authorizer = AllowEverything()
+    world.commit_later(part(5, partition=1)).result()
+    world.commit_later(part(5, topic="other")).result()
+    world.end_offsets = {("topic", 1): 105, ("other", 0): 1_005}
+    for number in range(15):
+        world.verdicts.step(number * SAMPLE_INTERVAL_MS)
+    world.clock.advance(15 * SAMPLE_INTERVAL_MS)
+    stopped = (
+        "STOPPED: it has committed nothing for 2.5 min, and 1000 records wait; it has no members"
+    )
+    *_, state = ask(world, wire.GROUP, GROUP).states
+    assert state.text == f"{stopped}; most of them in other-0, topic-1"
+    assert state.name == "now_verdict"
+    describe = Operation.DESCRIBE
+    world.authorizer = RuleList(
+        Rule(describe, ResourceType.GROUP), Rule(describe, ResourceType.TOPIC, "topic")
+    )
+    *_, state = ask(world, wire.GROUP, GROUP).states
+    assert state.text == f"{stopped}; most of them in topic-1"

@@ -131,11 +131,13 @@ class Listing:
     members: int
     state: GroupState = GroupState.STABLE
     protocol_type: str = "consumer"
+    generation: int = 7
+    offsets: int = 0
 
 
 class FakeGroups:
     def groups(self) -> Iterable[Listing]:
-        return [Listing("g", 2), Listing("idle", 0, GroupState.EMPTY)]
+        return [Listing("g", 2, offsets=3), Listing("idle", 0, GroupState.EMPTY)]
 
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
         return {("t", 0): 4, ("t", 1): 20, ("gone", 0): 1} if group_id == "g" else {}
@@ -179,6 +181,9 @@ def test_kafka_exporters_names_and_labels() -> None:
     assert found["kafka_consumergroup_lag_sum", labelled(**group)] == 6
     state = labelled(consumergroup="idle", state="Empty")
     assert found["odradek_consumergroup_state", state] == 1
+    assert found["odradek_consumergroup_generation", labelled(consumergroup="g")] == 7
+    statuses = [labels for name, labels in found if name == "kafka_consumergroup_status"]
+    assert statuses == [labelled(consumergroup="g", status="OK")]
 
 
 def test_partitions_of_internal_topics_are_shown_if_they_are_offline_or_asked_for() -> None:

@@ -174,7 +174,9 @@ async def test_h250_refused_acknowledgements_are_failed_requests(
 
 def test_h250_h253_expired_locks_and_what_is_not_there_any_more() -> None:
     node: Any = FakeNode()
-    listed = SimpleNamespace(group_id=GROUP, protocol_type="share", members=0, state=None)
+    listed = SimpleNamespace(
+        group_id=GROUP, protocol_type="share", members=0, state=None, offsets=0
+    )
     node.groups = SimpleNamespace(groups=list)
     topic_id = node.create("jobs")
     statistics = node.share_partitions.statistics

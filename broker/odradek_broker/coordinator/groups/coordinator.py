@@ -73,6 +73,7 @@ from odradek_protocol.schemas.leave_group import LeaveGroupRequest, LeaveGroupRe
 from odradek_protocol.schemas.streams_group_describe import DescribedStreamsGroup
 from odradek_protocol.schemas.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from odradek_protocol.schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+from odradek_protocol.stored.offset_commit import OffsetCommitValue
 from odradek_protocol.stored.subscription import PROTOCOL_TYPE
 
 log = structlog.get_logger("odradek.groups")
@@ -451,13 +452,15 @@ class GroupCoordinator:
         runtime, _ = self.shards.find(group_id)
         return None if runtime is None else runtime.core.streams.get(group_id)
 
+    def commits(self, group_id: str) -> dict[TopicPartition, OffsetCommitValue]:
+        """The committed offsets of a group as they are stored; empty if this broker does not have
+        them."""
+        runtime, _ = self.shards.find(group_id)
+        return {} if runtime is None else runtime.core.offsets.of_group(group_id)
+
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """The committed offsets of a group; empty if this broker does not have them."""
-        runtime, _ = self.shards.find(group_id)
-        if runtime is None:
-            return {}
-        values = runtime.core.offsets.of_group(group_id)
-        return {partition: value.offset for partition, value in values.items()}
+        return {partition: value.offset for partition, value in self.commits(group_id).items()}
 
 
 def _check_group_id(group_id: str) -> ErrorCode:

@@ -1,0 +1,251 @@
+"""Verdicts about consumer groups without thresholds, after the rules of Burrow: OK, WARNING,
+STALLED or STOPPED.
+
+Every ten seconds a sample of each committed offset is compared with the end of its partition. A
+group is behind in a partition where it has not committed all that was there one sample before.
+For a partition in which it is behind, and only for these, a window keeps the last ten commits that
+samples found. Its verdict is the first of these that is true:
+
+- OK: the group was not behind at one of the last ten samples.
+- STOPPED: no sample of the last ten found a new commit, and the last commit is longer ago than the
+  window is long. If the window has one commit, nobody knows how often the group commits; with
+  members it has ten minutes.
+- STALLED: the window is full, and all of its commits have the same offset.
+- WARNING: the window is full, and the group was at no commit less behind than at the one before.
+- OK otherwise.
+
+The verdict of a group is the worst of its partitions. In Burrow a window has the last ten commits
+too, but samples of the ends are rare; here a lag that one sample explains is none.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field
+from enum import IntEnum
+from typing import Protocol
+
+from odradek_broker.explain.history import LIST_MAX, CurrentState
+from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.lazy_dataclass import dataclass
+
+SAMPLE_INTERVAL_MS = 10_000
+#: The commits of a window, and the samples for which a group must be behind.
+WINDOW = 10
+#: The samples without a commit of a group with members whose rhythm is not known.
+SLOW_SAMPLES = 60
+#: The committed offsets that are looked at in one step.
+STEP_OFFSETS = 1_000
+#: The partitions in which groups are behind that are watched.
+WINDOWS_MAX = 50_000
+_NUMBERS = 3
+
+
+class Verdict(IntEnum):
+    """The verdict about a group, the worst last."""
+
+    OK = 0
+    WARNING = 1
+    STALLED = 2
+    STOPPED = 3
+
+
+class Commit(Protocol):
+    """A committed offset."""
+
+    offset: int
+    commit_timestamp: int
+
+
+class Window:
+    """The last commits of a group that is behind in a partition: (time, offset, records behind) of
+    each. `behind`: the samples since the group was last not behind; `quiet`: those since the last
+    new commit."""
+
+    __slots__ = ("_commits", "behind", "lag", "quiet")
+
+    def __init__(self) -> None:
+        self._commits = array("q")
+        self.behind = 0
+        self.quiet = 0
+        #: The records behind at the last sample.
+        self.lag = 0
+
+    def __len__(self) -> int:
+        return len(self._commits) // _NUMBERS
+
+    def sample(self, commit_ms: int, offset: int, lag: int) -> None:
+        """Add a sample at which the group is behind."""
+        commits = self._commits
+        if commits and offset < commits[-2]:
+            # Somebody has reset the group: what was before says nothing about it.
+            del commits[:]
+            self.behind = 0
+        self.behind += 1
+        self.quiet += 1
+        self.lag = lag
+        if commits and commits[-3] == commit_ms:
+            return
+        self.quiet = 0
+        commits.extend((commit_ms, offset, lag))
+        if len(commits) > WINDOW * _NUMBERS:
+            del commits[:_NUMBERS]
+
+    @property
+    def times(self) -> array[int]:
+        return self._commits[0::_NUMBERS]
+
+    @property
+    def offsets(self) -> array[int]:
+        return self._commits[1::_NUMBERS]
+
+    @property
+    def lags(self) -> array[int]:
+        return self._commits[2::_NUMBERS]
+
+    def verdict(self, now_ms: int, members: int) -> Verdict:
+        """The verdict about the partition. `now_ms`: wall time, as the commits have it."""
+        if self.behind < WINDOW:
+            return Verdict.OK
+        times = self.times
+        patience = SLOW_SAMPLES if members and len(times) == 1 else WINDOW
+        if self.quiet >= patience and now_ms - times[-1] > times[-1] - times[0]:
+            return Verdict.STOPPED
+        if len(times) < WINDOW:
+            return Verdict.OK
+        offsets, lags = self.offsets, self.lags
+        if offsets[0] == offsets[-1]:
+            return Verdict.STALLED
+        if all(lags[at] <= lags[at + 1] for at in range(len(lags) - 1)):
+            return Verdict.WARNING
+        return Verdict.OK
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVerdict:
+    """The verdict about a group. `worst`: the partitions with this verdict, the most records behind
+    first; of `window` is the first of them."""
+
+    verdict: Verdict
+    behind: int = 0
+    worst: list[TopicPartition] = field(default_factory=list)
+    window: Window | None = None
+
+
+class GroupVerdicts:
+    """The windows of all groups. `step` is to be called about once a second.
+
+    `group_ids`: the groups with committed offsets, at the moment; `commits`: those of one group;
+    `end_offset`: the end of a partition for consumers, None if there is none.
+    """
+
+    def __init__(
+        self,
+        group_ids: Callable[[], Iterable[str]],
+        commits: Callable[[str], Mapping[TopicPartition, Commit]],
+        end_offset: Callable[[str, int], int | None],
+    ) -> None:
+        self._group_ids = group_ids
+        self._commits = commits
+        self._end_offset = end_offset
+        self._windows: dict[str, dict[TopicPartition, Window]] = {}
+        self._next: dict[str, dict[TopicPartition, Window]] = {}
+        self._count = 0
+        self._ends_before: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._round: Iterator[None] | None = None
+        self._next_round_ms = 0
+        #: The partitions that were not watched at the last sample, because they are too many.
+        self.unwatched = 0
+
+    def step(self, monotonic_ms: int) -> None:
+        """Take some samples, if they are due."""
+        if self._round is None:
+            if monotonic_ms < self._next_round_ms:
+                return
+            self._next_round_ms = monotonic_ms + SAMPLE_INTERVAL_MS
+            self._round = self._sample_all()
+        for _ in range(STEP_OFFSETS):
+            if next(self._round, self) is self:
+                self._round = None
+                return
+
+    def _sample_all(self) -> Iterator[None]:
+        self._next, self._count, unwatched = {}, 0, 0
+        self._ends_before, self._ends = self._ends, {}
+        for group_id in list(self._group_ids()):
+            known = self._windows.get(group_id, {})
+            for partition, commit in list(self._commits(group_id).items()):
+                window = self._sample(partition, commit, known.get(partition))
+                if window is not None and self._count < WINDOWS_MAX:
+                    self._count += 1
+                    self._next.setdefault(group_id, {})[partition] = window
+                elif window is not None:
+                    unwatched += 1
+                yield
+        self._windows, self._next, self.unwatched = self._next, {}, unwatched
+
+    def _sample(
+        self, partition: TopicPartition, commit: Commit, window: Window | None
+    ) -> Window | None:
+        """The window with this sample; None if the group is not behind."""
+        end = self._ends.get(partition)
+        if end is None:
+            end = self._end_offset(*partition)
+            if end is None:
+                return None
+            self._ends[partition] = end
+        if self._ends_before.get(partition, 0) <= commit.offset:
+            return None
+        window = window or Window()
+        window.sample(commit.commit_timestamp, commit.offset, end - commit.offset)
+        return window
+
+    def verdict(self, group_id: str, now_ms: int, members: int) -> GroupVerdict:
+        """The verdict about a group with so many members, at this wall time."""
+        windows = self._windows.get(group_id)
+        if not windows:
+            return GroupVerdict(Verdict.OK)
+        judged = [
+            (window.verdict(now_ms, members), window.lag, partition, window)
+            for partition, window in windows.items()
+        ]
+        verdict = max(each[0] for each in judged)
+        worst = sorted(
+            (each for each in judged if each[0] is verdict), key=lambda each: (-each[1], each[2])
+        )
+        return GroupVerdict(verdict, len(judged), [each[2] for each in worst], worst[0][3])
+
+
+def state_of_verdict(found: GroupVerdict, offsets: int, now_ms: int, members: int) -> CurrentState:
+    """The verdict with a sentence, for people. `offsets`: the number of committed offsets."""
+    fields: dict[str, Value | None] = {
+        "verdict": found.verdict.name,
+        "reason": _reason(found, offsets, now_ms, members),
+    }
+    if len(found.worst) > LIST_MAX:
+        fields["more"] = len(found.worst) - LIST_MAX
+    return CurrentState.of(EventKind.NOW_VERDICT, fields, found.worst[:LIST_MAX])
+
+
+def _reason(found: GroupVerdict, offsets: int, now_ms: int, members: int) -> str:
+    window = found.window
+    if window is None:
+        return f"it keeps up in all {offsets} partitions" if offsets != 1 else "it keeps up"
+    wait = f"{window.lag} records wait"
+    if found.verdict is Verdict.OK:
+        return f"it is behind in {found.behind} of {offsets} partitions, but not for long, or moves"
+    if found.verdict is Verdict.STOPPED:
+        who = f"{members} members" if members > 1 else "one member" if members else "no members"
+        since = duration_text(max(now_ms - window.times[-1], 0))
+        return f"it has committed nothing for {since}, and {wait}; it has {who}"
+    times = window.times
+    during = f"its last {WINDOW} commits, of {duration_text(max(times[-1] - times[0], 0))},"
+    if found.verdict is Verdict.STALLED:
+        return f"{during} are all of offset {window.offsets[-1]}, and {wait}"
+    return (
+        f"with {during} it never came nearer to the end: {window.lags[0]} records were left,"
+        f" {window.lags[-1]} are now"
+    )

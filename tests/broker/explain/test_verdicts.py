@@ -1,0 +1,240 @@
+"""Verdicts about groups: tables of commits and ends, in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from odradek_broker.explain import verdicts
+from odradek_broker.explain.sentences import sentence
+from odradek_broker.explain.verdicts import (
+    SAMPLE_INTERVAL_MS,
+    SLOW_SAMPLES,
+    WINDOW,
+    GroupVerdicts,
+    Verdict,
+    Window,
+    state_of_verdict,
+)
+
+START_MS = 1_700_000_000_000
+T0, T1 = ("t", 0), ("t", 1)
+
+
+@dataclass
+class Commit:
+    offset: int
+    commit_timestamp: int
+
+
+class World:
+    """A group "g" whose commits and partitions a test moves, sample by sample."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.members = 1
+        self.commits: dict[str, dict[tuple[str, int], Commit]] = {"g": {}}
+        self.ends: dict[tuple[str, int], int] = {}
+        self.verdicts = GroupVerdicts(
+            lambda: self.commits, lambda group: self.commits[group], lambda *at: self.ends.get(at)
+        )
+
+    @property
+    def wall_ms(self) -> int:
+        return START_MS + self.now_ms
+
+    def commit(self, offset: int, partition: tuple[str, int] = T0, group: str = "g") -> None:
+        self.commits[group][partition] = Commit(offset, self.wall_ms)
+
+    def sample(self) -> Verdict:
+        """The verdict after the next sample."""
+        self.now_ms += SAMPLE_INTERVAL_MS
+        self.verdicts.step(self.now_ms)
+        return self.verdict()
+
+    def verdict(self, group: str = "g") -> Verdict:
+        return self.verdicts.verdict(group, self.wall_ms, self.members).verdict
+
+    def text(self, offsets: int = 1) -> str:
+        found = self.verdicts.verdict("g", self.wall_ms, self.members)
+        state = state_of_verdict(found, offsets, self.wall_ms, self.members)
+        partitions = tuple(f"{topic}-{index}" for topic, index in state.partitions)
+        return sentence(state.kind, {**state.fields, "partitions": partitions})
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def run(world: World, samples: int, consumed: int, produced: int, every: int = 1) -> list[Verdict]:
+    """The verdicts of some samples: between two of them `produced` records come, and the group
+    commits `consumed` more with every so many of them."""
+    found = []
+    for number in range(samples):
+        world.ends[T0] = world.ends.get(T0, 0) + produced
+        if number % every == 0:
+            before = world.commits["g"].get(T0)
+            world.commit((before.offset if before else 0) + consumed)
+        found.append(world.sample())
+    return found
+
+
+def test_a_group_that_reads_what_comes_is_ok(world: World) -> None:
+    world.ends[T0] = 100
+    assert set(run(world, 40, 100, 100)) == {Verdict.OK}
+    assert world.text() == "OK: it keeps up"
+    assert world.text(3) == "OK: it keeps up in all 3 partitions"
+
+
+def test_a_group_that_catches_up_is_ok(world: World) -> None:
+    world.ends[T0] = 10_000
+    assert set(run(world, 40, 110, 100)) == {Verdict.OK}
+    assert (
+        world.text()
+        == "OK: it is behind in 1 of 1 partitions, but not for long, or moves; most of them in t-0"
+    )
+
+
+def test_a_group_that_is_slower_than_its_producers_gets_a_warning(world: World) -> None:
+    found = run(world, 20, 50, 100)
+    # The first sample knows no earlier end, and at the second the group has all of the first.
+    assert found == [Verdict.OK] * (WINDOW + 1) + [Verdict.WARNING] * (20 - WINDOW - 1)
+    assert world.text() == (
+        "WARNING: with its last 10 commits, of 1.5 min, it never came nearer to the end: 550 records"
+        " were left, 1000 are now; most of them in t-0"
+    )
+    # It comes nearer once, and has to be further behind ten times again.
+    assert run(world, 1, 200, 100) == [Verdict.OK]
+    assert run(world, 10, 50, 100)[-1] is Verdict.WARNING
+
+
+def test_a_group_that_commits_the_same_offset_is_stalled(world: World) -> None:
+    world.ends[T0] = 1_000
+    world.commit(42)
+    found = run(world, 20, 0, 0)
+    assert found[-1] is Verdict.STALLED and Verdict.WARNING not in found
+    assert world.text() == (
+        "STALLED: its last 10 commits, of 1.5 min, are all of offset 42, and 958 records wait;"
+        " most of them in t-0"
+    )
+
+
+def test_a_group_without_commits_is_stopped(world: World) -> None:
+    world.ends[T0] = 10_000
+    run(world, 5, 10, 0)
+    world.members = 0
+    found = [world.sample() for _ in range(12)]
+    # The window is 40 s long; ten samples without a commit are needed too.
+    assert found == [Verdict.OK] * 9 + [Verdict.STOPPED] * 3
+    assert world.text() == (
+        "STOPPED: it has committed nothing for 2.2 min, and 9950 records wait; it has no members;"
+        " most of them in t-0"
+    )
+    world.members = 2
+    assert "it has 2 members" in world.text()
+    world.commit(60)
+    assert world.sample() is Verdict.OK
+
+
+def test_a_group_that_commits_seldom_is_not_stopped(world: World) -> None:
+    """Its own rhythm counts: a commit every two minutes."""
+    world.ends[T0] = 10**6
+    assert set(run(world, 130, 1_000, 10, every=12)) == {Verdict.OK}
+    world.members = 0
+    found = [world.sample() for _ in range(130)]
+    first = found.index(Verdict.STOPPED)
+    # The window has ten commits, of 18 minutes.
+    assert 90 < first < 112 and set(found[first:]) == {Verdict.STOPPED}
+
+
+@pytest.mark.parametrize(("members", "samples"), [(0, WINDOW), (3, SLOW_SAMPLES)])
+def test_after_a_start_the_last_commit_is_all_that_is_known(
+    world: World, members: int, samples: int
+) -> None:
+    world.members = members
+    world.commit(5)
+    world.now_ms += 3_600_000
+    world.ends[T0] = 50
+    found = [world.sample() for _ in range(samples + 5)]
+    assert found.index(Verdict.STOPPED) == samples + 1
+    assert set(found[samples + 1 :]) == {Verdict.STOPPED}
+
+
+def test_records_after_a_pause_do_not_stop_a_group_that_reads_them(world: World) -> None:
+    """Nothing is committed while nothing is produced."""
+    world.ends[T0] = 10
+    world.commit(10)
+    for _ in range(100):
+        assert world.sample() is Verdict.OK
+    world.ends[T0] = 11
+    assert world.sample() is Verdict.OK
+    world.commit(11)
+    assert {world.sample() for _ in range(20)} == {Verdict.OK}
+
+
+def test_a_group_that_was_reset_begins_anew(world: World) -> None:
+    world.ends[T0] = 100
+    world.commit(50)
+    assert run(world, 15, 0, 0)[-1] is Verdict.STALLED
+    world.commit(0)
+    assert [world.sample() for _ in range(WINDOW - 1)] == [Verdict.OK] * (WINDOW - 1)
+
+
+def test_the_worst_partition_decides(world: World) -> None:
+    world.ends[T1] = 500
+    world.commit(0, T1)
+    world.members = 0
+    assert run(world, 25, 50, 100)[-1] is Verdict.STOPPED
+    assert world.text(2).endswith("; most of them in t-1")
+    del world.commits["g"][T1]
+    assert run(world, 1, 50, 100)[-1] is Verdict.WARNING
+
+
+def test_groups_and_partitions_that_go_are_forgotten(world: World) -> None:
+    world.members = 0
+    world.commits["other"] = {}
+    world.ends[T0] = 100
+    world.commit(1)
+    world.commit(1, group="other")
+    for _ in range(15):
+        world.sample()
+    assert world.verdict() is world.verdict("other") is Verdict.STOPPED
+    del world.commits["other"]
+    world.sample()
+    assert world.verdict("other") is Verdict.OK
+    del world.ends[T0]
+    assert world.sample() is Verdict.OK
+    assert world.verdict("nobody") is Verdict.OK
+
+
+def test_a_round_is_taken_in_steps(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "STEP_OFFSETS", 3)
+    asked: list[int] = []
+    world.verdicts._end_offset = lambda topic, index: asked.append(index)
+    for index in range(7):
+        world.commit(1, ("t", index))
+    for steps, count in ((1, 3), (2, 6), (3, 7), (4, 7)):
+        world.verdicts.step(0)
+        assert len(asked) == count, steps
+    world.verdicts.step(SAMPLE_INTERVAL_MS)
+    assert len(asked) == 10
+
+
+def test_windows_have_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "WINDOWS_MAX", 2)
+    for index in range(5):
+        world.commit(1, ("t", index))
+        world.ends["t", index] = 10
+    world.sample()
+    world.sample()
+    assert world.verdicts.unwatched == 3
+    assert world.verdicts.verdict("g", 0, 0).behind == 2
+
+
+def test_a_window_keeps_ten_commits() -> None:
+    window = Window()
+    for number in range(1_000):
+        window.sample(number, number, 1)
+    assert len(window) == WINDOW and list(window.offsets) == list(range(990, 1_000))
