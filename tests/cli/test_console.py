@@ -85,7 +85,8 @@ def test_a_broker_serves_a_console_that_ends_with_it(
 ) -> None:
     with _program(*_served(tmp_path, "--console", "127.0.0.1:0", "--console-write")) as process:
         broker, console = _addresses(process)
-        assert _about(console) == {"bootstrap": broker, "user": None, "write": True}
+        about = _about(console)
+        assert (about["bootstrap"], about["write"], about["open"]) == (broker, True, True)
         # Who asks for a console gets this one.
         with _program("console", "--bootstrap", broker) as asking:
             assert asking.communicate(timeout=_PATIENCE_S)[1].strip().endswith(console)

@@ -14,10 +14,12 @@ To add a page:
    through `asked.session.cached(...)` for answers that several pages share. Errors of the client
    become JSON by themselves; raise `Refusal` for the rest. Lists go through `page_of`: a page
    of rows and the total, never everything.
+   What changes anything is a `Change` in `CHANGES` (path to a plan and an act, `changes.py`): the
+   route is there only in a console that may write.
 2. Write `static/pages/<name>.mjs` with a component as its default export. `api.mjs` asks (`get`,
    `useAsked`, `useLive`), `ui.mjs` has the shared parts (`Heading`, `VirtualTable`, `Time`,
-   `Failure`, `Empty`, `PlanDialog`). Text goes through `html` templates, which escape it; there is
-   no innerHTML.
+   `Failure`, `Empty`, `ChangeDialog`). Text goes through `html` templates, which escape it; there
+   is no innerHTML. A page gets `about`, which says whether the console may `write`.
 3. Add its row to `PAGES` in `static/routes.mjs`: with `nav` and `key` a page stands in the menu.
    Names of topics and groups are parameters of the address (`/topic?name=...`), for a group may
    be called `..`.

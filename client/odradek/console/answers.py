@@ -25,6 +25,9 @@ from odradek_client.errors import (
 
 Json = dict[str, Any]
 
+#: The right that most questions about brokers need.
+DESCRIBE_CLUSTER = "DESCRIBE on the cluster"
+
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 500
 #: The longest parameter that a view takes: the longest name of a topic is 249, a filter is shorter.
@@ -80,12 +83,29 @@ _KINDS: tuple[tuple[type[OdradekError], int, str, str], ...] = (
 )
 
 
+_LACKS_RIGHT = (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+)
+
+
 def refusal_of(error: OdradekError) -> Refusal:
     """An error of the client as an answer."""
     for kind, status, title, what_to_do in _KINDS:
         if isinstance(error, kind):
             return Refusal(status, title, str(error), what_to_do)
     raise AssertionError(f"{type(error)} has no row")
+
+
+def why_missing(what: str, error: OdradekError, right: str) -> str:
+    """A sentence about a part of a page that cannot be had. `right`: the one that it needs."""
+    if isinstance(error, UnsupportedByBroker):
+        return f"{what}: this broker is too old, or has nothing of the kind."
+    if isinstance(error, _LACKS_RIGHT):
+        return f"{what}: this user lacks the right {right}."
+    return f"{what}: {error}"
 
 
 def failed(error: Exception) -> Refusal:

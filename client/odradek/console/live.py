@@ -70,7 +70,8 @@ class Hub:
         self._polled: dict[str, _Polled] = {}
         self._run = secrets.token_hex(4)
         self._number = 0
-        self._listeners = 0
+        self.listeners = 0
+        self._closed = False
 
     @property
     def polls(self) -> int:
@@ -79,20 +80,22 @@ class Hub:
 
     def check(self, names: Sequence[str]) -> None:
         """Refusal for feeds that do not exist, and for too many."""
+        if self._closed:
+            raise Refusal(401, "Sign in to see this cluster")
         if not names or len(names) > FEEDS_OF_PAGE_MAX:
             raise Refusal(400, f"A page listens to 1 to {FEEDS_OF_PAGE_MAX} feeds")
         for name in names:
             if name.partition(":")[0] not in self._feeds:
                 raise Refusal(404, "There is no such feed", f"{name[:100]!r}")
         new = set(names) - self._polled.keys()
-        if self._listeners >= _LISTENERS_MAX or len(self._polled) + len(new) > _FEEDS_MAX:
+        if self.listeners >= _LISTENERS_MAX or len(self._polled) + len(new) > _FEEDS_MAX:
             raise Refusal(429, "Too many pages of this console are open", "", "Close some of them.")
 
     async def events(self, names: Sequence[str], last_id: str = "") -> AsyncGenerator[bytes, None]:
         """The events for one page, until the page is closed. `last_id`: the last one it has."""
         seen = self._seen(last_id)
         listener = _Listener()
-        self._listeners += 1
+        self.listeners += 1
         try:
             for name in names:
                 polled = self._listen(name, listener)
@@ -106,12 +109,14 @@ class Hub:
                 except TimeoutError:
                     yield b": nothing new\n\n"
                     continue
+                if self._closed:
+                    return
                 listener.woken.clear()
                 waiting, listener.waiting = listener.waiting, {}
                 for number, text in sorted(waiting.values()):
                     yield f"id: {self._run}-{number}\ndata: {text}\n\n".encode()
         finally:
-            self._listeners -= 1
+            self.listeners -= 1
             for name in names:
                 self._leave(name, listener)
 
@@ -161,7 +166,11 @@ class Hub:
             return failed(error).as_json()
 
     async def close(self) -> None:
-        """Stop all polls."""
+        """Stop all polls, and end the events of all pages."""
+        self._closed = True
+        for polled in self._polled.values():
+            for listener in polled.listeners:
+                listener.woken.set()
         tasks = [polled.task for polled in self._polled.values() if polled.task is not None]
         self._polled.clear()
         for task in tasks:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from odradek.console.answers import Json
+from odradek.console.answers import DESCRIBE_CLUSTER, Json, why_missing
 from odradek.console.asked import Asked, View
 from odradek.console.live import Feed
 from odradek.console.sessions import Session
@@ -30,7 +30,7 @@ async def overview(session: Session, _name: str = "") -> Json:
         try:
             return await session.cached(what, _KEEP_MS, ask)
         except OdradekError as error:
-            missing.append(f"{what}: {error}")
+            missing.append(why_missing(what, error, DESCRIBE_CLUSTER))
             return None
 
     # Without the topics there is nothing to show: this error is the page's.

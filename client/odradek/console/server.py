@@ -39,8 +39,10 @@ from odradek.console import (
 )
 from odradek.console.answers import Json, Query, Refusal, failed, refusal_of
 from odradek.console.asked import EVENTS, Asked, Stream, Streamer, View
-from odradek.console.live import Feed, Hub
-from odradek.console.sessions import ClientSettings, Session
+from odradek.console.changes import Change, perform
+from odradek.console.live import Feed
+from odradek.console.sessions import ClientSettings
+from odradek.console.sign_in import MECHANISMS, Visit, Visits
 from odradek_client.errors import OdradekError
 
 _log = structlog.get_logger("odradek.console")
@@ -62,6 +64,8 @@ _FAMILIES = (
 
 _STATIC = Path(__file__).parent / "static"
 _CONNECTIONS_MAX = 256
+_BODY_BYTES_MAX = 2_097_152
+_LOOK_FOR_ENDED_S = 60.0
 _HEAD_BYTES_MAX = 65_536
 _IDLE_CONNECTION_S = 30
 #: Open event streams end with the server, not the other way round.
@@ -175,28 +179,58 @@ def _refused(refusal: Refusal) -> Response:
 
 
 class Console:
-    """The views and feeds of all families, and the session that everybody shares."""
+    """The views, feeds and changes of all families, and the sessions of everybody who looks."""
 
     def __init__(self, options: ConsoleOptions) -> None:
         self.options = options
-        self._session = Session(options.clients)
-        views: dict[str, View] = {"/console": self._about}
-        streams: dict[str, Streamer] = {}
+        self._views: dict[str, View] = {}
+        self._streams: dict[str, Streamer] = {}
+        self._changes: dict[str, Change] = {}
         feeds: dict[str, Feed] = {}
         for family in _FAMILIES:
-            views |= getattr(family, "VIEWS", {})
-            streams |= getattr(family, "STREAMS", {})
+            self._views |= getattr(family, "VIEWS", {})
+            self._streams |= getattr(family, "STREAMS", {})
             feeds |= getattr(family, "FEEDS", {})
-        self.hub = Hub(self._session, feeds)
-        self._views = views
-        self._streams = streams
+            if options.write:
+                self._changes |= getattr(family, "CHANGES", {})
+        self.visits = Visits(options.clients, feeds)
 
-    async def _about(self, _asked: Asked) -> Json:
-        return {
+    async def _about(self, request: Request) -> Response:
+        about = {
             "bootstrap": self.options.bootstrap,
-            "user": self._session.user,
             "write": self.options.write,
+            "mechanisms": MECHANISMS if self.visits.signs_in else None,
+            "mechanism": self.options.clients["admin"].get("sasl_mechanism"),
         }
+        try:
+            visit = await self._visit(request)
+        except Refusal:
+            return _json({**about, "user": None, "open": False})
+        return _json({**about, "user": visit.session.user, "open": True})
+
+    async def _visit(self, request: Request) -> Visit:
+        return await self.visits.of(request.cookies.get(_cookie(request)))
+
+    async def _sign_in(self, request: Request) -> Response:
+        host = request.client.host if request.client is not None else ""
+        token = await self.visits.sign_in(await _sent(request), host)
+        await self.visits.sign_out(request.cookies.get(_cookie(request)))
+        answer = _json({})
+        # A cookie belongs to a host; its name keeps two consoles of one machine apart.
+        answer.set_cookie(
+            _cookie(request),
+            token,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return answer
+
+    async def _sign_out(self, request: Request) -> Response:
+        await self.visits.sign_out(request.cookies.get(_cookie(request)))
+        answer = _json({})
+        answer.delete_cookie(_cookie(request))
+        return answer
 
     def app(self) -> ASGIApp:
         """The ASGI application."""
@@ -210,6 +244,13 @@ class Console:
                     Route(f"/api{path}", _answering(self._streamer(streamer)))
                     for path, streamer in self._streams.items()
                 ),
+                *(
+                    Route(f"/api{path}", _answering(self._changer(path, change)), methods=["POST"])
+                    for path, change in self._changes.items()
+                ),
+                Route("/api/console", _answering(self._about)),
+                Route("/api/sign-in", _answering(self._sign_in), methods=["POST"]),
+                Route("/api/sign-out", _answering(self._sign_out), methods=["POST"]),
                 Route("/api/live", _answering(self._live)),
                 Route("/api/{rest:path}", _answering(_no_view)),
                 Mount("/static", StaticFiles(directory=_STATIC)),
@@ -223,32 +264,68 @@ class Console:
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        ends = asyncio.create_task(self._end_visits())
         try:
             yield
         finally:
-            await self.hub.close()
-            await self._session.close()
+            ends.cancel()
+            await self.visits.close()
+
+    async def _end_visits(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_FOR_ENDED_S)
+            await self.visits.drop_ended()
+
+    async def _asked(self, request: Request) -> Asked:
+        visit = await self._visit(request)
+        last_id = request.headers.get("last-event-id", "")
+        return Asked(visit.session, Query(request.query_params), last_id)
 
     def _viewer(self, view: View) -> Callable[[Request], Awaitable[Response]]:
         async def show(request: Request) -> Response:
-            return _json(await view(Asked(self._session, Query(request.query_params))))
+            return _json(await view(await self._asked(request)))
 
         return show
 
     def _streamer(self, streamer: Streamer) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            last_id = request.headers.get("last-event-id", "")
-            return _Pieces(
-                await streamer(Asked(self._session, Query(request.query_params), last_id))
-            )
+            return _Pieces(await streamer(await self._asked(request)))
+
+        return answer
+
+    def _changer(self, path: str, change: Change) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            visit = await self._visit(request)
+            return _json(await perform(path, change, visit.session, await _sent(request)))
 
         return answer
 
     async def _live(self, request: Request) -> Response:
+        hub = (await self._visit(request)).hub
         names = list(dict.fromkeys(request.query_params.getlist("feed")))
-        self.hub.check(names)
+        hub.check(names)
         last_id = request.headers.get("last-event-id", "")
-        return _Pieces(Stream(EVENTS, self.hub.events(names, last_id)))
+        return _Pieces(Stream(EVENTS, hub.events(names, last_id)))
+
+
+async def _sent(request: Request) -> Json:
+    """The JSON object of a request. Refusal for anything else, and for a long one."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _BODY_BYTES_MAX:
+            raise Refusal(413, "The request is too long", f"{_BODY_BYTES_MAX:,} bytes are allowed")
+    try:
+        sent = json.loads(body)
+    except ValueError:
+        sent = None
+    if not isinstance(sent, dict):
+        raise Refusal(400, "The request is no JSON object")
+    return sent
+
+
+def _cookie(request: Request) -> str:
+    return f"odradek_console_{request.url.port or 80}"
 
 
 class _Pieces(StreamingResponse):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from odradek.console.answers import Column, Json, page_of
+from odradek.console.answers import DESCRIBE_CLUSTER, Column, Json, page_of, why_missing
 from odradek.console.asked import Asked, View
 from odradek.console.sessions import Session
 from odradek_client.admin import Admin, PartitionDescription
-from odradek_client.errors import OdradekError, UnsupportedByBroker
+from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
 
 _KEEP_MS = 3_000
@@ -74,11 +74,10 @@ async def _sizes(admin: Admin, table: TopicTable) -> dict[str, int] | None:
     try:
         found = await admin.describe_log_dirs(raise_errors=False)
     except OdradekError as error:
-        table.missing.append(f"Sizes: {error}")
+        table.missing.append(why_missing("Sizes", error, DESCRIBE_CLUSTER))
         return None
     for failed in found.errors.values():
-        why = "this broker is too old" if isinstance(failed, UnsupportedByBroker) else str(failed)
-        table.missing.append(f"Sizes: {why}")
+        table.missing.append(why_missing("Sizes", failed, DESCRIBE_CLUSTER))
     sizes: dict[str, int] = {}
     for directories in found.values():
         for directory in directories:

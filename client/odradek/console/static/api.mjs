@@ -29,6 +29,9 @@ export function query(params = {}) {
   return text ? `?${text}` : "";
 }
 
+/** Grows when the session has begun or ended: the frame then asks who is signed in. */
+export const signedOut = signal(0);
+
 async function ask(path, options) {
   let response;
   try {
@@ -45,6 +48,7 @@ async function ask(path, options) {
     body = {};
   }
   if (response.ok) return body;
+  if (response.status === 401) signedOut.value += 1;
   throw new ApiError(body.error ?? { title: `HTTP ${response.status}` }, response.status);
 }
 
@@ -134,6 +138,12 @@ function open() {
     // A browser gives up after an answer that is no stream; this page does not.
     if (mine.readyState === EventSource.CLOSED) {
       source = null;
+      get("/console").then(
+        (about) => {
+          if (!about.open) signedOut.value += 1;
+        },
+        () => {},
+      );
       timer = setTimeout(open, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]);
     }
   };

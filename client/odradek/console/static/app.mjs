@@ -1,7 +1,7 @@
 // The frame around all pages: menu, zone, theme, keys; it loads a page when it is first shown.
 import { render } from "./vendor/preact.mjs";
 import { useEffect, useErrorBoundary, useState } from "./vendor/hooks.mjs";
-import { connection, useAsked } from "./api.mjs";
+import { connection, post, signedOut, useAsked } from "./api.mjs";
 import { visible, zoneName } from "./format.mjs";
 import { change, go, place, zone } from "./place.mjs";
 import { PAGES } from "./routes.mjs";
@@ -9,7 +9,7 @@ import { Empty, Failure, Link, Loading, html } from "./ui.mjs";
 
 const loaded = new Map();
 
-function Page({ row }) {
+function Page({ row, about }) {
   const [, redraw] = useState(0);
   const [error, setError] = useState(null);
   const [broken, reset] = useErrorBoundary();
@@ -33,7 +33,7 @@ function Page({ row }) {
     return html`<${Failure} error=${{ message: "The page failed", detail: String(broken) }} retry=${reset} />`;
   }
   const Component = loaded.get(row.path);
-  return Component ? html`<${Component} />` : html`<${Loading} />`;
+  return Component ? html`<${Component} about=${about} />` : html`<${Loading} />`;
 }
 
 function Zone() {
@@ -87,6 +87,17 @@ function Connection() {
   return html`<span role="status">${state && html`<span class=${`badge ${state[1]}`}>${state[0]}</span>`}</span>`;
 }
 
+function User({ about }) {
+  if (!about?.user) return null;
+  const out = () => post("/sign-out", {}).finally(() => (signedOut.value += 1));
+  return html`<span class="choice">
+    <span class="name" title="Signed in as">${visible(about.user)}</span>
+    <button onClick=${out}>Sign out</button>
+  </span>`;
+}
+
+const signIn = { path: "sign-in", load: () => import("./pages/sign_in.mjs") };
+
 function Menu({ path }) {
   return html`<nav aria-label="Pages">
     ${PAGES.filter((row) => row.nav).map((row) => {
@@ -131,7 +142,7 @@ function press(event) {
 }
 
 function App() {
-  const { data: about } = useAsked("/console");
+  const { data: about, error } = useAsked("/console", { turn: signedOut.value });
   useEffect(() => {
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
@@ -142,18 +153,22 @@ function App() {
     <a class="skip" href="#main">To the content</a>
     <header class="top">
       <${Link} to="/" class="brand"><img src="/static/icon.svg" alt="" width="24" height="24" />Odradek<//>
-      <${Menu} path=${path} />
+      ${about?.open && html`<${Menu} path=${path} />`}
       <div class="top-right">
         <${Connection} />
         <span class="bootstrap faint" title="Brokers that are asked first">${about && visible(about.bootstrap)}</span>
+        <${User} about=${about} />
         <${Zone} />
         <${Theme} />
       </div>
     </header>
     <main id="main" tabindex="-1">
-      ${row
-        ? html`<${Page} key=${row.path} row=${row} />`
-        : html`<${Empty} title="There is no such page"><${Link} to="/">To the overview<//><//>`}
+      ${!about && html`<${Failure} error=${error} />`}
+      ${about && !about.open && html`<${Page} key="sign-in" row=${signIn} about=${about} />`}
+      ${about?.open && row && html`<${Page} key=${row.path} row=${row} about=${about} />`}
+      ${about?.open &&
+      !row &&
+      html`<${Empty} title="There is no such page"><${Link} to="/">To the overview<//><//>`}
     </main>
   `;
 }

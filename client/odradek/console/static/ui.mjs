@@ -2,6 +2,7 @@
 import { h } from "./vendor/preact.mjs";
 import { useEffect, useLayoutEffect, useRef, useState } from "./vendor/hooks.mjs";
 import htm from "./vendor/htm.mjs";
+import { post } from "./api.mjs";
 import { count, time, visible, zoneName } from "./format.mjs";
 import { address, change, go, param, place } from "./place.mjs";
 
@@ -318,39 +319,40 @@ function Head({ column, order }) {
 }
 
 /**
- * A change in two steps: `plan()` returns a promise of what would happen, `draw(plan)` shows it, and only then
- * can it be done with `act(plan)`. `close(done)` is called at the end, with the result or null.
+ * A change in two steps: the server makes a plan of `body`, `draw(plan)` shows it, and only then can it be done.
+ * `close(result)` is called at the end, with null if nothing was done.
  */
-export function PlanDialog({ title, plan, draw, act, action, close, danger = false }) {
-  const [state, setState] = useState({ plan: null, error: null, busy: true });
+export function ChangeDialog({ title, path, body, draw, action, close, danger = false }) {
+  const [state, setState] = useState({ answer: null, error: null, busy: true });
   const dialog = useRef(null);
-  const make = async () => {
-    setState({ plan: null, error: null, busy: true });
+  const plan = async (error = null) => {
+    setState({ answer: null, error, busy: true });
     try {
-      setState({ plan: await plan(), error: null, busy: false });
-    } catch (error) {
-      setState({ plan: null, error, busy: false });
+      setState({ answer: await post(path, body), error, busy: false });
+    } catch (failed) {
+      setState({ answer: null, error: failed, busy: false });
     }
   };
   useEffect(() => {
     dialog.current.showModal();
-    make();
+    plan();
   }, []);
-  const perform = async () => {
+  const act = async () => {
     setState((old) => ({ ...old, busy: true, error: null }));
     try {
-      close(await act(state.plan));
-    } catch (error) {
-      setState((old) => ({ ...old, busy: false, error }));
+      close((await post(path, state.answer.send)).result);
+    } catch (failed) {
+      if (failed.status === 409) plan(failed);
+      else setState((old) => ({ ...old, busy: false, error: failed }));
     }
   };
   return html`<dialog ref=${dialog} onCancel=${() => close(null)} aria-label=${title}>
     <h2>${title}</h2>
     <${Failure} error=${state.error} />
-    ${state.plan ? draw(state.plan) : !state.error && html`<${Loading} />`}
+    ${state.answer ? draw(state.answer.plan) : state.busy && html`<${Loading} />`}
     <div class="actions">
       <button onClick=${() => close(null)}>Cancel</button>
-      <button class=${danger ? "danger" : "primary"} disabled=${!state.plan || state.busy} onClick=${perform}>
+      <button class=${danger ? "danger" : "primary"} disabled=${!state.answer || state.busy} onClick=${act}>
         ${action}
       </button>
     </div>

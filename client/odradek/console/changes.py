@@ -1,0 +1,96 @@
+"""Changes in two steps: what would happen, and then, if it still is so, the change itself.
+
+The plan that a person has seen goes back with the order to do it. The plan is made again then, and
+nothing is done if the two differ. Every change is a line in the audit log, done or refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from odradek.console.answers import Json, Refusal, refusal_of
+from odradek.console.sessions import Session
+from odradek_client.errors import OdradekError
+
+_audit = structlog.get_logger("odradek.console.audit")
+
+_SHOWN_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change that a page can order.
+
+    `plan` says what would happen, as JSON, and changes nothing; Refusal if it cannot be done.
+    A plan with `send` replaces what the page sends with the order: "the end" becomes an offset.
+    `act` does what the plan says, and returns the result. `secret`: fields that stay out of the
+    audit log.
+    """
+
+    plan: Callable[[Session, Json], Awaitable[Json]]
+    act: Callable[[Session, Json, Json], Awaitable[Json]]
+    secret: frozenset[str] = frozenset()
+
+
+async def perform(name: str, change: Change, session: Session, sent: Json) -> Json:
+    """The answer to a page: the plan, with what to send to have it done, or the result."""
+    seen = sent.pop("plan", None)
+    if seen is None:
+        plan = await change.plan(session, sent)
+        send = plan.pop("send", sent)
+        return {"plan": plan, "send": {**send, "plan": _mark(name, send, plan)}}
+    told = {
+        key: "..." if key in change.secret else str(value)[:_SHOWN_CHARACTERS]
+        for key, value in sent.items()
+    }
+    log = _audit.bind(change=name, user=session.user, of=told)
+    try:
+        plan = await change.plan(session, sent)
+        plan.pop("send", None)
+        if seen != _mark(name, sent, plan):
+            raise Refusal(
+                409,
+                "The plan has changed since you saw it",
+                "Nothing was done.",
+                "Look at the new plan.",
+            )
+        result = await change.act(session, sent, plan)
+    except OdradekError as error:
+        refusal = refusal_of(error)
+        log.warning("refused", why=str(refusal))
+        raise refusal from None
+    except Refusal as refusal:
+        log.warning("refused", why=str(refusal))
+        raise
+    log.info("done", result=str(result)[:_SHOWN_CHARACTERS])
+    session.forget()
+    return {"result": result}
+
+
+def _mark(name: str, sent: Json, plan: Json) -> str:
+    whole = json.dumps([name, sent, plan], sort_keys=True)
+    return hashlib.sha256(whole.encode()).hexdigest()
+
+
+def text_of(sent: Json, name: str, *, most: int = 10_000) -> str:
+    """A text that a page sent. Refusal if it is missing or too long."""
+    value = sent.get(name)
+    if not isinstance(value, str) or not value or len(value) > most:
+        raise Refusal(400, f"The field {name} must be a text of 1 to {most:,} characters")
+    return value
+
+
+def whole_of(sent: Json, name: str, *, most: int = 2**63 - 1) -> int | None:
+    """A whole number that a page sent, or None if it sent none. Refusal for anything else."""
+    value: Any = sent.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise Refusal(400, f"The field {name} must be a whole number from 0 to {most:,}")
+    return value

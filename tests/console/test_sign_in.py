@@ -1,0 +1,242 @@
+"""Signing in with the broker's users, sessions and their ends, and what ACLs hide."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+import sasl_brokers
+from odradek.broker import Broker
+from odradek.console import sign_in
+from odradek.console.answers import Refusal
+from odradek.console.live import Feed
+from odradek.console.server import Console, ConsoleOptions
+from odradek.console.sign_in import Visits, wants_sign_in
+from odradek_client.admin import (
+    AclBinding,
+    AclOperation,
+    Admin,
+    NewTopic,
+    UserScramCredentialUpsertion,
+)
+from odradek_client.errors import AuthenticationFailed
+
+_WRITE = {"origin": "http://127.0.0.1:8080", "X-Odradek-Console": "1"}
+_ALICE = {"mechanism": "SCRAM-SHA-512", "user": "alice", "password": "alice-secret"}
+
+
+@pytest.fixture(scope="module")
+def sasl_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker with users; only its super user may do everything."""
+    settings = {
+        **sasl_brokers.LISTENER,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin",
+    }
+    listen = settings.pop("listeners")
+    with Broker.subprocess(
+        data_dir=tmp_path_factory.mktemp("sasl"), settings={**settings, "listeners": listen}
+    ) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+async def users(sasl_bootstrap: str) -> None:
+    """`alice` may describe the topic `hers`, and there is another one."""
+    async with Admin(**sasl_brokers.as_admin(sasl_bootstrap)) as admin:
+        await admin.alter_user_scram_credentials(
+            [UserScramCredentialUpsertion("alice", "alice-secret", "SCRAM-SHA-512")]
+        )
+        await admin.create_topics([NewTopic("hers", 1), NewTopic("other", 1)])
+        await admin.create_acls([AclBinding.topic("hers", "User:alice", AclOperation.DESCRIBE)])
+
+
+@asynccontextmanager
+async def _console(bootstrap: str) -> AsyncIterator[httpx.AsyncClient]:
+    settings = {
+        "bootstrap_servers": bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "request_timeout_ms": 10_000,
+        "default_api_timeout_ms": 10_000,
+    }
+    clients = {"admin": settings, "consumer": settings, "producer": settings}
+    app = Console(ConsoleOptions(clients)).app()
+    assert isinstance(app, Starlette)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8080", headers=_WRITE
+        ) as client,
+    ):
+        yield client
+
+
+async def test_without_signing_in_nothing_is_shown(sasl_bootstrap: str) -> None:
+    async with _console(sasl_bootstrap) as client:
+        about = (await client.get("/api/console")).json()
+        assert (about["open"], about["user"]) == (False, None)
+        assert "SCRAM-SHA-512" in about["mechanisms"]
+        for path in ("/api/topics", "/api/overview", "/api/live?feed=overview"):
+            assert (await client.get(path)).status_code == 401
+
+
+async def test_a_user_sees_what_the_acls_allow_until_the_session_ends(
+    sasl_bootstrap: str, users: None
+) -> None:
+    async with _console(sasl_bootstrap) as client:
+        answer = await client.post("/api/sign-in", json=_ALICE)
+        assert answer.status_code == 200, answer.text
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=strict" in cookie
+        assert (await client.get("/api/console")).json()["user"] == "alice"
+        topics = (await client.get("/api/topics")).json()
+        assert [row["name"] for row in topics["rows"]] == ["hers"]
+        # Sizes need a right on the cluster, and the page says so.
+        assert topics["missing"] == ["Sizes: this user lacks the right DESCRIBE on the cluster."]
+        assert topics["rows"][0]["size_bytes"] is None
+        await client.post("/api/sign-out", json={})
+        assert (await client.get("/api/topics")).status_code == 401
+
+
+async def test_a_wrong_password_is_refused_and_few_can_be_tried(sasl_bootstrap: str) -> None:
+    async with _console(sasl_bootstrap) as client:
+        for _ in range(sign_in.FAILURES_OF_HOST):
+            answer = await client.post("/api/sign-in", json={**_ALICE, "password": "wrong"})
+            assert answer.status_code == 403
+        answer = await client.post("/api/sign-in", json=_ALICE)
+        assert answer.status_code == 429
+        assert (await client.get("/api/topics")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"mechanism": "GSSAPI"},
+        {"mechanism": "PLAIN", "user": "alice"},
+        {"mechanism": "PLAIN", "user": "", "password": "x"},
+        {"mechanism": "PLAIN", "user": "alice", "password": ["x"]},
+        # It would stand for a secret of the console's machine.
+        {"mechanism": "PLAIN", "user": "alice", "password": "${env:HOME}"},
+        {"mechanism": "OAUTHBEARER", "user": "alice"},
+    ],
+)
+async def test_what_is_no_sign_in_is_refused_before_the_broker_is_asked(
+    given: dict[str, Any],
+) -> None:
+    visits = _visits(_Clock())
+    with pytest.raises(Refusal) as refused:
+        await visits.sign_in(given, "host")
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({}, False),
+        ({"security_protocol": "SSL"}, False),
+        ({"security_protocol": "SASL_SSL"}, True),
+        ({"security_protocol": "sasl_plaintext", "sasl_username": "a"}, False),
+        ({"security_protocol": "SASL_SSL", "sasl_jaas_config": "x"}, False),
+    ],
+)
+def test_people_sign_in_where_the_listener_asks_and_the_console_has_no_user(
+    settings: dict[str, Any], wanted: bool
+) -> None:
+    assert wants_sign_in(settings) is wanted
+
+
+# --- Sessions in time -----------------------------------------------------------------------------
+
+
+class _Clock:
+    now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class _Admin:
+    """An admin client that lets everybody in but those with the password "wrong"."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._right = settings["sasl_password"] != "wrong"
+
+    async def start(self) -> None:
+        if not self._right:
+            raise AuthenticationFailed("no")
+
+    async def close(self) -> None:
+        pass
+
+
+def _visits(clock: _Clock) -> Visits:
+    settings = {"bootstrap_servers": "b:1", "security_protocol": "SASL_SSL"}
+
+    async def poll(*_: Any) -> dict[str, Any]:
+        return {}
+
+    return Visits({"admin": settings}, {"any": Feed(poll)}, clock)
+
+
+@pytest.fixture
+def anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.console.sessions.Admin", _Admin)
+
+
+@pytest.mark.usefixtures("anybody")
+async def test_a_session_ends_when_nobody_uses_it_and_after_its_lifetime() -> None:
+    clock = _Clock()
+    visits = _visits(clock)
+    token = await visits.sign_in(_ALICE, "host")
+    for _ in range(3):
+        clock.now_s += sign_in.IDLE_S - 1
+        visit = await visits.of(token)
+    clock.now_s += sign_in.IDLE_S + 1
+    with pytest.raises(Refusal, match="Sign in"):
+        await visits.of(token)
+    token = await visits.sign_in(_ALICE, "host")
+    visit = await visits.of(token)
+    events = visit.hub.events(["any"])
+    await anext(events)
+    # An open page is use, but not beyond the lifetime.
+    clock.now_s += sign_in.IDLE_S + 1
+    assert await visits.of(token) is visit
+    clock.now_s += sign_in.LIFETIME_S
+    await visits.drop_ended()
+    assert visits.count == 0
+    assert [each async for each in events if b"data" not in each] == []
+    await visits.close()
+
+
+@pytest.mark.usefixtures("anybody")
+async def test_failed_tries_are_forgotten_after_a_while_and_counted_by_host() -> None:
+    clock = _Clock()
+    visits = _visits(clock)
+    wrong = {**_ALICE, "password": "wrong"}
+    for _ in range(sign_in.FAILURES_OF_HOST):
+        with pytest.raises(Refusal, match="does not accept"):
+            await visits.sign_in(wrong, "host")
+    with pytest.raises(Refusal, match="Too many failed"):
+        await visits.sign_in(_ALICE, "host")
+    await visits.sign_in(_ALICE, "another host")
+    clock.now_s += 61
+    await visits.sign_in(_ALICE, "host")
+    await visits.close()
+
+
+@pytest.mark.usefixtures("anybody")
+async def test_few_sessions_are_open_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_in, "SESSIONS_MAX", 2)
+    visits = _visits(_Clock())
+    first = await visits.sign_in(_ALICE, "host")
+    await visits.sign_in(_ALICE, "host")
+    with pytest.raises(Refusal, match="Too many people"):
+        await visits.sign_in(_ALICE, "host")
+    await visits.sign_out(first)
+    await visits.sign_in(_ALICE, "host")
+    await visits.close()
