@@ -1,7 +1,8 @@
 """The metadata publisher: passes changes of the cluster metadata to the parts of the broker that
 depend on them.
 
-    records appended --> publish:  metadata replayed, partitions made or dropped, quotas changed
+    records appended --> publish:  metadata replayed, partitions made or dropped, quotas and
+                                   subscriptions to client metrics changed
     records durable  --> complete: finalized features, files of removed topics, their offsets
 
 A crash undoes changes that are not durable, so actions that cannot be undone wait for durability
@@ -19,8 +20,11 @@ from odradek_broker.quotas.client_quotas import IP, QuotaEntity, QuotaKey, quota
 from odradek_broker.quotas.connections import ConnectionQuotas
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.replica_manager import ReplicaManager
+from odradek_broker.telemetry.subscriptions import Subscriptions
+from odradek_protocol.constants import RESOURCE_CLIENT_METRICS
 from odradek_protocol.stored.cluster_metadata import (
     ClientQuotaRecord,
+    ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
 )
@@ -37,12 +41,14 @@ class MetadataPublisher:
         quotas: QuotaManagers,
         connection_quotas: ConnectionQuotas,
         topic_deleted: Callable[[str, bytes], Deferred[None]],
+        subscriptions: Subscriptions,
     ) -> None:
         self._metadata = metadata
         self._replicas = replicas
         self._quotas = quotas
         self._connection_quotas = connection_quotas
         self._topic_deleted = topic_deleted
+        self._subscriptions = subscriptions
         #: The features in answers to clients: a level changes when its record is durable.
         self.finalized_features = self._replayed_features(0)
 
@@ -52,6 +58,8 @@ class MetadataPublisher:
         for entity, quotas in self._metadata.client_quotas.items():
             for key, limit in quotas.items():
                 self._update_quota(entity, key, limit)
+        for name in self._metadata.configured(RESOURCE_CLIENT_METRICS):
+            self._update_subscription(name)
 
     def publish(
         self, records: Sequence[MetadataRecord], log_end_offset: int
@@ -59,6 +67,7 @@ class MetadataPublisher:
         """See `odradek_broker.metadata.log.Publish`."""
         delta = self._replicas.apply(records)
         features = self.finalized_features
+        subscriptions: set[str] = set()
         for record in records:
             if isinstance(record, FeatureLevelRecord):
                 features = self._replayed_features(log_end_offset)
@@ -67,6 +76,10 @@ class MetadataPublisher:
                     (each.entity_type, each.entity_name) for each in record.entity
                 )
                 self._update_quota(entity, record.key, None if record.remove else record.value)
+            if isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_CLIENT_METRICS:
+                subscriptions.add(record.resource_name)
+        for name in sorted(subscriptions):
+            self._update_subscription(name)
 
         def complete() -> Deferred[None]:
             if features.epoch > self.finalized_features.epoch:
@@ -86,6 +99,10 @@ class MetadataPublisher:
         """The replayed levels, durable or not. Their epoch is the end of the metadata log, as in
         Kafka."""
         return FinalizedFeatures(log_end_offset, dict(self._metadata.feature_levels))
+
+    def _update_subscription(self, name: str) -> None:
+        given = self._metadata.overrides(RESOURCE_CLIENT_METRICS, name)
+        self._subscriptions.update(name, given)
 
     def _update_quota(self, entity: QuotaEntity, key: str, limit: float | None) -> None:
         if key == QuotaKey.CONNECTION_CREATION_RATE:

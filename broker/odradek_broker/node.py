@@ -66,6 +66,7 @@ from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.log_durability import LogDurability
 from odradek_broker.storage.manager import LogManager, MaintenanceReport
 from odradek_broker.storage.startup import StartReport
+from odradek_broker.telemetry.manager import ClientTelemetry
 from odradek_protocol.errors import ErrorCode
 
 #: No records are deleted in the first moments of a broker, as in Kafka.
@@ -239,9 +240,9 @@ class Node:
         )
         #: The verdicts about groups, from samples of their offsets.
         self.verdicts = self._new_verdicts()
-        self.publisher = MetadataPublisher(
-            metadata, self.replicas, self.quotas, self.connection_quotas, self._topic_deleted
-        )
+        #: The metrics that clients push.
+        self.telemetry = self._new_telemetry(randomness)
+        self.publisher = self._new_publisher()
         self.metadata_log = MetadataLog(
             metadata, logs, self.replicas.lead, self.publisher.publish, clock, scheduler, on_fatal
         )
@@ -286,6 +287,25 @@ class Node:
             lambda: [each.group_id for each in groups.groups() if each.offsets],
             groups.commits,
             end_offset,
+        )
+
+    def _new_telemetry(self, randomness: Randomness) -> ClientTelemetry:
+        return ClientTelemetry(
+            lambda: self.metadata.config,
+            self.connections.peers.get,
+            self.clock,
+            randomness,
+            self.logs.run_in_background,
+        )
+
+    def _new_publisher(self) -> MetadataPublisher:
+        return MetadataPublisher(
+            self.metadata,
+            self.replicas,
+            self.quotas,
+            self.connection_quotas,
+            self._topic_deleted,
+            self.telemetry.subscriptions,
         )
 
     def _new_share_state(self) -> ShareCoordinator:
@@ -429,6 +449,7 @@ class Node:
         """End what belongs to a connection."""
         self.connections.closed(peer)
         self.share_sessions.connection_closed(peer.connection_id)
+        self.telemetry.connection_closed(peer.connection_id)
 
     def set_advertised(self, addresses: Mapping[str, tuple[str, int]]) -> None:
         """Set the (host, port) for clients by listener; known when the sockets are bound (rule
@@ -475,6 +496,7 @@ class Node:
         report.problems += problems
         self.cleaner.tick()
         self.verdicts.step(now_ms)
+        self.telemetry.expire()
         self.logs.forget_producers_beyond(self.config.max_producer_ids)
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms

@@ -64,6 +64,7 @@ class Peer:
     api_name: str = ""
     software_name: str = ""
     software_version: str = ""
+    port: int = 0
     opened_ms: int = 0
     end: str = ""
 

@@ -30,7 +30,9 @@ from tests.oracle.play import Answers, play
 from tests.oracle.scenarios import chosen
 
 from broker_process import BrokerProcess
-from kafka_cluster import KafkaCluster
+from kafka_cluster import KafkaCluster, compiled
+
+_RECEIVER = Path(__file__).parent / "java" / "TelemetryReceiver.java"
 
 
 @contextlib.contextmanager
@@ -48,7 +50,10 @@ def _address(given: str | None, ours: bool) -> Iterator[tuple[str, int]]:
             finally:
                 broker.kill()
         else:
-            with KafkaCluster(Path(folder)) as cluster:
+            # Without a plugin Kafka answers no request about the metrics of clients.
+            plugins = compiled(_RECEIVER, Path(folder))
+            settings = {"metric.reporters": _RECEIVER.stem}
+            with KafkaCluster(Path(folder), settings=settings, plugins=plugins) as cluster:
                 yield "127.0.0.1", cluster.nodes[0].port
 
 

@@ -39,6 +39,12 @@ _ONCE = (
 
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
+        "alter-client-metrics-to-a-java-pattern",
+        ("*",),
+        "The patterns of subscriptions to client metrics are in RE2's syntax, which has no back "
+        "references and no look-around; Kafka's are Java's.",
+    ),
+    Difference(
         "repeated-names",
         (
             *("2.answer.groups", "3.answer.groups", "4.answer.transaction_states"),

@@ -18,6 +18,7 @@ _KAFKA_UUID = re.compile(r"[A-Za-z0-9_-]{22}")
 #: Fields with values that a broker chooses, and the names of their placeholders.
 _IDS = {
     "topic_id": "topic id",
+    "client_instance_id": "client instance",
     "producer_id": "producer id",
     "next_producer_id": "producer id",
     "ongoing_txn_producer_id": "producer id",

@@ -305,5 +305,9 @@ async def play(
     await _Run((host, port), _warm_up(), 4, salt).play()
     async with asyncio.TaskGroup() as tasks:
         for scenario, version in runs:
-            tasks.create_task(one(scenario, version))
+            if not scenario.alone:
+                tasks.create_task(one(scenario, version))
+    for scenario, version in runs:
+        if scenario.alone:
+            await one(scenario, version)
     return found

@@ -131,12 +131,16 @@ Step = Ask | Send | Receive | Close | Wait
 
 @dataclass(frozen=True)
 class Scenario:
-    """`api` is played in each of `versions` (by default all that we know): `name-v3`."""
+    """`api` is played in each of `versions` (by default all that we know): `name-v3`.
+
+    `alone`: played behind all others, while no other one is played.
+    """
 
     name: str
     api: str
     steps: Sequence[Step]
     versions: str = ""
+    alone: bool = False
 
     def runs(self) -> list[int]:
         """The versions in which it is played."""

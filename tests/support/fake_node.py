@@ -20,12 +20,24 @@ from odradek_broker.metadata.log import MetadataLogState
 from odradek_broker.platform.machine import RealRandomness
 from odradek_broker.quotas.managers import QuotaManagers
 from odradek_broker.quotas.rates import Windows
+from odradek_broker.request import Peer
 from odradek_broker.security.authorizer import ALLOW_EVERYTHING, Authorizer
 from odradek_broker.storage.cleaner.statistics import CleanerStatistics
 from odradek_broker.storage.deleted_files import DeletedFiles
 from odradek_broker.storage.handles import HandleCache
 from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.log_options import LogOptions
+from odradek_broker.telemetry.manager import ClientTelemetry
+
+
+def done_at_once(work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+    """Do background work at once."""
+    problem = None
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - handed to `done`
+        problem = error
+    done(problem)
 
 
 class FakeLog:
@@ -162,6 +174,14 @@ class FakeNode:
         self.share_partitions = FakeSharePartitions()
         self.cleaner = FakeCleaner()
         self.logs = FakeLogs(self.config.data_dir)
+        self.peers: dict[int, Peer] = {}
+        self.telemetry = ClientTelemetry(
+            lambda: self.metadata.config,
+            self.peers.get,
+            self.clock,
+            CountingRandomness(),
+            done_at_once,
+        )
         self.durable = True
         self.recorded: list[bytes] = []
         self.changed: list[str] = []

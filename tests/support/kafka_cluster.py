@@ -104,6 +104,28 @@ def class_path() -> str:
     return str(folder / "*")
 
 
+def compiled(source: Path, folder: Path) -> Path:
+    """The folder, with the compiled classes of a Java file. Raises KafkaUnavailable."""
+    compiler = shutil.which("javac", path=str(Path(java()).parent)) or shutil.which("javac")
+    if compiler is None:
+        raise KafkaUnavailable(f"{source.name} has to be compiled, and there is no `javac` here")
+    subprocess.run(
+        [
+            compiler,
+            "-nowarn",
+            "-Xlint:-removal",
+            "-cp",
+            class_path(),
+            "-d",
+            str(folder),
+            str(source),
+        ],
+        check=True,
+        timeout=START_DEADLINE_S,
+    )
+    return folder
+
+
 def streams_class_path() -> str:
     """Kafka Streams and the file connectors besides `class_path`, from Maven as well."""
     folder = Path.home() / ".cache" / "odradek" / f"kafka-streams-{VERSION}"
@@ -180,8 +202,10 @@ class KafkaNode:
         properties: Mapping[str, str],
         port: int,
         heap: Sequence[str] = _SMALL_HEAP,
+        plugins: Path | None = None,
     ) -> None:
         self.node_id, self.port, self._folder, self._heap = node_id, port, folder, heap
+        self._plugins = plugins
         self._properties = folder / "server.properties"
         self._log = folder / "kafka.log"
         folder.mkdir(parents=True)
@@ -225,10 +249,13 @@ class KafkaNode:
         return self._log.read_text(errors="replace")
 
     def _java(self, main: str, *arguments: str) -> list[str]:
+        classes = class_path()
+        if self._plugins is not None:
+            classes = os.pathsep.join((str(self._plugins), classes))
         return [
             *(java(), *self._heap),
             *("-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={self._folder}/log4j2.xml"),
-            *("-cp", class_path(), main, *arguments),
+            *("-cp", classes, main, *arguments),
         ]
 
     def format(self, cluster_id: str) -> None:
@@ -298,6 +325,7 @@ class KafkaCluster:
 
     `settings` override the shipped ones; with several nodes, topics have three replicas (as many as
     there are nodes) unless a setting says otherwise. `heap`: options of the JVM for memory.
+    `plugins`: a folder with compiled classes that settings name.
     """
 
     def __init__(
@@ -306,6 +334,7 @@ class KafkaCluster:
         nodes: int = 1,
         settings: Mapping[str, str] | None = None,
         heap: Sequence[str] = _SMALL_HEAP,
+        plugins: Path | None = None,
     ) -> None:
         ports = free_ports(2 * nodes)
         voters = ",".join(f"{i + 1}@127.0.0.1:{ports[2 * i + 1]}" for i in range(nodes))
@@ -338,6 +367,7 @@ class KafkaCluster:
                 },
                 ports[2 * i],
                 heap,
+                plugins,
             )
             for i in range(nodes)
         ]

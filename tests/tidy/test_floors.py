@@ -29,7 +29,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("storage",),
     ("partition",),
     ("config", "fetch", "share", "faults"),
-    ("security",),
+    ("security", "telemetry"),
     ("quotas",),
     ("metadata",),
     ("coordinator",),

@@ -397,6 +397,26 @@ class BrokerSettings(
     max_control_request_bytes: int = setting(
         Kind.INT, 8_388_608, "Largest request other than Produce.", at_least(1024), ours=True
     )
+    telemetry_max_bytes: int = setting(
+        Kind.INT,
+        1_048_576,
+        "Largest push of metrics by a client, as it is sent, that is to say compressed.",
+        at_least(1),
+    )
+    telemetry_max_series: int = setting(
+        Kind.INT,
+        10_000,
+        "Most series of all clients' metrics that are kept and served in /metrics.",
+        between(0, 1_000_000),
+        ours=True,
+    )
+    telemetry_max_series_per_client: int = setting(
+        Kind.INT,
+        2_000,
+        "Most series of one client's metrics.",
+        between(0, 1_000_000),
+        ours=True,
+    )
     connections_max_idle_ms: int = setting(
         Kind.LONG,
         600_000,

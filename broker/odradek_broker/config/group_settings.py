@@ -1,7 +1,4 @@
-"""Settings of groups and of subscriptions to client metrics (KIP-848, KIP-714).
-
-Subscriptions to client metrics are kept and shown, and have no effect.
-"""
+"""Settings of groups (KIP-848, KIP-932, KIP-1071)."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from typing import Any
 from odradek_broker.config.broker_settings import SETTINGS
 from odradek_broker.config.types import ConfigRow, Kind, Setting, Value
 from odradek_broker.config.unsupported import NO_EFFECT_SETTINGS
-from odradek_broker.re2 import PatternError, compile_pattern
 from odradek_broker.topic_partition import topic_name_problem
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import (
@@ -204,50 +200,5 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
             "session.timeout.ms",
             "How long a member may be silent before it is removed.",
         ),
-    )
-}
-
-
-def _metrics(name: str, kind: Kind, default: Value, check: Check = ANYTHING) -> ConfigRow:
-    doc = "Accepted for compatibility: client metrics are not served."
-    return ConfigRow(name, kind, default, doc, check, effective=False)
-
-
-_MATCHED = (
-    "client_instance_id",
-    "client_id",
-    "client_software_name",
-    "client_software_version",
-    "client_source_address",
-    "client_source_port",
-)
-
-
-def _is_match(text: str) -> bool:
-    name, equals, pattern = text.partition("=")
-    if not equals or name.strip() not in _MATCHED:
-        return False
-    try:
-        compile_pattern(pattern.strip())
-    except PatternError:
-        return False
-    return True
-
-
-#: The settings of subscriptions to client metrics.
-METRICS_SETTINGS: dict[str, ConfigRow] = {
-    row.name: row
-    for row in (
-        _metrics("interval.ms", Kind.INT, 300_000, between(100, 3_600_000)),
-        _metrics(
-            "match",
-            Kind.LIST,
-            (),
-            Check(
-                f"a list of NAME=PATTERN, NAME out of {', '.join(_MATCHED)}",
-                lambda items: all(_is_match(item) for item in items),
-            ),
-        ),
-        _metrics("metrics", Kind.LIST, ()),
     )
 }

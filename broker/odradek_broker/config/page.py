@@ -6,6 +6,7 @@ python -m odradek_broker.config.page > docs/operate/configuration.md
 from __future__ import annotations
 
 from odradek_broker.config.broker_settings import SETTINGS
+from odradek_broker.config.client_metrics_settings import METRICS_SETTINGS
 from odradek_broker.config.group_settings import GROUP_SETTINGS
 from odradek_broker.config.topic_settings import TOPIC_SETTINGS, TopicSetting
 from odradek_broker.config.types import Kind, Setting, Value, write_value
@@ -62,11 +63,20 @@ _GROUPS = """
 ## Group settings
 
 What a group sets for itself (`kafka-configs.sh --entity-type groups`, resource type 32 of
-IncrementalAlterConfigs). The group need not exist yet. Subscriptions to client metrics (type 16: `interval.ms`, `match`,
-`metrics`) are checked, kept and shown, and change nothing.
+IncrementalAlterConfigs). The group need not exist yet.
 
 | Key | Broker's setting | What it is |
 |---|---|---|
+"""
+
+_SUBSCRIPTIONS = """
+## Subscriptions to client metrics
+
+What clients are asked to push ([metrics that clients push](monitoring.md#metrics-that-clients-push); `odradek client-metrics alter`, `kafka-client-metrics.sh`,
+`kafka-configs.sh --entity-type client-metrics`, resource type 16 of IncrementalAlterConfigs).
+
+| Key | Default | What it is | Values |
+|---|---|---|---|
 """
 
 _NO_EFFECT = "no effect"
@@ -83,7 +93,12 @@ def configuration_page() -> str:
         for row in GROUP_SETTINGS.values()
         if row.effective
     )
-    return _HEAD + brokers + _NO_EFFECT_KEYS + without_effect + _TOPICS + topics + _GROUPS + groups
+    subscriptions = "".join(
+        table_row(f"`{row.name}`", _default(row.default), row.doc, row.allowed)
+        for row in METRICS_SETTINGS.values()
+    )
+    parts = (_HEAD, brokers, _NO_EFFECT_KEYS, without_effect, _TOPICS, topics, _GROUPS, groups)
+    return "".join(parts) + _SUBSCRIPTIONS + subscriptions
 
 
 def _default(value: Value) -> str:

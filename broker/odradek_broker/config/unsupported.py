@@ -104,7 +104,7 @@ _IGNORED_KEYS = """
     socket.listen.backlog.size socket.receive.buffer.bytes
     socket.send.buffer.bytes ssl.allow.dn.changes ssl.allow.san.changes
     ssl.endpoint.identification.algorithm ssl.keymanager.algorithm ssl.provider
-    ssl.secure.random.implementation ssl.trustmanager.algorithm telemetry.max.bytes transaction.state.log.load.buffer.size
+    ssl.secure.random.implementation ssl.trustmanager.algorithm transaction.state.log.load.buffer.size
     unstable.api.versions.enable unstable.feature.versions.enable
 """
 IGNORED_KEYS = frozenset(_IGNORED_KEYS.split())

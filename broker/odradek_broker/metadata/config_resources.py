@@ -20,6 +20,7 @@ from odradek_broker.config.broker import (
     with_dynamic,
 )
 from odradek_broker.config.broker_settings import SETTINGS
+from odradek_broker.config.client_metrics_settings import METRICS_SETTINGS
 from odradek_broker.config.effective import (
     ConfigEntry,
     SynonymEntry,
@@ -27,7 +28,7 @@ from odradek_broker.config.effective import (
     describe_broker,
     topic_setting,
 )
-from odradek_broker.config.group_settings import GROUP_SETTINGS, METRICS_SETTINGS, GroupSetting
+from odradek_broker.config.group_settings import GROUP_SETTINGS, GroupSetting
 from odradek_broker.config.listener_settings import listener_of
 from odradek_broker.config.types import (
     ConfigError,
@@ -331,6 +332,8 @@ class ClientMetricsConfigResource:
             kind = self.kind_of(key)
             row = METRICS_SETTINGS[key]
             value = read_value(key, text, kind)
+            if kind is Kind.LIST and value and "" in map(str.strip, (text or "").split(",")):
+                raise ConfigError(key, text, "a list without empty parts")
             try:
                 row.read(text)
             except ConfigError as error:

@@ -10,6 +10,7 @@ from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.metrics.families import Counter, Families, Gauge, HistogramFamily, gathered
 from odradek_broker.metrics.lag import UnreadTimes, lag_families, verdict_families
 from odradek_broker.metrics.node import node_families
+from odradek_broker.metrics.telemetry import telemetry_families
 from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
 
@@ -84,6 +85,7 @@ class Exposition:
             yield from lag_families(self._node, self._unread_times)
             yield from verdict_families(self._node)
             yield from cleaner_families(self._node)
+            yield from telemetry_families(self._node)
 
     def render(self) -> bytes:
         """All metrics at once, however many they are."""

@@ -218,6 +218,7 @@ class Session(asyncio.BufferedProtocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
         self.peer.host = str(name[0]) if name else "?"
+        self.peer.port = int(name[1]) if name else 0
         self._loop = asyncio.get_running_loop()
         self.last_active = self._loop.time()
         admission = self._admit(self.peer, transport)

@@ -22,6 +22,7 @@ from odradek_protocol.keys import APIS, PRIVATE_KEYS, ApiKey
 #: APIs for unauthenticated clients, to find out how to log in.
 _FOR_EVERYBODY = {
     *(ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
+    *(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY),
 }
 
 

@@ -34,6 +34,12 @@ def _set(kind: int, name: str, key: str, value: str | None, operation: int = 0) 
 _INTERVAL = "interval.ms"
 _SESSION = "consumer.session.timeout.ms"
 
+
+def _removed(*names: str) -> list[Ask]:
+    """Remove subscriptions, which would be those of every later client."""
+    return [_set(_METRICS, name, _INTERVAL, None, 1) for name in names]
+
+
 SCENARIOS = [
     Scenario(
         "list-config-resources",
@@ -46,6 +52,7 @@ SCENARIOS = [
             *topic("@u"),
             _listed(),
             _listed(_METRICS),
+            *_removed("@m", "@n"),
         ],
     ),
     Scenario(
@@ -63,6 +70,7 @@ SCENARIOS = [
             _listed(_METRICS, _METRICS),
             *(_listed(kind) for kind in (0, 1, 3, 127, -1, -128)),
             _listed(_METRICS, 3),
+            *_removed("@m"),
         ],
         "1",
     ),
@@ -88,6 +96,7 @@ SCENARIOS = [
             Send(_listed(_METRICS)),
             Receive(),
             Receive(),
+            *_removed("@m"),
         ],
     ),
 ]

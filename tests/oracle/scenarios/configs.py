@@ -583,7 +583,17 @@ _OTHERS = [
                 [
                     *(("interval.ms", _SET, v) for v in ("99", "100", "3600000", "3600001", "x")),
                     *(("match", _SET, v) for v in ("", "bad", "color=red", "client_id=[")),
-                    *(("metrics", _SET, ""), ("metrics", _SET, "*"), ("metrics", _APPEND, "a")),
+                    *(("match", _SET, v) for v in ("client_id=", "=a", "client_id=a=b", "a", "=")),
+                    ("match", _SET, "client_id=a,client_id=b"),
+                    ("match", _SET, "client_id=a,client_id=a"),
+                    ("match", _SET, " client_id = a , client_source_port = 1 "),
+                    *(
+                        ("metrics", _SET, ""),
+                        ("metrics", _SET, "*"),
+                        ("metrics", _SET, "a,a"),
+                        ("metrics", _SET, "a,,b"),
+                        ("metrics", _APPEND, "a"),
+                    ),
                     *(("no.such", _SET, "1"), ("no.such", _DELETE, None)),
                 ],
                 kind=_METRICS,
@@ -599,6 +609,12 @@ _OTHERS = [
             ),
             _seen("interval.ms", "300000", kind=_METRICS, name="@s"),
         ],
+    ),
+    Scenario(
+        "alter-client-metrics-to-a-java-pattern",
+        "IncrementalAlterConfigs",
+        _each([("match", _SET, "client_id=(a)\\1")], kind=_METRICS, name="@s"),
+        "1",
     ),
 ]
 

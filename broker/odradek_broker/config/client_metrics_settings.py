@@ -1,0 +1,83 @@
+"""Settings of subscriptions to client metrics (KIP-714)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from odradek_broker.config.types import ConfigRow, Kind
+from odradek_broker.re2 import Pattern, PatternError, compile_pattern
+from odradek_protocol.settings import ANYTHING, Check, between
+
+#: The push interval of a client that no subscription is about.
+DEFAULT_INTERVAL_MS = 300_000
+INTERVAL_MS_MAX = 3_600_000
+
+#: The attributes of a client that a subscription can be limited to.
+MATCHED = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+
+
+def read_match(items: Iterable[str]) -> dict[str, Pattern]:
+    """The patterns of a `match` by attribute; of several for one attribute the last counts.
+    ValueError for an item that is no NAME=PATTERN."""
+    patterns = {}
+    for item in items:
+        name, equals, text = item.partition("=")
+        name, text = name.strip(), text.strip()
+        # Kafka splits at every "=", so that neither side may have one.
+        if not equals or "=" in text or not text or name not in MATCHED:
+            raise ValueError(item)
+        try:
+            patterns[name] = compile_pattern(text)
+        except PatternError as error:
+            raise ValueError(item) from error
+    return patterns
+
+
+def _is_match(items: Iterable[str]) -> bool:
+    try:
+        read_match(items)
+    except ValueError:
+        return False
+    return True
+
+
+def _row(
+    name: str, kind: Kind, default: int | tuple[str, ...], doc: str, check: Check = ANYTHING
+) -> ConfigRow:
+    return ConfigRow(name, kind, default, doc, check)
+
+
+#: Every row by key.
+METRICS_SETTINGS: dict[str, ConfigRow] = {
+    row.name: row
+    for row in (
+        _row(
+            "interval.ms",
+            Kind.INT,
+            DEFAULT_INTERVAL_MS,
+            "How often clients push metrics; of several subscriptions the shortest time counts.",
+            between(100, INTERVAL_MS_MAX),
+        ),
+        _row(
+            "match",
+            Kind.LIST,
+            (),
+            "The clients that the subscription is about, NAME=PATTERN each, all of which have to"
+            " match; empty: every client.",
+            Check(f"a list of NAME=PATTERN, NAME out of {', '.join(MATCHED)}", _is_match),
+        ),
+        _row(
+            "metrics",
+            Kind.LIST,
+            (),
+            "Prefixes of the names of metrics that clients push; *: all; empty: none.",
+        ),
+    )
+}

@@ -1,0 +1,271 @@
+"""Client telemetry: subscriptions, client instances and their series, put together (KIP-714)."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from odradek_broker.config.broker import BrokerConfig
+from odradek_broker.deferred import Deferred
+from odradek_broker.platform.repeated_lines import RepeatedLines
+from odradek_broker.platform.seams import Clock, Randomness
+from odradek_broker.request import Peer, RequestContext
+from odradek_broker.telemetry.instances import (
+    RESERVED_IDS,
+    ClientInstance,
+    ClientInstances,
+    Pushed,
+)
+from odradek_broker.telemetry.otlp import MetricsError, Points, printable, read_metrics
+from odradek_broker.telemetry.series import ClientSeries, Limits
+from odradek_broker.telemetry.subscriptions import (
+    MATCHED_CHARACTERS_MAX,
+    ClientAttributes,
+    Subscriptions,
+)
+from odradek_protocol.compression import Codec
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+
+log = structlog.get_logger("odradek.telemetry")
+
+#: Larger pushes are read beside the loop, and so are compressed ones, which may become large.
+READ_ON_LOOP_BYTES_MAX = 8 * 1024
+#: The most pushes that wait to be read beside the loop; a client of one more is throttled.
+WAITING_MAX = 64
+#: The most lines about pushes that could not be read, in a minute.
+_LINES_MAX = 10
+
+#: The software of a client that has not named it, as in Kafka.
+_UNKNOWN = "unknown"
+
+_E = ErrorCode
+
+
+Done = Callable[[Exception | None], None]
+
+
+class Background(Protocol):
+    """Work beside the loop; `done` is called on the loop with the error of the work, or None."""
+
+    def __call__(self, work: Callable[[], None], done: Done, /) -> None: ...
+
+
+class _Reads:
+    """Pushes that are read beside the loop, one at a time, so that other work there waits for one
+    at most."""
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+        self._waiting: deque[tuple[Callable[[], None], Done]] = deque()
+        self._reading = False
+
+    def add(self, work: Callable[[], None], done: Done) -> bool:
+        """Do the work when it is its turn; False if too many wait."""
+        if len(self._waiting) >= WAITING_MAX:
+            return False
+        self._waiting.append((work, done))
+        if not self._reading:
+            self._next()
+        return True
+
+    def _next(self) -> None:
+        work, done = self._waiting.popleft()
+        self._reading = True
+
+        def ended(problem: Exception | None) -> None:
+            self._reading = False
+            done(problem)
+            if self._waiting and not self._reading:
+                self._next()
+
+        self._background(work, ended)
+
+
+def instance_text(instance_id: bytes) -> str:
+    """A client instance id as text, as Kafka's clients show it."""
+    return urlsafe_b64encode(instance_id).decode().rstrip("=")
+
+
+class ClientTelemetry:
+    """The metrics that clients push. `settings` returns the present settings, `peer_of` the peer of
+    a connection."""
+
+    def __init__(
+        self,
+        settings: Callable[[], BrokerConfig],
+        peer_of: Callable[[int], Peer | None],
+        clock: Clock,
+        randomness: Randomness,
+        background: Background,
+    ) -> None:
+        self._settings = settings
+        self._peer_of = peer_of
+        self._clock = clock
+        self._randomness = randomness
+        self._reads = _Reads(background)
+        self._lines = RepeatedLines(log, _LINES_MAX, lambda: clock.monotonic_ms() / 1000)
+        self.subscriptions = Subscriptions()
+        self.series = ClientSeries(self._limits)
+        self.instances = ClientInstances(self.subscriptions, self._gone)
+        #: Pushes that could not be read.
+        self.unreadable = 0
+        #: Pushes whose metrics were taken.
+        self.taken = 0
+
+    def _limits(self) -> Limits:
+        config = self._settings()
+        return Limits(config.telemetry_max_series, config.telemetry_max_series_per_client)
+
+    def _gone(self, instance_id: bytes) -> None:
+        self.series.gone(instance_id, self._clock.monotonic_ms())
+
+    def _instance(self, context: RequestContext, instance_id: bytes) -> ClientInstance:
+        return self.instances.of(
+            instance_id,
+            lambda: self._attributes(context, instance_id),
+            context.connection_id,
+            self._clock.monotonic_ms(),
+        )
+
+    def _attributes(self, context: RequestContext, instance_id: bytes) -> ClientAttributes:
+        peer = self._peer_of(context.connection_id) or Peer(context.host, context.connection_id)
+        return ClientAttributes(
+            instance_text(instance_id),
+            # One character more than a pattern may match, so that none matches what was cut.
+            (context.client_id or "")[: MATCHED_CHARACTERS_MAX + 1],
+            peer.software_name or _UNKNOWN,
+            peer.software_version or _UNKNOWN,
+            context.host,
+            str(peer.port),
+        )
+
+    def _new_id(self) -> bytes:
+        while True:
+            made = self._randomness.uuid()
+            # As in Kafka, no id begins with a dash, which command lines would take for an option.
+            if (
+                made not in RESERVED_IDS
+                and not instance_text(made).startswith("-")
+                and self.instances.get(made) is None
+            ):
+                return made
+
+    def get(self, context: RequestContext, instance_id: bytes) -> tuple[ErrorCode, ClientInstance]:
+        """The instance of a client that asks for its subscription, and the error if it asks too
+        often. An id of zeros: a new client."""
+        instance = self._instance(
+            context, self._new_id() if instance_id == ZERO_UUID else instance_id
+        )
+        return self.instances.check_get(instance, self._clock.monotonic_ms()), instance
+
+    def push(
+        self, context: RequestContext, instance_id: bytes, pushed: Pushed, metrics: bytes
+    ) -> ErrorCode | Deferred[ErrorCode]:
+        """The error of a push, or NONE when its metrics were taken."""
+        if instance_id in RESERVED_IDS:
+            return _E.INVALID_REQUEST
+        instance = self._instance(context, instance_id)
+        config = self._settings()
+        error = self.instances.check_push(
+            instance, pushed, config.telemetry_max_bytes, self._clock.monotonic_ms()
+        )
+        if error or not pushed.size_bytes:
+            return error
+        points_max = config.telemetry_max_series_per_client
+        read: list[Points] = []
+
+        def work() -> None:
+            read.append(read_metrics(pushed.compression_type, metrics, points_max))
+
+        def done(problem: Exception | None) -> ErrorCode:
+            return self._finish(context, instance, pushed, read, problem)
+
+        if pushed.compression_type == Codec.NONE and pushed.size_bytes <= READ_ON_LOOP_BYTES_MAX:
+            try:
+                work()
+            except MetricsError as problem:
+                return done(problem)
+            return done(None)
+        answer: Deferred[ErrorCode] = Deferred()
+        if not self._reads.add(work, lambda problem: answer.resolve(done(problem))):
+            self.instances.counts.throttled += 1
+            return _E.THROTTLING_QUOTA_EXCEEDED
+        return answer
+
+    def _finish(
+        self,
+        context: RequestContext,
+        instance: ClientInstance,
+        pushed: Pushed,
+        read: list[Points],
+        problem: Exception | None,
+    ) -> ErrorCode:
+        instance_id = instance.instance_id
+        present = self.instances.get(instance_id) or instance
+        if problem is not None:
+            self.unreadable += 1
+            present.last_error = _E.INVALID_RECORD
+            self._lines.say(
+                "warning",
+                "a push of client metrics cannot be read",
+                (instance_text(instance_id),),
+                {
+                    "client_instance_id": instance_text(instance_id),
+                    "peer": context.host,
+                    "reason": str(problem),
+                },
+            )
+            return _E.INVALID_RECORD
+        self.taken += 1
+        now_ms = self._clock.monotonic_ms()
+        (points,) = read
+        left_out = self.series.push(
+            instance_id, instance.attributes, context.user, points, pushed.size_bytes, now_ms
+        )
+        if self.instances.get(instance_id) is None:
+            # The connection was closed while the push was read.
+            self.series.gone(instance_id, now_ms)
+        if left_out:
+            self._tell_left_out(instance_id, left_out)
+        return _E.NONE
+
+    def _tell_left_out(self, instance_id: bytes, left_out: int) -> None:
+        limits = self._limits()
+        self._lines.say(
+            "warning",
+            "series of a client are not kept: raise telemetry.max.series or"
+            " telemetry.max.series.per.client, or subscribe to fewer metrics",
+            ("left out", instance_text(instance_id)),
+            {
+                "client_instance_id": instance_text(instance_id),
+                "left_out": left_out,
+                "telemetry_max_series": limits.series,
+                "telemetry_max_series_per_client": limits.series_per_client,
+            },
+        )
+
+    def connection_closed(self, connection_id: int) -> None:
+        """End the client instances of a connection."""
+        self.instances.connection_closed(connection_id)
+
+    def expire(self) -> None:
+        """End what was silent for too long. Called about once a second."""
+        now_ms = self._clock.monotonic_ms()
+        self.instances.expire(now_ms)
+        self.series.expire(now_ms)
+
+
+def client_labels(attributes: ClientAttributes) -> dict[str, str]:
+    """The labels that every series of a client has. Empty ones are left out."""
+    given = {
+        "client_instance_id": attributes.client_instance_id,
+        "client_id": attributes.client_id,
+        "client_software_name": attributes.client_software_name,
+        "client_software_version": attributes.client_software_version,
+    }
+    return {name: printable(value) for name, value in given.items() if value}

@@ -1,0 +1,207 @@
+"""The series that clients pushed: what is served in /metrics, within limits.
+
+Clients push counters as changes (`delta`), which are added up here, as Prometheus wants them.
+A series ends when its client has not pushed it for a few times in a row, and all series of a client
+end some time after the client itself, so that its last push is seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import field
+from typing import NamedTuple
+
+from odradek_broker.telemetry.otlp import Kind, Labels, Points
+from odradek_broker.telemetry.subscriptions import ClientAttributes
+from odradek_protocol.lazy_dataclass import dataclass
+
+#: The time for which the series of a client are kept after its end; more than one scrape.
+GONE_KEPT_MS = 120_000
+#: A series that was not in so many pushes in a row ends.
+PUSHES_WITHOUT_MAX = 3
+#: The most clients whose series are kept; the one that pushed least recently makes room.
+CLIENTS_MAX = 16_384
+#: The most characters of names and labels of all series.
+CHARACTERS_MAX = 32 * 1024 * 1024
+
+SeriesKey = tuple[str, Labels]
+
+
+@dataclass(slots=True)
+class Series:
+    """A series. `push`: the number of the push that had it last; `time_ns`: the client's time."""
+
+    kind: Kind
+    source: str
+    value: float
+    time_ns: int
+    push: int
+
+
+@dataclass(slots=True)
+class ClientMetrics:
+    """The metrics of one client instance.
+
+    `left_out`: data points of the last push that were not kept. `gone_ms`: the time of the client's
+    end; None while it is there. `user`: the authenticated user.
+    """
+
+    attributes: ClientAttributes
+    user: str
+    series: dict[SeriesKey, Series] = field(default_factory=dict)
+    pushes: int = 0
+    last_push_ms: int = 0
+    last_push_bytes: int = 0
+    left_out: int = 0
+    gone_ms: int | None = None
+
+
+class Limits(NamedTuple):
+    """The most series of all clients, and of one."""
+
+    series: int
+    series_per_client: int
+
+
+@dataclass
+class LeftOut:
+    """The numbers of data points that were not kept, by the limit that they exceeded."""
+
+    client: int = 0
+    broker: int = 0
+    characters: int = 0
+
+
+class ClientSeries:
+    """The series of all clients. `limits`: the present limits."""
+
+    def __init__(self, limits: Callable[[], Limits]) -> None:
+        self._limits = limits
+        #: The client that pushed least recently comes first.
+        self._clients: OrderedDict[bytes, ClientMetrics] = OrderedDict()
+        #: The clients that are gone, in the order of their end.
+        self._gone: dict[bytes, None] = {}
+        self.series = 0
+        self._characters = 0
+        self.left_out = LeftOut()
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def get(self, instance_id: bytes) -> ClientMetrics | None:
+        """The metrics of a client."""
+        return self._clients.get(instance_id)
+
+    def clients(self, after: bytes = b"") -> Iterator[tuple[bytes, ClientMetrics]]:
+        """The clients with their ids, in the order of these, behind the id `after`."""
+        for instance_id in sorted(self._clients):
+            if instance_id > after:
+                yield instance_id, self._clients[instance_id]
+
+    def push(
+        self,
+        instance_id: bytes,
+        attributes: ClientAttributes,
+        user: str,
+        points: Points,
+        size_bytes: int,
+        now_ms: int,
+    ) -> int:
+        """Take the points of a push; returns the number of those that are not kept."""
+        client = self._clients.get(instance_id)
+        if client is None:
+            if len(self._clients) >= CLIENTS_MAX:
+                self._forget(next(iter(self._gone), next(iter(self._clients))))
+            client = self._clients[instance_id] = ClientMetrics(attributes, user)
+        self._clients.move_to_end(instance_id)
+        self._gone.pop(instance_id, None)
+        client.attributes, client.user, client.gone_ms = attributes, user, None
+        client.pushes += 1
+        client.last_push_ms, client.last_push_bytes = now_ms, size_bytes
+        client.left_out = points.left_out
+        self.left_out.client += points.left_out
+        for point in points.points:
+            key = (point.name, point.labels)
+            series = client.series.get(key)
+            if series is None:
+                if not self._has_room(client, key):
+                    client.left_out += 1
+                    continue
+                series = Series(point.kind, point.source, 0.0, 0, 0)
+                client.series[key] = series
+                self._count(key, 1)
+            _set(series, point.delta, point.value, point.time_ns)
+            series.push = client.pushes
+        oldest = client.pushes - PUSHES_WITHOUT_MAX
+        self._drop(client, [key for key, series in client.series.items() if series.push <= oldest])
+        return client.left_out
+
+    def _has_room(self, client: ClientMetrics, key: SeriesKey) -> bool:
+        """True if one more series fits; series of clients that are gone make room."""
+        limits = self._limits()
+        if len(client.series) >= limits.series_per_client:
+            self.left_out.client += 1
+            return False
+        size = _characters(key)
+        while self.series >= limits.series or self._characters + size > CHARACTERS_MAX:
+            if not self._gone:
+                if self.series >= limits.series:
+                    self.left_out.broker += 1
+                else:
+                    self.left_out.characters += 1
+                return False
+            self._forget(next(iter(self._gone)))
+        return True
+
+    def gone(self, instance_id: bytes, now_ms: int) -> None:
+        """Note the end of a client."""
+        client = self._clients.get(instance_id)
+        if client is not None:
+            client.gone_ms = now_ms
+            self._gone[instance_id] = None
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the clients that have been gone for long enough."""
+        late = []
+        for instance_id in self._gone:
+            gone_ms = self._clients[instance_id].gone_ms
+            if gone_ms is None or now_ms - gone_ms < GONE_KEPT_MS:
+                break
+            late.append(instance_id)
+        for instance_id in late:
+            self._forget(instance_id)
+
+    def _forget(self, instance_id: bytes) -> None:
+        self._gone.pop(instance_id, None)
+        client = self._clients.pop(instance_id)
+        self._drop(client, list(client.series))
+
+    def _drop(self, client: ClientMetrics, keys: list[SeriesKey]) -> None:
+        for key in keys:
+            del client.series[key]
+            self._count(key, -1)
+
+    def _count(self, key: SeriesKey, change: int) -> None:
+        self.series += change
+        self._characters += change * _characters(key)
+
+
+def _characters(key: SeriesKey) -> int:
+    name, labels = key
+    return len(name) + sum(len(label) + len(value) for label, value in labels)
+
+
+def _set(series: Series, delta: bool, value: float, time_ns: int) -> None:
+    """Set or raise the value of a series. A change that cannot be added, or that was added before
+    because the client repeated its push, is left out."""
+    if not delta:
+        series.value = value
+    elif _can_be_added(series, value) and not (time_ns and time_ns == series.time_ns):
+        series.value += value
+    series.time_ns = time_ns
+
+
+def _can_be_added(series: Series, value: float) -> bool:
+    return math.isfinite(value) and (series.kind is Kind.GAUGE or value >= 0)

@@ -1,0 +1,110 @@
+"""Subscriptions to client metrics: the metrics that a client is asked for, and how often (KIP-714).
+
+A subscription is a configured resource of the cluster metadata. A client gets the union of all
+subscriptions that match it, with the shortest of their intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from odradek_broker.config.client_metrics_settings import (
+    DEFAULT_INTERVAL_MS,
+    METRICS_SETTINGS,
+    read_match,
+)
+from odradek_broker.re2 import Pattern
+from odradek_protocol.checksums import crc32c
+from odradek_protocol.lazy_dataclass import dataclass
+
+#: Stands for all metrics.
+ALL_METRICS = "*"
+#: The longest attribute that is matched: clients choose their own, and the time that a pattern
+#: takes grows with the length. A longer one matches no pattern.
+MATCHED_CHARACTERS_MAX = 255
+
+
+class ClientAttributes(NamedTuple):
+    """The attributes of a client by which subscriptions choose it. The names are Kafka's; a missing
+    client id is empty, as in Kafka."""
+
+    client_instance_id: str
+    client_id: str
+    client_software_name: str
+    client_software_version: str
+    client_source_address: str
+    client_source_port: str
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """A subscription to client metrics. `match`: patterns by the name of an attribute."""
+
+    metrics: frozenset[str]
+    interval_ms: int
+    match: Mapping[str, Pattern]
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Subscription:
+        """The subscription of a resource with these settings, which were checked before."""
+        values = {
+            key: row.read(given[key]) if key in given else row.default
+            for key, row in METRICS_SETTINGS.items()
+        }
+        metrics, interval_ms, match = values["metrics"], values["interval.ms"], values["match"]
+        assert isinstance(metrics, tuple) and isinstance(match, tuple)
+        assert isinstance(interval_ms, int)
+        return cls(frozenset(metrics), interval_ms, read_match(match))
+
+    def matches(self, client: ClientAttributes) -> bool:
+        """True if every pattern matches the attribute as a whole."""
+        return all(_matches(getattr(client, name), self.match[name]) for name in self.match)
+
+
+def _matches(value: str, pattern: Pattern) -> bool:
+    return len(value) <= MATCHED_CHARACTERS_MAX and pattern.matches(value)
+
+
+class Wanted(NamedTuple):
+    """The metrics that a client is to push: prefixes of their names, sorted; and the interval."""
+
+    metrics: tuple[str, ...]
+    interval_ms: int
+
+    def subscription_id(self, client_instance_id: bytes) -> int:
+        """The id of this for one client, an int32: another one if anything of it changes. The
+        checksum of both, with the halves of the client's id mixed in, as in Kafka."""
+        text = f"[{', '.join(self.metrics)}]{self.interval_ms}"
+        mixed = crc32c(text.encode())
+        for start in range(0, len(client_instance_id), 4):
+            mixed ^= int.from_bytes(client_instance_id[start : start + 4])
+        return mixed - (1 << 32) if mixed >> 31 else mixed
+
+
+class Subscriptions:
+    """All subscriptions. `version` rises with each change."""
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[str, Subscription] = {}
+        self.version = 0
+
+    def update(self, name: str, given: Mapping[str, str]) -> None:
+        """Replace a subscription by one with these settings; without settings it is removed."""
+        if given:
+            self._subscriptions[name] = Subscription.read(given)
+        elif self._subscriptions.pop(name, None) is None:
+            return
+        self.version += 1
+
+    def of(self, client: ClientAttributes) -> Wanted:
+        """The metrics that a client is to push."""
+        metrics: set[str] = set()
+        interval_ms = DEFAULT_INTERVAL_MS
+        for subscription in self._subscriptions.values():
+            if subscription.matches(client):
+                metrics |= subscription.metrics
+                interval_ms = min(interval_ms, subscription.interval_ms)
+        if ALL_METRICS in metrics:
+            return Wanted((ALL_METRICS,), interval_ms)
+        return Wanted(tuple(sorted(metrics)), interval_ms)
