@@ -40,13 +40,16 @@ class FilterError(ValueError):
 class RecordLike(Protocol):
     """A record to look at; our ConsumerRecord is one."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: Any
-    value: Any
-
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> Any: ...
+    @property
+    def value(self) -> Any: ...
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
 

@@ -48,32 +48,36 @@ def cluster(
 async def _describe(
     bootstrap: str, setting: list[str] | None
 ) -> tuple[dict[str, Any], list[Exception]]:
-    """The known part of the cluster, and the reasons why other parts are not known."""
     async with open_admin(bootstrap, setting) as admin:
-        described = await admin.describe_cluster()
-        directories, errors = await _log_dirs(admin)
-        nodes = []
-        features: dict[str, dict[str, Any]] = {}
-        for broker in described.brokers:
-            can = await admin.describe_broker(broker.node_id)
-            _note_features(features, can)
-            nodes.append(
-                {
-                    "node": broker.node_id,
-                    "host": broker.host,
-                    "port": broker.port,
-                    "rack": broker.rack,
-                    "controller": broker.node_id == described.controller_id,
-                    "log_dirs": [_directory(each) for each in directories.get(broker.node_id, [])],
-                    "apis": {name: list(versions) for name, versions in can.apis.items()},
-                }
-            )
-        return {
-            "cluster_id": described.cluster_id,
-            "controller": described.controller_id,
-            "nodes": nodes,
-            "features": features,
-        }, errors
+        return await cluster_row(admin)
+
+
+async def cluster_row(admin: Admin) -> tuple[dict[str, Any], list[Exception]]:
+    """The known part of the cluster, and the reasons why other parts are not known."""
+    described = await admin.describe_cluster()
+    directories, errors = await _log_dirs(admin)
+    nodes = []
+    features: dict[str, dict[str, Any]] = {}
+    for broker in described.brokers:
+        can = await admin.describe_broker(broker.node_id)
+        _note_features(features, can)
+        nodes.append(
+            {
+                "node": broker.node_id,
+                "host": broker.host,
+                "port": broker.port,
+                "rack": broker.rack,
+                "controller": broker.node_id == described.controller_id,
+                "log_dirs": [_directory(each) for each in directories.get(broker.node_id, [])],
+                "apis": {name: list(versions) for name, versions in can.apis.items()},
+            }
+        )
+    return {
+        "cluster_id": described.cluster_id,
+        "controller": described.controller_id,
+        "nodes": nodes,
+        "features": features,
+    }, errors
 
 
 async def _log_dirs(admin: Admin) -> tuple[dict[int, list[LogDir]], list[Exception]]:

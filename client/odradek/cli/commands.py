@@ -60,6 +60,9 @@ COMMANDS: tuple[CommandRow, ...] = (
     ),
     CommandRow("txn", "odradek.cli.transactions:app", "List, describe, abort transactions.", DATA),
     CommandRow("explain", "odradek.cli.explain:app", "Say what happened, in words.", DATA),
+    CommandRow(
+        "mcp", "odradek.cli.mcp_server:mcp", "Answer a model's questions, changing nothing.", TOOLS
+    ),
     CommandRow("log", "odradek.cli.log:app", "Dump and verify files of a log.", TOOLS),
     CommandRow("faults", "odradek.cli.faults:app", "Order faults of a broker under test.", TOOLS),
     CommandRow("generate", "odradek.cli.generate:app", "Print units, alerts, dashboards.", TOOLS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from odradek.cli.common import AsJson, ClientSettings, open_admin, run
 from odradek.cli.doctor_checks import Finding, Findings, Level
 from odradek.cli.layout import table_lines
 from odradek_client.words import counted
+
+if TYPE_CHECKING:
+    from odradek_client.admin import Admin
 
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit with 1 after warnings too, not only after errors.")
@@ -89,11 +92,16 @@ def _look_here(
 async def _look_there(bootstrap: str, given: list[str] | None) -> list[Finding]:
     """Findings on other brokers. An error of the client ends the program, with what to do."""
     async with open_admin(bootstrap, given) as admin:
-        cluster = await admin.describe_cluster()
-        found = [Finding(Level.OK, "cluster", f"{bootstrap} answers, cluster {cluster.cluster_id}")]
-        for node in cluster.brokers:
-            found += _look_at_node(node.node_id, node.host, node.port)
-        return found
+        return await look_at_brokers(admin, bootstrap)
+
+
+async def look_at_brokers(admin: Admin, bootstrap: str) -> list[Finding]:
+    """Findings on the brokers of a cluster, as a client here sees them."""
+    cluster = await admin.describe_cluster()
+    found = [Finding(Level.OK, "cluster", f"{bootstrap} answers, cluster {cluster.cluster_id}")]
+    for node in cluster.brokers:
+        found += _look_at_node(node.node_id, node.host, node.port)
+    return found
 
 
 def _look_at_node(node_id: int, host: str, port: int) -> Findings:

@@ -29,6 +29,7 @@ from odradek.cli.completion import group_names, topic_names
 from odradek.cli.offset_grammar import OffsetError
 from odradek.cli.offset_reset import (
     Partition,
+    Plan,
     Range,
     Target,
     Where,
@@ -177,7 +178,22 @@ async def _reset(
 async def _reset_group(
     admin: Admin, group: str, reset: Reset, rows: list[dict[str, Any]], errors: list[Exception]
 ) -> None:
-    await _require_inactive(admin, group)
+    made, committed = await plan_of_group(admin, group, reset, errors)
+    for note in made.notes:
+        tell(f"group {group!r}, {note}")
+    done: Iterable[Partition] = made.offsets
+    if reset.execute:
+        altered = await admin.alter_group_offsets(group, made.offsets, raise_errors=False)
+        errors += altered.errors.values()
+        done = altered
+    rows += rows_of_plan(group, made, committed, done)
+
+
+async def plan_of_group(
+    admin: Admin, group: str, reset: Reset, errors: list[Exception]
+) -> tuple[Plan, dict[Partition, int]]:
+    """The new offsets of a group, and its committed ones; nothing is changed."""
+    missing = await _require_inactive(admin, group)
     held = await admin.list_group_offsets(group)
     committed: dict[Partition, int] = {
         place: found.offset for place, found in held.items() if found is not None
@@ -189,14 +205,14 @@ async def _reset_group(
         found = await admin.list_offsets(dict.fromkeys(ranges, reset.target.value))
         at_time.update({tp: None if at is None else at.offset for tp, at in found.items()})
     made = plan(reset.target, ranges, committed, at_time, reset.listed.get(group, {}))
-    for note in made.notes:
-        tell(f"group {group!r}, {note}")
-    done: Iterable[Partition] = made.offsets
-    if reset.execute:
-        altered = await admin.alter_group_offsets(group, made.offsets, raise_errors=False)
-        errors += altered.errors.values()
-        done = altered
-    rows += [
+    return Plan(made.offsets, [*missing, *made.notes]), committed
+
+
+def rows_of_plan(
+    group: str, made: Plan, committed: Mapping[Partition, int], which: Iterable[Partition]
+) -> list[dict[str, Any]]:
+    """A row for each partition of `which`."""
+    return [
         {
             "group": group,
             "topic": topic,
@@ -204,19 +220,21 @@ async def _reset_group(
             "current_offset": committed.get((topic, partition)),
             "new_offset": made.offsets[topic, partition],
         }
-        for topic, partition in sorted(done)
+        for topic, partition in sorted(which)
     ]
 
 
-async def _require_inactive(admin: Admin, group: str) -> None:
-    """Refuse groups with members, which would not notice the new positions and commit over them."""
+async def _require_inactive(admin: Admin, group: str) -> list[str]:
+    """Refuse groups with members, which would not notice the new positions and commit over them.
+
+    Returns a note if there is no such group.
+    """
     from odradek_client.errors import InvalidGroup, Refused
 
     try:
         described = (await admin.describe_groups(group))[group]
     except InvalidGroup:
-        tell(f"group {group!r} does not exist so far")
-        return
+        return ["it does not exist so far"]
     if described.is_active:
         count = len(described.members)
         members = "1 member" if count == 1 else f"{count} members"
@@ -224,6 +242,7 @@ async def _require_inactive(admin: Admin, group: str) -> None:
             f"group {group!r} is in use (state {described.state}, {members}); its offsets can be "
             f"reset when its consumers have stopped"
         )
+    return []
 
 
 async def _partitions(

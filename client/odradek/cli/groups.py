@@ -143,30 +143,35 @@ def describe(
 async def _describe(
     bootstrap: str, groups: list[str] | None, setting: list[str] | None
 ) -> tuple[list[dict[str, Any]], list[OdradekError]]:
+    async with open_admin(bootstrap, setting) as admin:
+        return await group_rows(admin, groups)
+
+
+async def group_rows(
+    admin: Admin, groups: list[str] | None
+) -> tuple[list[dict[str, Any]], list[OdradekError]]:
+    """A row for each group, with positions, lag and members; and the errors of the others."""
     from odradek_client.admin import LATEST
 
-    async with open_admin(bootstrap, setting) as admin:
-        names = groups or [each.group_id for each in await admin.list_groups()]
-        described = await admin.describe_groups(names, raise_errors=False)
-        # If all groups are described, one that was deleted meanwhile is no error.
-        errors = list(described.errors.values()) if groups else []
-        found = [described[name] for name in dict.fromkeys(names) if name in described]
-        committed = {each.group_id: await admin.list_group_offsets(each.group_id) for each in found}
-        partitions = {tp for offsets in committed.values() for tp in offsets}
-        partitions |= {
-            tp for group in found for member in group.members for tp in member.assignment
+    names = groups or [each.group_id for each in await admin.list_groups()]
+    described = await admin.describe_groups(names, raise_errors=False)
+    # If all groups are described, one that was deleted meanwhile is no error.
+    errors = list(described.errors.values()) if groups else []
+    found = [described[name] for name in dict.fromkeys(names) if name in described]
+    committed = {each.group_id: await admin.list_group_offsets(each.group_id) for each in found}
+    partitions = {tp for offsets in committed.values() for tp in offsets}
+    partitions |= {tp for group in found for member in group.members for tp in member.assignment}
+    ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST), raise_errors=False)
+    end_offsets = {tp: None if end is None else end.offset for tp, end in ends.items()}
+    brokers = {each.node_id: each for each in (await admin.describe_cluster()).brokers}
+    return [
+        {
+            **_group_row(each, committed[each.group_id], end_offsets),
+            "verdict": await _verdict(admin, each.group_id),
+            "coordinator": _address(brokers.get(each.coordinator)),
         }
-        ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST), raise_errors=False)
-        end_offsets = {tp: None if end is None else end.offset for tp, end in ends.items()}
-        brokers = {each.node_id: each for each in (await admin.describe_cluster()).brokers}
-        return [
-            {
-                **_group_row(each, committed[each.group_id], end_offsets),
-                "verdict": await _verdict(admin, each.group_id),
-                "coordinator": _address(brokers.get(each.coordinator)),
-            }
-            for each in found
-        ], errors
+        for each in found
+    ], errors
 
 
 async def _verdict(admin: Admin, group_id: str) -> dict[str, str] | None:

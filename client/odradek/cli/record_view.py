@@ -126,7 +126,7 @@ class View:
 
     def __init__(self, options: ViewOptions) -> None:
         self._options = options
-        self._records = _DecodedRecords(_decoders(options)) if options.decodes else None
+        self._records = _DecodedRecords(make_decoders(options)) if options.decodes else None
         self.blocks = options.decodes and _registry_url(options) is not None
         self.wanted = self._filter() if options.filters else None
 
@@ -170,7 +170,8 @@ def _registry_url(options: ViewOptions) -> str | None:
     return options.registry or os.environ.get(REGISTRY_VARIABLE) or None
 
 
-def _decoders(options: ViewOptions) -> Decoders:
+def make_decoders(options: ViewOptions) -> Decoders:
+    """The decoders that the options name. DecoderError or another ValueError for a wrong one."""
     from odradek.decoders import Decoders, SchemaRegistry
 
     url = _registry_url(options)
