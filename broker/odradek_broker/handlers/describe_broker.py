@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import lru_cache
 from heapq import merge
-from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import Any
 
@@ -20,7 +18,7 @@ from odradek_broker.explain.history import Event, History
 from odradek_broker.explain.problems import Problem, find_problems
 from odradek_broker.explain.texts import Rights, event_text
 from odradek_broker.handlers.describe_history import may_see_of_producer
-from odradek_broker.metrics.broker import BUCKETS_US
+from odradek_broker.metrics.broker import BUCKETS_US, broker_version
 from odradek_broker.node import Node
 from odradek_broker.request import Peer, RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, group, topic, transactional_id
@@ -53,7 +51,7 @@ def handle(
         now_ms=node.clock.wall_ms(),
         started_ms=node.group_history.started_ms,
         node_id=node.node_id,
-        version=_version(),
+        version=broker_version(),
         console_url=node.console_url or None,
     )
     limit = min(max(request.limit, 0), LISTED_MAX)
@@ -83,14 +81,6 @@ def handle(
     if wire.EVENTS in request.sections:
         answer.next_after, answer.events = _events(node, rights, request.after, limit)
     return answer
-
-
-@lru_cache(maxsize=1)
-def _version() -> str:
-    try:
-        return version("odradek")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 # --- Counters and requests ---

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from odradek_protocol.keys import Api
@@ -23,6 +24,15 @@ BUCKETS_US = (
 
 #: Adds the error codes of an answer, or of a part of it, to a list.
 ErrorWalker = Callable[[Struct, list[int]], None]
+
+
+@lru_cache(maxsize=1)
+def broker_version() -> str:
+    """The version of the installed broker."""
+    try:
+        return version("odradek")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 class Gauge:
@@ -108,6 +118,11 @@ class BrokerMetrics:
         self.errors: dict[tuple[str, int], int] = {}
         self.times: dict[str, Histogram] = {}
         self.flushes = Histogram()
+        self.journal_writes = Histogram()
+        #: By how much the event loop is late.
+        self.loop_delays = Histogram()
+        #: The end of each listener's certificate, in seconds since the epoch.
+        self.certificate_ends_s: dict[str, float] = {}
         self.received_total = 0
         self.sent_total = 0
         self.connections_refused_total = 0
@@ -185,3 +200,8 @@ class BrokerMetrics:
     def flushed(self, time_s: float) -> None:
         """Count a flush to disk and its time."""
         self.flushes.observe(int(time_s * 1_000_000))
+
+    def journal_written(self, time_s: float) -> None:
+        """Count a write to a commit journal, which is a flush too, and its time."""
+        self.flushed(time_s)
+        self.journal_writes.observe(int(time_s * 1_000_000))

@@ -6,13 +6,18 @@ the node are read when the metrics are requested (`node.py`, `cleaner.py`).
 
 from __future__ import annotations
 
-from odradek_broker.metrics.broker import BrokerMetrics
+import sys
+
+from odradek_broker.metrics.broker import BrokerMetrics, broker_version
 from odradek_broker.metrics.families import Counter, Families, Gauge, HistogramFamily, gathered
 from odradek_broker.metrics.lag import UnreadTimes, lag_families, verdict_families
 from odradek_broker.metrics.node import node_families
 from odradek_broker.metrics.telemetry import telemetry_families
 from odradek_broker.node import Node
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records import native
+
+_PYTHON = ".".join(map(str, sys.version_info[:3]))
 
 
 def cleaner_families(node: Node) -> Families:
@@ -42,6 +47,17 @@ def cleaner_families(node: Node) -> Families:
         "kafka_log_logcleanermanager_time_since_last_run_ms",
         "Time since the cleaner looked for logs to clean.",
         value=node.clock.monotonic_ms() - statistics.looked_at_ms,
+    )
+    yield Gauge(
+        "odradek_compaction_dirty_bytes",
+        "Bytes of compacted logs that are to be cleaned, at the last look.",
+        value=statistics.dirty_bytes,
+    )
+    yield Counter("odradek_compactions", "Logs that were cleaned.", value=statistics.cleanings)
+    yield Counter(
+        "odradek_compaction_failures",
+        "Cleanings that failed, and logs that are not cleaned any more.",
+        value=statistics.failures,
     )
     for name, text, value in (
         (
@@ -85,11 +101,50 @@ class Exposition:
             yield from lag_families(self._node, self._unread_times)
             yield from verdict_families(self._node)
             yield from cleaner_families(self._node)
+            yield _certificate_family(self._metrics, self._node.clock.wall_ms())
             yield from telemetry_families(self._node)
 
     def render(self) -> bytes:
         """All metrics at once, however many they are."""
         return b"".join(family.encoded() for family in gathered(self.families()))
+
+
+def _machine_families(metrics: BrokerMetrics) -> Families:
+    """The build, and the times of the event loop and of the disk."""
+    build = Gauge(
+        "odradek_build_info",
+        "1, with the versions of the broker and of Python.",
+        labels=["version", "python", "implementation", "record_codec"],
+    )
+    build.add_metric([broker_version(), _PYTHON, sys.implementation.name, native.describe()], 1)
+    yield build
+    for name, text, histogram in (
+        ("odradek_flush_duration_seconds", "Time that a flush to disk took.", metrics.flushes),
+        (
+            "odradek_journal_write_duration_seconds",
+            "Time that a write to a commit journal took.",
+            metrics.journal_writes,
+        ),
+        (
+            "odradek_event_loop_delay_seconds",
+            "By how much the event loop was late, measured ten times a second.",
+            metrics.loop_delays,
+        ),
+    ):
+        times = HistogramFamily(name, text)
+        times.add_buckets([], histogram.buckets(), histogram.sum_us / 1_000_000)
+        yield times
+
+
+def _certificate_family(metrics: BrokerMetrics, now_ms: int) -> Gauge:
+    left = Gauge(
+        "odradek_certificate_expiry_seconds",
+        "The time until the end of a listener's certificate.",
+        labels=["listener"],
+    )
+    for listener, end_s in sorted(metrics.certificate_ends_s.items()):
+        left.add_metric([listener], end_s - now_ms / 1000)
+    return left
 
 
 def _broker_families(metrics: BrokerMetrics) -> Families:
@@ -109,9 +164,7 @@ def _broker_families(metrics: BrokerMetrics) -> Families:
     for api, histogram in sorted(metrics.times.items()):
         times.add_buckets([api], histogram.buckets(), histogram.sum_us / 1_000_000)
     yield times
-    flushes = HistogramFamily("odradek_flush_duration_seconds", "Time that a flush to disk took.")
-    flushes.add_buckets([], metrics.flushes.buckets(), metrics.flushes.sum_us / 1_000_000)
-    yield flushes
+    yield from _machine_families(metrics)
     for name, text, value in (
         ("odradek_received_bytes", "Bytes read from connections.", metrics.received_total),
         ("odradek_sent_bytes", "Bytes written to connections.", metrics.sent_total),

@@ -48,7 +48,8 @@ def node_families(node: Node) -> Families:
         value=sum(disk.read_failures for disk in disks),
     )
     yield from _directory_families(node)
-    yield _quota_family(node)
+    yield from _journal_families(node)
+    yield from _quota_families(node)
     yield from _partition_families(node)
     yield from _group_families(node)
     yield from _transaction_families(node)
@@ -90,7 +91,31 @@ def _directory_families(node: Node) -> Families:
     yield from (room, size)
 
 
-def _quota_family(node: Node) -> Gauge:
+def _journal_families(node: Node) -> Families:
+    used = Gauge(
+        "odradek_journal_used_bytes",
+        "Bytes of the commit journal whose logs are not synced yet.",
+        labels=["logDirectory"],
+    )
+    size = Gauge(
+        "odradek_journal_max_bytes",
+        "Bytes that the commit journal may use; 0 without a journal.",
+        labels=["logDirectory"],
+    )
+    crowded_out = Counter(
+        "odradek_journal_crowded_out",
+        "Appends that found no room in the commit journal, and were synced with their files.",
+        labels=["logDirectory"],
+    )
+    for directory in node.logs.directories:
+        journal = directory.journal
+        used.add_metric([directory.path], journal.used_bytes)
+        size.add_metric([directory.path], journal.bytes_max)
+        crowded_out.add_metric([directory.path], journal.crowded_out)
+    yield from (used, size, crowded_out)
+
+
+def _quota_families(node: Node) -> Families:
     used = Gauge(
         "odradek_quota_rate",
         "Bytes, or percent of the time, per second that clients with a quota use; an empty user or"
@@ -100,7 +125,19 @@ def _quota_family(node: Node) -> Gauge:
     for manager in node.quotas.in_use():
         for user, client_id, rate in islice(manager.usages(), _QUOTA_RATES_MAX):
             used.add_metric([manager.kind, user, client_id], rate)
-    return used
+    yield used
+    throttled = Gauge(
+        "odradek_throttled_clients",
+        "Clients, or sums of clients, that are above their quota.",
+        labels=["quota"],
+    )
+    for manager in node.quotas.in_use():
+        count = 0
+        for is_above in manager.throttled():
+            yield PAUSE
+            count += is_above
+        throttled.add_metric([manager.kind], count)
+    yield throttled
 
 
 def _partition_families(node: Node) -> Families:
@@ -225,6 +262,11 @@ def _transaction_families(node: Node) -> Families:
         "How long a transaction has been open; timeout none: it is prepared (KIP-939).",
         labels=["transactional_id", "state", "timeout"],
     )
+    overdue = Gauge(
+        "odradek_transaction_overdue_seconds",
+        "For how long a transaction has been open beyond its timeout; 0 before that.",
+        labels=["transactional_id", "state"],
+    )
     now_ms = node.clock.wall_ms()
     counts = dict.fromkeys(sorted(STORED_STATES), 0)
     for transaction in list(node.transactions.transactions()):
@@ -233,7 +275,10 @@ def _transaction_families(node: Node) -> Families:
         if transaction.state is TransactionState.ONGOING or transaction.state.is_prepared:
             timeout = str(transaction.timeout_ms) if transaction.has_timeout else "none"
             open_s = max(0, now_ms - transaction.start_ms) / 1000
-            age.add_metric([transaction.transactional_id, transaction.state.label, timeout], open_s)
+            named = [transaction.transactional_id, transaction.state.label]
+            age.add_metric([*named, timeout], open_s)
+            if transaction.has_timeout:
+                overdue.add_metric(named, max(0, open_s - transaction.timeout_ms / 1000))
     for state, count in counts.items():
         states.add_metric([state.label], count)
-    yield from (states, age)
+    yield from (states, age, overdue)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from math import inf
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 USER = "user"
 CLIENT_ID = "client-id"
@@ -55,7 +55,17 @@ _CHARACTERS_MAX = 4_000_000
 
 
 #: The measure of a rate.
-U = TypeVar("U")
+
+
+class Usage(Protocol):
+    """The usage of a client."""
+
+    def throttle_ms(self, limit: float, now_ms: int, /) -> int:
+        """The time for which a client with this limit has to wait."""
+        ...
+
+
+U = TypeVar("U", bound=Usage)
 
 
 class Applied(NamedTuple):
@@ -68,10 +78,10 @@ class Applied(NamedTuple):
 
 
 class _Entry(Generic[U]):
-    __slots__ = ("limited", "usage", "used_ms")
+    __slots__ = ("limit", "usage", "used_ms")
 
     def __init__(self, usage: U, used_ms: int) -> None:
-        self.limited = False
+        self.limit = inf
         self.usage = usage
         self.used_ms = used_ms
 
@@ -140,7 +150,7 @@ class ClientQuotas(Generic[U]):
             self._characters += len(applied.user) + len(applied.client_id)
             entry = _Entry(self._new_usage(), now_ms)
         entry.used_ms = now_ms
-        entry.limited = applied.limit < inf
+        entry.limit = applied.limit
         # The most recently used is at the end.
         self._usages[key] = entry
         self._forget_inactive(now_ms)
@@ -159,5 +169,10 @@ class ClientQuotas(Generic[U]):
     def usages(self) -> Iterator[tuple[str, str, U]]:
         """(user, client id, usage) of those with a quota, ANY where usage is summed up."""
         for (user, client_id), entry in self._usages.items():
-            if entry.limited:
+            if entry.limit < inf:
                 yield user, client_id, entry.usage
+
+    def throttled(self, now_ms: int) -> Iterator[bool]:
+        """True for each client, or sum of clients, that uses more than its quota."""
+        for entry in list(self._usages.values()):
+            yield entry.limit < inf and entry.usage.throttle_ms(entry.limit, now_ms) > 0

@@ -69,6 +69,10 @@ class RateQuota:
         for user, client_id, usage in self.quotas.usages():
             yield user, client_id, usage.per_second(now_ms)
 
+    def throttled(self) -> Iterator[bool]:
+        """True for each client that is above its quota at present."""
+        return self.quotas.throttled(self._clock.monotonic_ms())
+
 
 class MutationQuota:
     """Quotas of partitions that are created and deleted (KIP-599)."""

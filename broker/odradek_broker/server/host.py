@@ -163,7 +163,10 @@ class Host(Protocol):
         ...
 
     def group_commit(
-        self, loop: asyncio.AbstractEventLoop, on_synced: Callable[[float], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_synced: Callable[[float], None],
+        on_written: Callable[[float], None],
     ) -> GroupCommit:
         """The part that makes logs durable."""
         ...
@@ -357,10 +360,13 @@ class RealHost:
         return BackgroundThread(loop)
 
     def group_commit(
-        self, loop: asyncio.AbstractEventLoop, on_synced: Callable[[float], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_synced: Callable[[float], None],
+        on_written: Callable[[float], None],
     ) -> GroupCommit:
         """Make logs durable with fdatasync in a few threads."""
-        return GroupCommit(loop, on_synced=on_synced)
+        return GroupCommit(loop, on_synced=on_synced, on_written=on_written)
 
     def cleaner(self, loop: asyncio.AbstractEventLoop) -> CleanerRunner | None:
         """A child process, if there is an interpreter to start."""

@@ -68,6 +68,8 @@ _DRAIN_S = 3.0
 _IDLE_CHECK_S = 30.0
 _MAINTENANCE_S = 1.0
 _RECOVERY_POINTS_S = 60.0
+#: The time between two measurements of how late the loop is.
+_LOOP_WATCH_S = 0.1
 #: The name of the HTTP endpoint among the listeners with TLS; no listener has it.
 _HTTP_LISTEN = "http.listen"
 #: The most log lines about problems at the start, and of one round of maintenance: on a full disk
@@ -248,6 +250,16 @@ class Server:
             )
         ]
 
+        if self._http is not None:
+            self._tasks.append(loop.create_task(self._watch_loop(loop)))
+
+    async def _watch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Measure by how much the loop is late, for whoever reads the metrics."""
+        while True:
+            due_s = loop.time() + _LOOP_WATCH_S
+            await asyncio.sleep(_LOOP_WATCH_S)
+            self.metrics.loop_delays.observe(max(int((loop.time() - due_s) * 1_000_000), 0))
+
     def _log_ready(self) -> tuple[str, int]:
         """Log all addresses; returns that of the first listener."""
         node = self.node
@@ -329,7 +341,7 @@ class Server:
                 point=host.armed,
             )
         self._run_in_background = host.background(loop)
-        self._commit = host.group_commit(loop, self.metrics.flushed)
+        self._commit = host.group_commit(loop, self.metrics.flushed, self.metrics.journal_written)
         manager = LogManager(
             config.log_dirs,
             host.files,
@@ -593,8 +605,10 @@ class Server:
     async def _maintain(self) -> None:
         """Carry out retention, deletion of files, expiration of producers, as the node decides; and
         apply changed limits of connections."""
-        for tls in self._tls.values():
+        for name, tls in self._tls.items():
             tls.refresh(self.node.metadata.config)
+            if tls.end_s is not None:
+                self.metrics.certificate_ends_s[name] = tls.end_s
         if self._sasl is not None:
             self._sasl.refresh()
         self._limits.released()

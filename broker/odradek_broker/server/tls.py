@@ -48,6 +48,8 @@ class TlsListener:
         self._files = files.fingerprint(self._settings.locations)
         #: The context of the next handshake.
         self.context = server_context(self._settings)
+        #: The end of the certificate, in seconds since the epoch; None if it cannot be read.
+        self.end_s = names.expiry_s(self._settings)
         #: The longest duration of a handshake.
         self.timeout_s = config.ssl_handshake_timeout_ms / 1000
         rules = config.listener_value(name, "ssl.principal.mapping.rules")
@@ -79,6 +81,7 @@ class TlsListener:
             )
         else:
             log.info("a new certificate is in use", listener=self.name)
+            self.end_s = names.expiry_s(settings)
             self._check_name()
 
     def advertise(self, host: str) -> None:

@@ -76,7 +76,8 @@ class GroupCommit:
 
     `workers`: threads, started when they are first needed. With 0 a flush runs on the loop
     itself, for a loop that must be deterministic (D10).
-    `on_synced`: called on the loop with the seconds that one sync took.
+    `on_synced`: called on the loop with the seconds that one sync of a log took; `on_written`: with
+    those of a write to a journal, by default the same.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class GroupCommit:
         workers: int = 4,
         *,
         on_synced: Callable[[float], None] | None = None,
+        on_written: Callable[[float], None] | None = None,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         if workers < 0:
@@ -92,6 +94,7 @@ class GroupCommit:
         self._loop = loop
         self._workers = workers
         self._on_synced = on_synced
+        self._on_written = on_written or on_synced
         self._timer = timer
         self._threads: list[Thread] = []
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -214,8 +217,8 @@ class GroupCommit:
         else:
             del self._writing[write.journal]
             self._asked.update(self._asked_behind.pop(write.journal))
-        if self._on_synced is not None:
-            self._on_synced(seconds)
+        if self._on_written is not None:
+            self._on_written(seconds)
         for ticket in write.tickets:
             self._finish_one(ticket.log, partial(ticket.log.finish_journaled, ticket), error)
         if not left and self._asked and not self._scheduled:

@@ -216,6 +216,18 @@ class CommitJournal:
         self._failed = False
         #: False: flushes sync the files.
         self.usable = False
+        #: The appends that found no room, and were synced with their files.
+        self.crowded_out = 0
+
+    @property
+    def bytes_max(self) -> int:
+        """The bytes that may be in use; 0 if the journal is never used."""
+        return self._parts_max * self._part_bytes if self._bytes_max else 0
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of the parts whose logs have not been synced."""
+        return len(self._full) * self._part_bytes + self._current.used_bytes if self.usable else 0
 
     # ---- begin and end
 
@@ -340,6 +352,7 @@ class CommitJournal:
         if aligned(self._collected_bytes + size_bytes) > room_bytes:
             self._end_block()
             if not self._next_part():
+                self.crowded_out += 1
                 return False
         self._collected.append(ticket)
         self._collected_bytes += size_bytes

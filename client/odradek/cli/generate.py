@@ -139,6 +139,31 @@ ALERTS = (
         "Make room, or set retention.ms and retention.bytes of topics lower.",
     ),
     Alert(
+        "OdradekJournalNearlyFull",
+        "odradek_journal_used_bytes / odradek_journal_max_bytes > 0.9",
+        "5m",
+        "warning",
+        "The commit journal of {{ $labels.logDirectory }} is {{ $value | humanizePercentage }} full.",
+        "The disk syncs files too slowly; odradek doctor measures it. Or raise log.journal.max.bytes.",
+    ),
+    Alert(
+        "OdradekLoopLate",
+        "histogram_quantile(0.99, sum by (le, instance) (rate(odradek_event_loop_delay_seconds_bucket[5m])))"
+        " > 0.1",
+        "10m",
+        "warning",
+        "All requests wait: the broker's event loop is {{ $value | humanizeDuration }} late at times.",
+        "Look for a busy processor, for swapping, and for very large requests.",
+    ),
+    Alert(
+        "OdradekCertificateExpires",
+        "odradek_certificate_expiry_seconds < 14 * 86400",
+        "1h",
+        "warning",
+        "The certificate of {{ $labels.listener }} ends in {{ $value | humanizeDuration }}.",
+        "Put a new one in its place; the broker takes it without a restart.",
+    ),
+    Alert(
         "OdradekFlushesSlow",
         "histogram_quantile(0.99, sum by (le, instance)"
         " (rate(odradek_flush_duration_seconds_bucket[5m]))) > 0.1",
@@ -165,6 +190,48 @@ ALERTS = (
         "Ask why: odradek explain group {{ $labels.consumergroup }}.",
     ),
     Alert(
+        "OdradekConsumerGroupStopped",
+        'kafka_consumergroup_status{status="STOPPED"} == 1',
+        "5m",
+        "warning",
+        "{{ $labels.consumergroup }} has records to read and commits nothing any more.",
+        "Ask why: odradek group describe {{ $labels.consumergroup }}.",
+    ),
+    Alert(
+        "OdradekConsumerGroupStalled",
+        'kafka_consumergroup_status{status="STALLED"} == 1',
+        "5m",
+        "warning",
+        "{{ $labels.consumergroup }} has records to read and commits the same offset again and again.",
+        "Look at the members' logs; odradek group describe {{ $labels.consumergroup }} names the partitions.",
+    ),
+    Alert(
+        "OdradekConsumerGroupLate",
+        "kafka_consumergroup_group_max_lag_seconds > 900",
+        "10m",
+        "warning",
+        "{{ $labels.group }} has not read a record that is {{ $value | humanizeDuration }} old.",
+        "Add members or partitions, or make the members faster; choose a limit of your own.",
+    ),
+    Alert(
+        "OdradekRebalanceStorm",
+        "changes(odradek_consumergroup_generation[10m]) > 10",
+        "5m",
+        "warning",
+        "{{ $labels.consumergroup }} has rebalanced {{ $value }} times in ten minutes.",
+        "Ask who joins and leaves: odradek explain group {{ $labels.consumergroup }}.",
+    ),
+    Alert(
+        "OdradekReadCommittedHeldBack",
+        "odradek_partition_unstable_records > 0 and (kafka_topic_partition_current_offset"
+        " - odradek_partition_unstable_records) == (kafka_topic_partition_current_offset offset 15m"
+        " - odradek_partition_unstable_records offset 15m)",
+        "5m",
+        "warning",
+        "{{ $value }} records of {{ $labels.topic }}-{{ $labels.partition }} wait for a transaction to end.",
+        "Ask for which: odradek explain partition {{ $labels.topic }}-{{ $labels.partition }}.",
+    ),
+    Alert(
         "OdradekShareGroupBehind",
         "deriv(kafka_sharegroup_lag_sum[15m]) > 0 and kafka_sharegroup_lag_sum > 10000",
         "30m",
@@ -183,6 +250,22 @@ ALERTS = (
         "Look at the members' errors; a dead letter topic keeps such records.",
     ),
     Alert(
+        "OdradekDeadLettersGrow",
+        "increase(odradek_sharegroup_dead_letters_total[10m]) > 0",
+        "0m",
+        "warning",
+        "{{ $labels.sharegroup }} has put {{ $value }} records of {{ $labels.topic }} aside as dead letters.",
+        "Look at them: odradek share dead-letters; redeliver them when the members can handle them.",
+    ),
+    Alert(
+        "OdradekDeadLettersMissing",
+        "increase(odradek_sharegroup_missing_dead_letters_total[10m]) > 0",
+        "0m",
+        "critical",
+        "{{ $labels.sharegroup }} gave up records of {{ $labels.topic }} without a dead letter.",
+        "The broker's log says why; check the dead letter topic.",
+    ),
+    Alert(
         "OdradekShareGroupLocksUsedUp",
         'increase(odradek_sharegroup_empty_fetches_total{reason="record_locks"}[10m]) > 0',
         "30m",
@@ -193,11 +276,11 @@ ALERTS = (
     ),
     Alert(
         "OdradekTransactionHangs",
-        'odradek_transaction_open_seconds{timeout!="none"} > 900',
-        "5m",
+        "odradek_transaction_overdue_seconds > 60",
+        "1m",
         "warning",
-        "The transaction of {{ $labels.transactional_id }} is open for"
-        " {{ $value | humanizeDuration }}; read_committed consumers wait.",
+        "The transaction of {{ $labels.transactional_id }} is {{ $value | humanizeDuration }} beyond its timeout;"
+        " read_committed consumers wait.",
         "Ask what it holds back: odradek explain txn {{ $labels.transactional_id }}.",
     ),
     Alert(
@@ -330,6 +413,14 @@ SECTIONS = (
                 ),
             ),
             Panel(
+                "Event loop, by how much it is late",
+                "s",
+                tuple(
+                    (_quantile(share, "odradek_event_loop_delay_seconds"), f"p{share * 100:g}")
+                    for share in (0.5, 0.99)
+                ),
+            ),
+            Panel(
                 "Connections",
                 "none",
                 (
@@ -353,6 +444,32 @@ SECTIONS = (
                 ((f"topk(10, {_now('odradek_partition_log_bytes', 'topic')})", "{{topic}}"),),
             ),
             Panel(
+                "Commit journal",
+                "percentunit",
+                (
+                    (
+                        f"{_now('odradek_journal_used_bytes')} / {_now('odradek_journal_max_bytes')}",
+                        "{{logDirectory}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Writes to the journal",
+                "s",
+                tuple(
+                    (
+                        _quantile(share, "odradek_journal_write_duration_seconds"),
+                        f"p{share * 100:g}",
+                    )
+                    for share in (0.5, 0.99)
+                ),
+            ),
+            Panel(
+                "To be compacted",
+                "bytes",
+                ((_now("odradek_compaction_dirty_bytes"), "{{instance}}"),),
+            ),
+            Panel(
                 "Trouble",
                 "none",
                 (
@@ -373,6 +490,31 @@ SECTIONS = (
                     (
                         f"topk(10, {_now('kafka_consumergroup_lag_sum', 'consumergroup, topic')})",
                         "{{consumergroup}} {{topic}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Oldest unread record",
+                "s",
+                (
+                    (
+                        f"topk(10, {_now('kafka_consumergroup_group_max_lag_seconds')})",
+                        "{{group}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Verdicts",
+                "none",
+                ((_now("kafka_consumergroup_status", "status"), "{{status}}"),),
+            ),
+            Panel(
+                "Rebalances",
+                "none",
+                (
+                    (
+                        f"changes({_now('odradek_consumergroup_generation')}[10m])",
+                        "{{consumergroup}}",
                     ),
                 ),
             ),

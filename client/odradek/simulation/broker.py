@@ -169,11 +169,16 @@ class SimulatedHost:
         return _DelayedWork(loop, self._disk_delay_s)
 
     def group_commit(
-        self, loop: asyncio.AbstractEventLoop, on_synced: Callable[[float], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_synced: Callable[[float], None],
+        on_written: Callable[[float], None],
     ) -> GroupCommit:
         """Flushes without threads, which take virtual time."""
         delayed: Any = _DelayedCalls(loop, self._disk_delay_s)
-        return GroupCommit(delayed, workers=0, on_synced=on_synced, timer=loop.time)
+        return GroupCommit(
+            delayed, workers=0, on_synced=on_synced, on_written=on_written, timer=loop.time
+        )
 
     def cleaner(self, loop: asyncio.AbstractEventLoop) -> None:
         """Compaction in the background, which is this loop."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from odradek_broker.coordinator.transactions.transaction import (
     Transaction,
     TransactionState,
 )
-from odradek_broker.metrics.broker import BrokerMetrics, Histogram
+from odradek_broker.metrics.broker import BrokerMetrics, Histogram, broker_version
 from odradek_broker.metrics.exposition import Exposition
 from odradek_broker.share_state import ShareKey, ShareState
 from odradek_protocol.constants import NO_TRANSACTION_TIMEOUT_MS
@@ -114,6 +115,8 @@ def test_bytes_flushes_and_connections() -> None:
     metrics.connection_refused()
     metrics.connections.set(2)
     metrics.flushed(0.0015)
+    metrics.journal_written(0.25)
+    metrics.loop_delays.observe(3_000)
     found = samples(Exposition(metrics).render())
     assert found["odradek_received_bytes_total", ()] == 15
     assert found["odradek_sent_bytes_total", ()] == 7
@@ -121,8 +124,20 @@ def test_bytes_flushes_and_connections() -> None:
     assert found["odradek_fetched_bytes_total", ()] == 4
     assert found["odradek_connections_refused_total", ()] == 1
     assert found["odradek_connections", ()] == 2
-    assert found["odradek_flush_duration_seconds_count", ()] == 1
-    assert found["odradek_flush_duration_seconds_sum", ()] == 0.0015
+    assert found["odradek_flush_duration_seconds_count", ()] == 2
+    assert found["odradek_flush_duration_seconds_sum", ()] == 0.2515
+    assert found["odradek_journal_write_duration_seconds_count", ()] == 1
+    assert found["odradek_journal_write_duration_seconds_sum", ()] == 0.25
+    assert found["odradek_event_loop_delay_seconds_bucket", labelled(le="0.002")] == 0
+    assert found["odradek_event_loop_delay_seconds_bucket", labelled(le="0.005")] == 1
+    ((build, value),) = [
+        (dict(labels), value)
+        for (name, labels), value in found.items()
+        if name == "odradek_build_info"
+    ]
+    assert value == 1 and build["version"] == broker_version()
+    assert build["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert set(build) == {"version", "python", "implementation", "record_codec"}
 
 
 @dataclass
@@ -213,6 +228,7 @@ def test_the_cleaner_has_kafkas_names() -> None:
     statistics.uncleanable_bytes = {node.config.data_dir: 700}
     node.logs.directories[0].logs["t", 0] = None
     statistics.dirtiest, statistics.kept, statistics.took_ms = 0.256, 0.5, 3_999
+    statistics.dirty_bytes, statistics.cleanings, statistics.failures = 4_000, 2, 1
     node.clock.advance(250)
     found = samples(Exposition(BrokerMetrics(Clock()), node).render())
     directory = labelled(logDirectory=node.config.data_dir)
@@ -222,6 +238,9 @@ def test_the_cleaner_has_kafkas_names() -> None:
     assert found["kafka_log_logcleanermanager_time_since_last_run_ms", ()] == 250
     assert found["kafka_log_logcleaner_cleaner_recopy_percent", ()] == 50
     assert found["kafka_log_logcleaner_max_clean_time_secs", ()] == 3
+    assert found["odradek_compaction_dirty_bytes", ()] == 4_000
+    assert found["odradek_compactions_total", ()] == 2
+    assert found["odradek_compaction_failures_total", ()] == 1
 
 
 def test_the_share_coordinator_has_kafkas_names() -> None:
@@ -259,6 +278,12 @@ def test_t70_open_and_prepared_transactions_have_an_age() -> None:
         labelled(transactional_id="open", state="Ongoing", timeout="60000"): 1.5,
         labelled(transactional_id="kept", state="Ongoing", timeout="none"): 0,
     }
+    overdue = "odradek_transaction_overdue_seconds"
+    assert found[overdue, labelled(transactional_id="open", state="Ongoing")] == 0
+    assert len([name for name, _ in found if name == overdue]) == 1
+    node.clock.advance(100_000)
+    found = samples(Exposition(BrokerMetrics(Clock()), node).render())
+    assert found[overdue, labelled(transactional_id="open", state="Ongoing")] == 41.5
     assert found["odradek_transactional_ids", labelled(state="Ongoing")] == 2
     assert found["odradek_transactional_ids", labelled(state="Empty")] == 1
     assert found["odradek_transactional_ids", labelled(state="PrepareAbort")] == 0

@@ -51,6 +51,18 @@ def test_q01_the_most_special_quota_holds() -> None:
     assert not held
 
 
+def test_clients_above_their_quota_are_throttled() -> None:
+    held = quotas()
+    assert list(held.throttled(0)) == []
+    for name, limit in (("slow", 1), ("fast", 1_000_000)):
+        held.update(quota_entity([("client-id", name)]), limit)
+    for client_id in ("slow", "fast", "without"):
+        held.usage(held.applied("", client_id), 0).record(1_000, 0)
+    assert sorted(held.throttled(0)) == [False, False, True]
+    # The usage is forgotten with its window.
+    assert sorted(held.throttled(20_000)) == [False, False, False]
+
+
 @pytest.mark.parametrize(
     ("entity", "user", "client_id"),
     list(

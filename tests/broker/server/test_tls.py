@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from broker_in_loop import RunningBroker, StartBroker
 from certificates import Authority, Certificate, subject
+from odradek_broker.metrics.exposition import Exposition
 from odradek_broker.server import server
 from odradek_broker.server.host import StartError
 from odradek_broker.server.session import Pause
@@ -96,6 +97,20 @@ async def test_n19_requests_come_through_tls(start_broker: StartBroker, version:
     await client.create_topic("t")
     assert await serves(client)
     assert users(broker) == ["ANONYMOUS"]
+
+
+async def test_the_end_of_the_certificate_is_a_metric(start_broker: StartBroker) -> None:
+    broker = await start_broker(**tls_settings())
+    client = await connect(broker)
+    shown = client.writer.get_extra_info("peercert")["notAfter"]
+    metrics = broker.server.metrics
+    await until(lambda: bool(metrics.certificate_ends_s))
+    end_s = ssl.cert_time_to_seconds(shown)
+    assert metrics.certificate_ends_s == {"SSL": end_s}
+    text = Exposition(metrics, broker.node).render().decode()
+    (line,) = [line for line in text.splitlines() if line.startswith("odradek_certificate_expiry")]
+    left_s = end_s - broker.node.clock.wall_ms() / 1000
+    assert left_s <= float(line.rpartition(" ")[2]) <= left_s + 60
 
 
 async def test_n19_plaintext_and_tls_side_by_side(start_broker: StartBroker) -> None:

@@ -490,6 +490,21 @@ def test_l52_a_damaged_journal_is_set_aside_and_told(world: World, kept: int) ->
     assert sorted(values(found)) == [1]
 
 
+def test_the_bytes_in_use_end_with_a_checkpoint(world: World) -> None:
+    log, journal = world.create("t", IDS[0]), world.directory.journal
+    assert journal.used_bytes == 0 < journal.bytes_max
+    append(log)
+    world.flush(log)
+    assert journal.used_bytes > 0
+    for _ in range(100):
+        append(log)
+        world.flush(log)
+        assert 0 < journal.used_bytes <= journal.bytes_max
+    world.bytes_max = 0
+    world.restart()
+    assert world.directory.journal.used_bytes == world.directory.journal.bytes_max == 0
+
+
 def test_l50_without_room_for_it_files_are_synced() -> None:
     files = MemoryFiles()
     files.fail(Failure("append", path_part=JOURNAL, code=errno.ENOSPC, for_ever=True))

@@ -173,6 +173,7 @@ class LogCleaner:
         """Clean the dirtiest of the logs that are due; search again later if none is."""
         statistics = self.statistics
         statistics.dirtiest = max((each.ratio for each in found), default=0.0)
+        statistics.dirty_bytes = sum(each.cleanable_bytes for each in found)
         statistics.delay_ms = max((each.delay_ms for each in found), default=0)
         self._forget_removed()
         due = [each for each in found if each.due]
@@ -320,6 +321,7 @@ class LogCleaner:
             self._swap(run, step)
 
     def _met(self, log: PartitionLog, problem: str) -> None:
+        self.statistics.failures += 1
         self.on_problem(log.name, problem)
         self._watch.failed((log.topic, log.partition), problem)
 
@@ -341,6 +343,7 @@ class LogCleaner:
         self._give_up(run)
 
     def _leave_alone(self, key: TopicPartition, log: PartitionLog, problem: str) -> None:
+        self.statistics.failures += 1
         self.statistics.uncleanable[key] = problem
         self.on_problem(log.name, f"it is not compacted any more until the next start: {problem}")
         self._watch.left_alone(key, problem)

@@ -28,8 +28,8 @@ class LogCleaned:
 class CleanerStatistics:
     """`uncleanable`: logs that are left alone until the next start, and why; their bytes by
     directory. Of the last cleaning: how full the map was, how much was kept, how long it took. Of
-    the last look at all logs: the dirtiest, the longest delay beyond max.compaction.lag.ms, and
-    when it was, on the monotonic clock."""
+    the last look at all logs: the dirtiest, the bytes to be cleaned, the longest delay beyond
+    max.compaction.lag.ms, and when it was, on the monotonic clock."""
 
     uncleanable: dict[TopicPartition, str] = field(default_factory=dict)
     uncleanable_bytes: dict[str, int] = field(default_factory=dict)
@@ -40,12 +40,16 @@ class CleanerStatistics:
     delay_ms: int = 0
     looked_at_ms: int = 0
     deaths: int = 0
+    dirty_bytes: int = 0
+    cleanings: int = 0
+    failures: int = 0
 
     def finished(self, step: CleaningFinished, took_ms: int) -> None:
         """Add a cleaning."""
         self.map_used = step.map_used
         self.kept = step.bytes_kept / step.bytes_read if step.bytes_read else 0.0
         self.took_ms = took_ms
+        self.cleanings += 1
 
 
 class CleanerWatch(Protocol):
