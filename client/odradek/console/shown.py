@@ -91,6 +91,10 @@ def _beginning(data: bytes | None, which: str, topic: str, is_key: bool) -> Json
     if data is not None and len(data) > _LIST_BYTES_MAX:
         return _undecoded(data, LIST_CHARACTERS)
     found = decode(data, which=which, topic=topic, is_key=is_key, registry=decoders())
+    if data is not None and found.format == "hex":
+        # A dump has several lines, and a list has one.
+        text, is_cut = data[:_HEX_BYTES].hex(" "), len(data) > _HEX_BYTES
+        return {"format": "hex", "text": text, "bytes": len(data), "cut": is_cut}
     return _cut(found.format, found.text, data, LIST_CHARACTERS)
 
 

@@ -2,5 +2,8 @@
 export const PAGES = [
   { path: "/", title: "Overview", nav: "Overview", key: "o", load: () => import("./pages/overview.mjs") },
   { path: "/topics", title: "Topics", nav: "Topics", key: "t", load: () => import("./pages/topics.mjs") },
+  { path: "/topic", title: "Topic", load: () => import("./pages/topic.mjs") },
+  { path: "/topic/records", title: "Records", load: () => import("./pages/records.mjs") },
+  { path: "/topic/tail", title: "Live tail", load: () => import("./pages/tail.mjs") },
   { path: "/timeline", title: "Timeline", nav: "Timeline", key: "l", load: () => import("./pages/timeline.mjs") },
 ];

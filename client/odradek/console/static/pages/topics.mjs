@@ -2,8 +2,8 @@
 import { useEffect, useState } from "../vendor/hooks.mjs";
 import { get } from "../api.mjs";
 import { bytes, count } from "../format.mjs";
-import { param } from "../place.mjs";
-import { Badge, Empty, Heading, Missing, Name, Search, Toggle, VirtualTable, html } from "../ui.mjs";
+import { go, param } from "../place.mjs";
+import { Badge, Empty, Heading, Link, Missing, Name, Search, Toggle, VirtualTable, html } from "../ui.mjs";
 
 const REFRESH_MS = 5000;
 
@@ -14,10 +14,10 @@ function State({ row }) {
 }
 
 const COLUMNS = [
-  { key: "name", label: "Name", sort: true, cell: (row) => html`<${Name} text=${row.name} />` },
+  { key: "name", label: "Name", sort: true, cell: (row) => html`<${Link} to="/topic" params=${{ name: row.name }}><${Name} text=${row.name} /><//>` },
   { key: "partitions", label: "Partitions", sort: true, align: "right", width: "8rem", cell: (row) => count(row.partitions) },
   { key: "replication_factor", label: "Replicas", sort: true, align: "right", width: "8rem", cell: (row) => row.replication_factor },
-  { key: "offsets", label: "Offsets", align: "right", width: "9rem", cell: (row) => count(row.offsets) },
+  { key: "offsets", label: "Offsets", align: "right", width: "9rem", cell: (row) => html`<${Link} to="/topic/records" params=${{ name: row.name }}>${count(row.offsets)}<//>` },
   { key: "size_bytes", label: "Size", sort: true, align: "right", width: "8rem", cell: (row) => bytes(row.size_bytes) },
   { key: "problems", label: "State", sort: true, width: "11rem", cell: (row) => html`<${State} row=${row} />` },
 ];
@@ -49,6 +49,7 @@ export default function Topics() {
       refresh=${turn}
       sort="name"
       rowKey=${(row) => row.name}
+      open=${(row) => go("/topic", { name: row.name })}
       empty=${filter
         ? html`<${Empty} title="No topic has this in its name" />`
         : html`<${Empty} title="There are no topics yet">Make one: <code>odradek topic create NAME</code><//>`}

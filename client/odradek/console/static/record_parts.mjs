@@ -1,0 +1,317 @@
+// Shared parts of the pages about records: tabs of a topic, fields, choices kept in the address, the panel.
+import { useEffect, useState } from "./vendor/hooks.mjs";
+import { query, useAsked } from "./api.mjs";
+import { bytes, count, visible } from "./format.mjs";
+import { change, param, place } from "./place.mjs";
+import { Badge, Failure, Heading, Link, Loading, Name, Table, Time, html } from "./ui.mjs";
+
+const TABS = [
+  ["", "/topic", "Partitions"],
+  ["records", "/topic/records", "Records"],
+  ["tail", "/topic/tail", "Live tail"],
+  ["settings", "/topic", "Settings"],
+  ["groups", "/topic", "Groups"],
+];
+
+/** The head of all pages of one topic. */
+export function TopicHead({ name, tab, children }) {
+  return html`
+    <${Heading} title=${name}>${children}<//>
+    <nav class="tabs" aria-label="Parts of the topic">
+      ${TABS.map(
+        ([key, path, label]) => html`<${Link}
+          to=${path}
+          params=${{ name, tab: path === "/topic" ? key : "" }}
+          aria-current=${tab === key ? "page" : null}
+          >${label}<//
+        >`,
+      )}
+    </nav>
+  `;
+}
+
+/** The parameters of the address that choose records, as the server wants them. */
+export function chosen() {
+  const { params } = place.value;
+  const names = ["partitions", "isolation", "filter", "key_format", "value_format"];
+  return { topic: params.get("name") ?? "", ...given(names) };
+}
+
+export function given(names) {
+  const found = {};
+  for (const name of names) if (param(name)) found[name] = param(name);
+  return found;
+}
+
+const LONGEST_IN_LIST = 400;
+
+/** The beginning of a key, value or header in one line. */
+export function Field({ field }) {
+  if (!field) return null;
+  if (field.bytes === null) return html`<span class="faint">null</span>`;
+  if (field.bytes === 0) return html`<span class="faint">empty</span>`;
+  const text = visible(field.text.slice(0, LONGEST_IN_LIST).replace(/[ \t\r\n]+/g, " "));
+  const more = field.cut || field.text.length > LONGEST_IN_LIST;
+  return html`<span class="mono">${text}${more && "…"}</span>`;
+}
+
+const MARKERS = { commit: "Commit marker", abort: "Abort marker", control: "Control record" };
+
+/** A control record in words. */
+export const markerWords = (row) =>
+  `${MARKERS[row.marker]} of producer ${row.producer_id}, epoch ${row.producer_epoch}`;
+
+const keyOf = (row) => `${row.partition}:${row.offset}`;
+
+/** The columns of a list of records. */
+export const recordColumns = (timeHead) => [
+  {
+    key: "offset",
+    label: "Offset",
+    width: "7.5rem",
+    align: "right",
+    cell: (row) => html`<button
+      class="link"
+      aria-label=${`Offset ${row.offset} of partition ${row.partition}`}
+      aria-pressed=${param("record") === keyOf(row)}
+      onClick=${() => change({ record: keyOf(row) })}
+    >
+      ${count(row.offset)}
+    </button>`,
+  },
+  { key: "partition", label: "Partition", width: "5.5rem", align: "right", cell: (row) => row.partition },
+  { key: "timestamp", label: timeHead, width: "15.5rem", cell: (row) => html`<${Time} ms=${row.timestamp} />` },
+  {
+    key: "key",
+    label: "Key",
+    width: "11rem",
+    cell: (row) =>
+      row.kind === "marker" ? html`<${Badge}>${row.marker}<//>` : html`<${Field} field=${row.key} />`,
+  },
+  {
+    key: "value",
+    label: "Value",
+    cell: (row) =>
+      row.kind === "marker"
+        ? html`<span class="faint">${markerWords(row)}</span>`
+        : html`<${Field} field=${row.value} />`,
+  },
+  { key: "size", label: "Size", width: "6rem", align: "right", cell: (row) => bytes(row.value?.bytes) },
+  {
+    key: "headers",
+    label: "Headers",
+    width: "12rem",
+    cell: (row) =>
+      (row.headers ?? []).map(
+        ([name, field], index) =>
+          html`${index > 0 && ", "}<span class="mono">${visible(name.slice(0, 60))}=</span><${Field} field=${field} />`,
+      ),
+  },
+];
+
+export const recordKey = (row) => (row.kind === "marker" ? `m${keyOf(row)}` : keyOf(row));
+
+/** A choice among texts, kept in the parameter `name` of the address; the first one is the default. */
+export function Choice({ name, label, options }) {
+  const [first] = options[0];
+  return html`<label class="choice">
+    <span>${label}</span>
+    <select value=${param(name) || first} onChange=${({ target }) => change({ [name]: target.value === first ? "" : target.value })}>
+      ${options.map(([value, text]) => html`<option value=${value}>${text}</option>`)}
+    </select>
+  </label>`;
+}
+
+/** A text in the parameter `name` of the address; it counts when it is left, and after Enter. */
+export function TextChoice({ name, label, placeholder, width = "8rem", search = false }) {
+  const value = param(name);
+  const [text, setText] = useState(value);
+  useEffect(() => setText(value), [value]);
+  const take = () => text !== value && change({ [name]: text });
+  return html`<label class="choice">
+    <span>${label}</span>
+    <input
+      type=${search ? "search" : "text"}
+      data-search=${search ? "" : null}
+      spellcheck="false"
+      autocomplete="off"
+      style=${{ width }}
+      value=${text}
+      placeholder=${placeholder}
+      onInput=${({ target }) => setText(target.value)}
+      onBlur=${take}
+      onKeyDown=${(event) => event.key === "Enter" && take()}
+    />
+  </label>`;
+}
+
+const KNOWN_FORMATS = ["guess", "json", "text", "hex"];
+
+/** The formats of keys and values, kept in the address. */
+export function FormatChoices({ formats = KNOWN_FORMATS }) {
+  const options = formats.map((name) => [name, name]);
+  return html`
+    <${Choice} name="key_format" label="Keys as" options=${options} />
+    <${Choice} name="value_format" label="Values as" options=${options} />
+  `;
+}
+
+export const Isolation = () => html`<${Choice}
+  name="isolation"
+  label="Transactions"
+  options=${[
+    ["read_uncommitted", "all records"],
+    ["read_committed", "committed only"],
+  ]}
+/>`;
+
+/** Choices that most people leave as they are: open where there is room, or if one of them is set. */
+export function More({ names, children }) {
+  const open = matchMedia("(min-width: 900px)").matches || names.some((name) => param(name));
+  return html`<details class="more" open=${open}>
+    <summary>More choices</summary>
+    <div class="controls">${children}</div>
+  </details>`;
+}
+
+/** The rules of filters, in a few lines. */
+export const FilterHelp = () => html`<details class="help">
+  <summary>How to filter</summary>
+  <ul>
+    <li><code>order 17</code> – both words are in the key, the value or a header; <code>"a b"</code> with the space</li>
+    <li><code>key=k7</code>, <code>value~text</code>, <code>header.kind=order</code>, <code>header.trace</code> (is there)</li>
+    <li><code>$.customer.city=Prague</code>, <code>$.items[*].price>100</code> – paths into JSON</li>
+    <li><code>time>=2026-05-01T12:00Z</code>, <code>partition=3</code>, <code>offset>=1000</code></li>
+    <li><code>!key=k7</code> – not; several conditions must all hold; <code>~</code> contains, <code>=</code> is equal</li>
+  </ul>
+</details>`;
+
+// --- The panel of one record ----------------------------------------------------------------------
+
+const FATES = {
+  committed: ["good", "committed"],
+  aborted: ["error", "aborted"],
+  open: ["warning", "not ended yet"],
+};
+
+/** The panel of the record in the parameter `record` of the address, `PARTITION:OFFSET`. */
+export function RecordPanel({ topic, rows }) {
+  const name = param("record");
+  const [partition, offset] = name.split(":");
+  useEffect(() => {
+    const press = (event) => event.key === "Escape" && change({ record: "" });
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, []);
+  const at = rows.findIndex((row) => keyOf(row) === name);
+  const step = (index) => rows[index] && change({ record: keyOf(rows[index]) });
+  return html`<aside class="panel" aria-label="Record">
+    <header>
+      <h2>Partition ${partition}, offset ${count(Number(offset))}</h2>
+      <div class="actions">
+        <button disabled=${at <= 0} onClick=${() => step(at - 1)} aria-label="Record above">↑</button>
+        <button disabled=${at < 0 || at >= rows.length - 1} onClick=${() => step(at + 1)} aria-label="Record below">↓</button>
+        <button onClick=${() => change({ record: "" })}>Close</button>
+      </div>
+    </header>
+    <${RecordDetails} key=${name} topic=${topic} partition=${partition} offset=${offset} />
+  </aside>`;
+}
+
+const LONGER = 16;
+
+function RecordDetails({ topic, partition, offset }) {
+  const [characters, setCharacters] = useState(65536);
+  const asked = { topic, partition, offset, characters, ...given(["key_format", "value_format"]) };
+  const { data, error } = useAsked("/record", asked);
+  if (error) return html`<${Failure} error=${error} />`;
+  if (!data) return html`<${Loading} />`;
+  if (data.kind === "marker") {
+    return html`<p>${markerWords(data)}, written at <${Time} ms=${data.timestamp} />. It is no record: it ends the
+      transaction of the producer in this partition.</p>`;
+  }
+  const place = { topic, partition, offset };
+  const longer = characters < data.most_characters && (() => setCharacters(Math.min(characters * LONGER, data.most_characters)));
+  return html`
+    <${Content} title="Key" part="key" field=${data.key} place=${place} formats=${data.formats} longer=${longer} />
+    <${Content} title="Value" part="value" field=${data.value} place=${place} formats=${data.formats} longer=${longer} />
+    <${Headers} headers=${data.headers} total=${data.header_count} place=${place} />
+    <${Facts} data=${data} />
+  `;
+}
+
+function Content({ title, part, field, place, formats, longer }) {
+  const isNull = field.bytes === null;
+  return html`<section class="content">
+    <h3>${title} <span class="faint">${isNull ? "" : `${bytes(field.bytes)}, ${field.format}`}</span></h3>
+    ${isNull
+      ? html`<p class="faint">null</p>`
+      : html`
+          <div class="actions">
+            <${Choice} name=${`${part}_format`} label="Shown as" options=${formats.map((each) => [each, each])} />
+            <a href=${`/api/value${query({ ...place, part })}`} download>Save as a file</a>
+          </div>
+          ${field.bytes === 0
+            ? html`<p class="faint">empty</p>`
+            : html`<pre class="data" tabindex="0" aria-label=${title}>${visible(field.text)}</pre>`}
+          ${field.cut &&
+          html`<p class="faint">
+            The beginning is shown. ${longer ? html`<button onClick=${longer}>Show more</button>` : "The file has the rest."}
+          </p>`}
+          ${field.attempts.length > 0 &&
+          html`<details>
+            <summary>${count(field.attempts.length)} ${field.attempts.length === 1 ? "format" : "formats"} did not fit</summary>
+            <dl class="facts">
+              ${field.attempts.map(({ format, failure }) => html`<dt>${format}</dt><dd>${visible(failure)}</dd>`)}
+            </dl>
+          </details>`}
+        `}
+  </section>`;
+}
+
+function Headers({ headers, total, place }) {
+  if (!total) return html`<p class="faint">No headers.</p>`;
+  return html`<section>
+    <h3>Headers <span class="faint">${count(total)}</span></h3>
+    <${Table} label="Headers" heads=${["Name", "Value", { label: "Size", align: "right" }]}>
+      ${headers.map(
+        ([name, field], index) => html`<tr>
+          <td><${Name} text=${name} /></td>
+          <td class="header-value">
+            <${Field} field=${field} />
+            ${field.cut && html` <a href=${`/api/value${query({ ...place, part: "header", header: index })}`} download>file</a>`}
+          </td>
+          <td class="right">${bytes(field.bytes)}</td>
+        </tr>`,
+      )}
+    <//>
+    ${headers.length < total && html`<p class="faint">The first ${count(headers.length)} are shown.</p>`}
+  </section>`;
+}
+
+function Facts({ data }) {
+  const { batch } = data;
+  const fate = FATES[data.transaction];
+  return html`<section>
+    <h3>Record and batch</h3>
+    <dl class="facts">
+      <dt>Time</dt>
+      <dd><${Time} ms=${data.timestamp} />, ${data.timestamp_type === "create" ? "set by the producer" : "set by the broker"}</dd>
+      <dt>Transaction</dt>
+      <dd>${fate ? html`<${Badge} level=${fate[0]}>${fate[1]}<//>` : "none"}</dd>
+      <dt>Producer</dt>
+      <dd>
+        ${batch.producer_id === null
+          ? "without idempotence"
+          : `${batch.producer_id}, epoch ${batch.producer_epoch}, sequence ${data.sequence ?? "none"}`}
+      </dd>
+      <dt>Batch</dt>
+      <dd>
+        offsets ${count(batch.base_offset)} to ${count(batch.last_offset)}, ${count(batch.records)}
+        ${batch.records === 1 ? " record" : " records"}, ${bytes(batch.size_bytes)}, compression ${batch.compression}
+      </dd>
+      <dt>Leader epoch</dt>
+      <dd>${batch.leader_epoch}</dd>
+    </dl>
+  </section>`;
+}
