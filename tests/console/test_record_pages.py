@@ -83,15 +83,11 @@ async def test_hostile_content_is_text_and_nothing_else(
     page = browser_page
     await _create(live_bootstrap, unique_topic)
     async with Producer(bootstrap_servers=live_bootstrap, max_request_size=20_000_000) as producer:
-        for value in _HOSTILE.values():
-            await producer.send(
-                unique_topic,
-                value,
-                key=value[:1_000],
-                headers=[(f"<b>{unique_topic}", value[:1_000])],
-            )
+        for data in _HOSTILE.values():
+            headers: list[tuple[str, bytes | None]] = [(f"<b>{unique_topic}", data[:1_000])]
+            await producer.send(unique_topic, data, key=data[:1_000], headers=headers)
         await producer.send(unique_topic, b"z" * 10_000_000, key=b"ten megabytes")
-        huge = [("h" * 500, b"\x1b" * 20_000) for _ in range(100)]
+        huge: list[tuple[str, bytes | None]] = [("h" * 500, b"\x1b" * 20_000) for _ in range(100)]
         await producer.send(unique_topic, b"huge headers", headers=huge)
         await producer.flush()
     await page.goto(f"{console_address}topic/records?name={unique_topic}&order=oldest")

@@ -206,6 +206,13 @@ async def test_a_session_ends_when_nobody_uses_it_and_after_its_lifetime() -> No
     # An open page is use, but not beyond the lifetime.
     clock.now_s += sign_in.IDLE_S + 1
     assert await visits.of(token) is visit
+    await events.aclose()
+    # A tail or a download as well.
+    visit.session.streams += 1
+    clock.now_s += sign_in.IDLE_S + 1
+    assert await visits.of(token) is visit
+    events = visit.hub.events(["any"])
+    await anext(events)
     clock.now_s += sign_in.LIFETIME_S
     await visits.drop_ended()
     assert visits.count == 0

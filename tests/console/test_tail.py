@@ -134,6 +134,20 @@ async def test_a_tail_ends_with_its_page_and_closes_its_client(
     await until(lambda: not tail._closing)
 
 
+async def test_a_tail_ends_with_the_session_of_its_user(
+    live_bootstrap: str, unique_topic: str
+) -> None:
+    await _create(live_bootstrap, unique_topic)
+    settings = {"bootstrap_servers": live_bootstrap}
+    session = Session({"admin": settings})
+    stream = await tail.tail(Asked(session, Query({"topic": unique_topic})))
+    await _next(stream.pieces)
+    await session.close()
+    assert (await _next(stream.pieces))[1]["error"]["title"] == "The session has ended"
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream.pieces)
+
+
 async def test_there_is_a_limit_to_tails(
     live_bootstrap: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

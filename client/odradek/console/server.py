@@ -41,7 +41,7 @@ from odradek.console.answers import Json, Query, Refusal, failed, refusal_of
 from odradek.console.asked import EVENTS, Asked, Stream, Streamer, View
 from odradek.console.changes import Change, perform
 from odradek.console.live import Feed
-from odradek.console.sessions import ClientSettings
+from odradek.console.sessions import ClientSettings, Session
 from odradek.console.sign_in import MECHANISMS, Visit, Visits
 from odradek_client.errors import OdradekError
 
@@ -289,7 +289,8 @@ class Console:
 
     def _streamer(self, streamer: Streamer) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            return _Pieces(await streamer(await self._asked(request)))
+            asked = await self._asked(request)
+            return _Pieces(await streamer(asked), asked.session)
 
         return answer
 
@@ -301,11 +302,12 @@ class Console:
         return answer
 
     async def _live(self, request: Request) -> Response:
-        hub = (await self._visit(request)).hub
+        visit = await self._visit(request)
+        hub = visit.hub
         names = list(dict.fromkeys(request.query_params.getlist("feed")))
         hub.check(names)
         last_id = request.headers.get("last-event-id", "")
-        return _Pieces(Stream(EVENTS, hub.events(names, last_id)))
+        return _Pieces(Stream(EVENTS, hub.events(names, last_id)), visit.session)
 
 
 async def _sent(request: Request) -> Json:
@@ -331,18 +333,21 @@ def _cookie(request: Request) -> str:
 class _Pieces(StreamingResponse):
     """An answer in pieces. Its generator is closed with it, when the browser has left too."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, session: Session) -> None:
         headers = {"Cache-Control": "no-store"}
         if stream.file_name is not None:
             name = quote(stream.file_name, safe="")
             headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{name}"
         super().__init__(stream.pieces, 200, headers, stream.media_type)
         self._pieces = stream.pieces
+        self._session = session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._session.streams += 1
         try:
             await super().__call__(scope, receive, send)
         finally:
+            self._session.streams -= 1
             await self._pieces.aclose()
 
 

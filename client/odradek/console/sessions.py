@@ -41,11 +41,14 @@ class _Kept:
 class Session:
     """A principal's clients and their recent answers. `user`: None if the listener asks for none.
 
-    `settings` are those of the clients, for views that need one of their own.
+    `settings` are those of the clients, for views that need one of their own. `streams`: answers in
+    pieces that are under way; those that have a client of their own end when `closed` is true.
     """
 
     settings: ClientSettings
     user: str | None = None
+    streams: int = 0
+    closed: bool = False
     _admin: Admin | None = None
     _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _kept: dict[Hashable, _Kept] = field(default_factory=dict)
@@ -103,6 +106,7 @@ class Session:
 
     async def close(self) -> None:
         """Close the clients."""
+        self.closed = True
         tasks = [kept.task for kept in self._kept.values()]
         self._kept.clear()
         for task in tasks:

@@ -58,7 +58,8 @@ class Visit:
 
     def ended(self, now_s: float) -> bool:
         """True if the session has lasted too long, or nobody has used it for too long."""
-        idle = not self.hub.listeners and now_s - self.used_s > IDLE_S
+        watched = self.hub.listeners or self.session.streams
+        idle = not watched and now_s - self.used_s > IDLE_S
         return idle or now_s - self.began_s > LIFETIME_S
 
     async def close(self) -> None:

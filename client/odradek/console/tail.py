@@ -18,6 +18,7 @@ from odradek.console.asked import EVENTS, Asked, Stream, Streamer
 from odradek.console.partition_log import FetchLimits, LogRecord, Piece, fetch, pieces_of
 from odradek.console.reading import OFFSET_MAX, Choice, choice_of
 from odradek.console.scan import CursorError, Scan
+from odradek.console.sessions import Session
 from odradek.console.shown import Formats, row_of
 from odradek_client.admin import Admin
 from odradek_client.errors import OdradekError, OffsetOutOfRange, UnknownTopicOrPartition
@@ -75,12 +76,13 @@ class _Tick:
 
 
 class _Tail:
-    def __init__(self, settings: dict[str, Any], choice: Choice, formats: Formats) -> None:
+    def __init__(self, session: Session, choice: Choice, formats: Formats) -> None:
+        self._session = session
         self._choice = choice
         self._formats = formats
         self._admin = Admin(
             **{
-                **settings,
+                **session.settings["admin"],
                 "default_api_timeout_ms": _PATIENCE_MS,
                 "request_timeout_ms": _PATIENCE_MS + _WAIT_MS,
             }
@@ -114,7 +116,7 @@ class _Tail:
         yield _event({"state": "live", "partitions": len(self._positions)})
         tick, failures, lost = _Tick(), 0, False
         sent_s = time.monotonic()
-        while True:
+        while not self._session.closed:
             try:
                 await self._read(tick)
             except OdradekError as error:
@@ -137,6 +139,7 @@ class _Tail:
             elif now_s - sent_s > _KEEP_ALIVE_S:
                 yield b": nothing new\n\n"
                 sent_s = now_s
+        raise Refusal(401, "The session has ended", "", "Sign in again.")
 
     async def _begin(self, last_id: str) -> None:
         """The positions: those of the last event that the page has, or the ends."""
@@ -227,7 +230,7 @@ async def tail(asked: Asked) -> Stream:
             raise Refusal(429, "Too many tails of this console are open", "", "Close some of them.")
         formats = Formats.of(asked.query)
         choice = await choice_of(await asked.session.admin(), asked.query)
-        made = _Tail(dict(asked.session.settings["admin"]), choice, formats)
+        made = _Tail(asked.session, choice, formats)
         return Stream(EVENTS, made.events(asked.last_event_id))
     except Refusal as refusal:
         return Stream(EVENTS, _refused(refusal))
