@@ -44,6 +44,8 @@ _NEGATIVE = "The partition id cannot be a negative number."
 
 _TOO_LONG = f"The group id is longer than {GROUP_ID_MAX_CHARS} characters."
 
+#: The pause before states are deleted again that could not be deleted with their topic.
+DELETE_AGAIN_MS = 1_000
 #: The most share partitions that are asked about in one turn of the loop.
 _TURN_MAX = 100
 
@@ -139,6 +141,8 @@ class ShareCoordinator:
         #: scheduled.
         self._turns: deque[_Turn] = deque()
         self._scheduled = False
+        #: The deleted topics with states that could not be deleted.
+        self._undeleted: set[bytes] = set()
         #: Partition of the internal topic to the offset below which its records are to be deleted.
         self._redundant: dict[int, int] = {}
         #: Counted for metrics: the calls that write, and partition to the offset of the last
@@ -342,23 +346,39 @@ class ShareCoordinator:
 
     def topic_deleted(self, topic_id: bytes) -> Deferred[None]:
         """Delete the states of a deleted topic (H-108). To be called when the deletion of the topic
-        is durable; resolves when the states are deleted durably, as far as the disk allows."""
-        return self._delete_states(lambda found: found == topic_id)
+        is durable; resolves when the states are deleted durably, or the disk has refused that."""
+        return self._delete_states({topic_id})
 
     def _delete_state_of_missing_topics(self) -> None:
         """Delete the states of topics that were deleted before a crash, which prevented the
         deletion of their states (H-108)."""
-        self._delete_states(lambda topic_id: self._metadata.topic_name(topic_id) is None)
+        found = {key.topic_id for shard in self.shards.cores for key in shard.partitions}
+        self._delete_states({each for each in found if self._metadata.topic_name(each) is None})
 
-    def _delete_states(self, is_deleted: Callable[[bytes], bool]) -> Deferred[None]:
+    def _delete_states(self, topic_ids: set[bytes]) -> Deferred[None]:
         written: list[Deferred[ErrorCode]] = []
         for runtime in self.shards:
             if runtime.state is not RuntimeState.ACTIVE:
                 continue
-            records = runtime.core.delete_topics(is_deleted)
+            records = runtime.core.delete_topics(topic_ids)
             if records:
                 written.append(runtime.write(records, ErrorCode.NONE, lambda error: error))
-        return gather(written).map(lambda _: None)
+
+        def deleted(errors: Sequence[ErrorCode]) -> None:
+            if any(errors):
+                self._delete_again(topic_ids)
+
+        return gather(written).map(deleted)
+
+    def _delete_again(self, topic_ids: set[bytes]) -> None:
+        """Delete the states later: the disk may have room again."""
+        if not self._undeleted:
+            self._scheduler.call_later(DELETE_AGAIN_MS, self._delete_undeleted)
+        self._undeleted |= topic_ids
+
+    def _delete_undeleted(self) -> None:
+        topic_ids, self._undeleted = self._undeleted, set()
+        self._delete_states(topic_ids)
 
     # --- Old records ---
 

@@ -297,9 +297,9 @@ class ShareShard:
 
     # --- Deleted topics ---
 
-    def delete_topics(self, is_deleted: Callable[[bytes], bool]) -> list[Record]:
-        """The records that delete the state of all partitions of such topics (H-108)."""
-        return [tombstone_record(key) for key in self.partitions if is_deleted(key.topic_id)]
+    def delete_topics(self, topic_ids: set[bytes]) -> list[Record]:
+        """The records that delete the state of all partitions of these topics (H-108)."""
+        return [tombstone_record(key) for key in self.partitions if key.topic_id in topic_ids]
 
     # --- From time to time ---
 

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from odradek_broker.coordinator.shards import GROUP_ID_MAX_CHARS
-from odradek_broker.coordinator.share.coordinator import coordinator_key, state_partition_for
+from odradek_broker.coordinator.share.coordinator import (
+    DELETE_AGAIN_MS,
+    coordinator_key,
+    state_partition_for,
+)
 from odradek_broker.coordinator.share.records import decode_change
 from odradek_broker.deferred import Deferred
 from odradek_broker.share_state import ShareKey, ShareState, StateBatch, StateResult
@@ -417,6 +421,25 @@ def test_h108_the_states_of_a_deleted_topic_are_deleted(world: ShareStateWorld) 
     world.delete_topic()
     assert world.share.topic_deleted(TOPIC_ID).done
     assert kinds(world) == ["snapshot", "snapshot", "deletion", "deletion"]
+    assert world.cores[0].partitions == {}
+
+
+def test_h108_states_that_cannot_be_deleted_are_deleted_when_there_is_room_again(
+    world: ShareStateWorld,
+) -> None:
+    world.initialize()
+    world.delete_topic()
+    world.log.refuse = E.KAFKA_STORAGE_ERROR
+    assert world.share.topic_deleted(TOPIC_ID).done
+    world.wait(DELETE_AGAIN_MS)
+    world.run_scheduled()
+    assert KEY in world.cores[0].partitions
+    world.log.refuse = E.NONE
+    world.wait(DELETE_AGAIN_MS)
+    world.run_scheduled()
+    assert world.cores[0].partitions == {}
+    assert kinds(world) == ["snapshot", "deletion"]
+    world.restart()
     assert world.cores[0].partitions == {}
 
 
