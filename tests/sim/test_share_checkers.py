@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.sim.checkers.share_dead_letters import check_dead_letters
 from tests.sim.checkers.share_deliveries import (
@@ -11,6 +13,7 @@ from tests.sim.checkers.share_deliveries import (
     RENEW,
     Place,
     ShareDeliveries,
+    no_pause,
 )
 from tests.sim.checkers.share_readers import Fate, ShareReaders
 from tests.sim.checkers.share_states import StoredStates, is_finished
@@ -24,8 +27,8 @@ LOCK_MS = 1_000
 class Group:
     """The deliveries of one record, offset 7, to members of a group, with a clock of its own."""
 
-    def __init__(self, limit: int = 3) -> None:
-        self.checker = ShareDeliveries(limit, LOCK_MS)
+    def __init__(self, limit: int = 3, pause_ms: Callable[[int], int] = no_pause) -> None:
+        self.checker = ShareDeliveries(limit, LOCK_MS, pause_ms)
         self.now_ms = 0.0
 
     def lend(self, member: str, count: int = 1, *, since_ms: float | None = None) -> list[str]:
@@ -117,6 +120,14 @@ def test_deliveries_are_counted(group: Group, counts: tuple[int, ...], says: str
     assert says in found[0]
 
 
+def test_a_delivery_may_follow_one_whose_answer_is_late_or_never_comes() -> None:
+    group = Group(limit=5)
+    group.checker.acquiring(PLACE, [7], 1)
+    assert group.lend("b", 2) == []
+    group.answer("b", RELEASE)
+    assert "follows delivery 2" in group.lend("a", 4)[0]
+
+
 def test_an_answer_for_the_record_of_somebody_else_is_refused(group: Group) -> None:
     group.lend("a")
     assert "is taken, and a has the record" in group.answer("b", ACCEPT)[0]
@@ -144,6 +155,109 @@ def test_what_is_stored_is_what_was_confirmed(group: Group) -> None:
     assert list(group.checker.check_stored(PLACE, 7, accepted=True)) == []
     (problem,) = group.checker.check_stored(PLACE, 7, accepted=False)
     assert "archived after a confirmed accept" in problem
+
+
+# --- Pauses ---
+
+
+def test_a_record_is_not_delivered_before_its_pause_is_over() -> None:
+    group = Group(pause_ms=lambda count: 100 * count)
+    group.lend("a")
+    group.answer("a", RELEASE)
+    group.now_ms = 99
+    assert "its pause ends at 100 ms" in group.lend("b", 2)[0]
+    group.now_ms = 1_298
+    assert "its pause ends at 1299 ms" in group.lend("a", 3)[0]
+
+
+def test_the_pause_behind_a_lock_begins_when_the_lock_ends() -> None:
+    group = Group(pause_ms=lambda count: 100 * count)
+    group.lend("a")
+    # The member has the record no more, so that its answer begins no pause.
+    group.now_ms = 1_050
+    group.answer("a", RELEASE)
+    group.now_ms = 1_099
+    assert "its pause ends at 1100 ms" in group.lend("b", 2)[0]
+    group.now_ms += LOCK_MS + 200
+    assert group.lend("a", 3) == []
+
+
+@pytest.mark.parametrize("how", ["restarted", "forgotten"])
+def test_whoever_loads_a_state_knows_no_pause(how: str) -> None:
+    group = Group(pause_ms=lambda count: 100)
+    group.lend("a")
+    group.answer("a", RELEASE)
+    if how == "restarted":
+        group.checker.restarted()
+    else:
+        group.checker.forgotten(PLACE, group.now_ms)
+    group.now_ms += 1
+    assert group.lend("b", 2) == []
+
+
+# --- Share partitions that are begun anew ---
+
+
+def begin_anew(group: Group, start_offset: int = 0, *, sure: bool = True) -> None:
+    group.checker.reset_asked(PLACE)
+    group.checker.begun_anew(PLACE, start_offset, group.now_ms, sure=sure)
+    group.now_ms += 1
+
+
+def test_nothing_of_an_earlier_state_shows(group: Group) -> None:
+    group.lend("a")
+    group.answer("a", RELEASE)
+    begin_anew(group)
+    assert "follows delivery 0" in group.lend("b", 2)[0]
+    other = Group()
+    other.lend("a")
+    other.answer("a", ACCEPT)
+    begin_anew(other)
+    assert "was never delivered" in other.end()[0]
+    assert other.lend("b") == []
+    assert other.answer("b", ACCEPT) == []
+    assert other.end() == []
+
+
+def test_a_group_begins_at_the_altered_start_offset(group: Group) -> None:
+    begin_anew(group, 8)
+    assert group.end() == []
+    assert "the group begins at offset 8" in group.lend("a")[0]
+
+
+def test_what_may_be_of_either_state_is_not_judged(group: Group) -> None:
+    """Deliveries while the request is on its way, and a request without an answer."""
+    group.lend("a")
+    group.answer("a", RELEASE)
+    group.checker.reset_asked(PLACE)
+    assert group.lend("b", 2) == []
+    group.checker.begun_anew(PLACE, 0, group.now_ms)
+    group.now_ms += 1
+    assert group.lend("c", 3) == []
+    begin_anew(group, sure=False)
+    assert group.end() == []
+    assert "is not finished" in group.end(finished=False)[0]
+    assert group.lend("d") == []
+    group.answer("d", RELEASE)
+    assert "follows delivery 1" in group.lend("d", 3)[0]
+
+
+def test_a_refused_request_changes_nothing(group: Group) -> None:
+    group.lend("a")
+    group.checker.reset_asked(PLACE)
+    group.checker.reset_refused(PLACE)
+    assert group.answer("a", ACCEPT) == []
+    assert "after a confirmed accept" in group.lend("b", 2)[0]
+
+
+def test_applications_may_still_hear_of_what_was_before(group: Group) -> None:
+    group.lend("a")
+    group.answer("a", ACCEPT)
+    begin_anew(group)
+    reading = readers(group)
+    assert list(reading.handed_out("a", PLACE, 7, b"x", 1)) == []
+    assert list(reading.accepted("a", PLACE, 7)) == []
+    assert "was told that it is accepted" in next(reading.accepted("a", PLACE, 8))
 
 
 # --- What applications get ---
@@ -200,6 +314,9 @@ def test_stored_states_do_not_go_back() -> None:
     assert "the start offset went back" in problems(first, state(2, StateBatch(5, 9, 2, 1)))[0]
     assert "is not stored" in problems(first, state(3, StateBatch(6, 9, 2, 1)))[0]
     assert "from state 2 to 0" in problems(first, state(3, StateBatch(5, 9, 0, 2)))[0]
+    stored = StoredStates()
+    assert list(stored.check({key: first})) == []
+    assert list(stored.check({key: state(0)}, {key})) == []
     again = state(3, StateBatch(5, 9, 0, 2))
     assert "from delivery 2 to 1" in problems(again, state(3, StateBatch(5, 9, 2, 1)))[0]
     assert [is_finished(first, offset) for offset in (2, 3, 5, 9, 10)] == [
@@ -229,3 +346,14 @@ def test_dead_letters_are_compared_with_confirmed_answers(
     lent.confirmed, lent.in_time = kind, in_time
     named = [("t", PLACE.partition, 3)] * letters + [("other", PLACE.partition, 3)] * 2
     assert list(check_dead_letters(named, "t", PLACE, [3], deliveries)) == problems
+
+
+def test_a_group_that_begins_anew_may_give_a_record_up_once_more() -> None:
+    deliveries = ShareDeliveries(3, 1_000)
+    deliveries.reset_asked(PLACE)
+    deliveries.begun_anew(PLACE, 0, 5)
+    found = [
+        list(check_dead_letters([("t", PLACE.partition, 3)] * count, "t", PLACE, [3], deliveries))
+        for count in (2, 3)
+    ]
+    assert found == [[], [f"{PLACE}, offset 3 has 3 dead letters"]]

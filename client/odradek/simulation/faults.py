@@ -14,15 +14,19 @@ from random import Random
 from odradek.simulation.disk import Failure
 from odradek.simulation.network import SimulatedTransport, Weather
 from odradek.simulation.world import World
+from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
+from odradek_broker.share.events import DeadLettered, ShareEvent
 
 #: The differences of a wrong wall clock. Within a day of each other: a broker drops its state of an
 #: idle producer a day after its last record. At most an hour slow: records of a later time are
 #: refused.
 CLOCK_ERRORS_MS = (-3_600_000, -60_000, 60_000, 43_200_000)
-#: The durations of an fsync, and the longest time until an answer, if the power is cut after an
-#: answer.
+#: The durations of an fsync, and the longest time until an answer or a dead letter, if the power is
+#: cut after one.
 _BEHIND_AN_ANSWER_SYNC_MS = (20.0, 60.0)
 _NEXT_ANSWER_MS = 3_000
+#: The shortest time for which no state is written.
+_STATE_REFUSED_MS = 20
 #: The time between the end of the process and a start with faults.
 _DOWN_MS = 20
 AT_START = ("open", "read", "append", "sync", "rename")
@@ -123,6 +127,59 @@ async def cut_power_behind_an_answer(world: World, fault: Fault) -> None:
         await asyncio.wait([asyncio.ensure_future(arrived.wait())], timeout=_NEXT_ANSWER_MS / 1000)
         world.network.on_received = None
         await world.kill_broker(power_lost=True, down_ms=fault.lasts_ms)
+
+
+async def crash_behind_a_dead_letter(world: World, fault: Fault) -> None:
+    """The disk is slow, and the process is killed, or the machine loses its power, when the next
+    dead letter of a share group is durable and the state of its share partition is not."""
+    process = world.broker.process
+    # At that very moment, or while the state is being written.
+    at_once = fault.size % 3 > 0
+    with world.slow_disk(*_BEHIND_AN_ANSWER_SYNC_MS):
+        if await _dead_letter(world, process.kill if at_once else _nothing):
+            if not at_once:
+                await world.sleep(fault.size % int(_BEHIND_AN_ANSWER_SYNC_MS[1]))
+            power_lost = bool(fault.size % 2)
+            await world.kill_broker(power_lost=power_lost, down_ms=fault.lasts_ms)
+
+
+async def refused_state_behind_a_dead_letter(world: World, fault: Fault) -> None:
+    """No state of a share partition can be written for some time after the next dead letter."""
+    disk = world.broker.disk
+    failure = Failure(
+        "append",
+        code=errno.ENOSPC,
+        path_part=SHARE_STATE_TOPIC,
+        torn_bytes=fault.size % 100,
+        for_ever=True,
+    )
+    if await _dead_letter(world, lambda: disk.fail(failure)):
+        await world.sleep(max(fault.lasts_ms, _STATE_REFUSED_MS))
+        disk.heal()
+
+
+async def _dead_letter(world: World, happens: Callable[[], object]) -> bool:
+    """Wait for the next dead letter, and call `happens` when it is durable; False without one."""
+    if not world.broker.running or not hasattr(world.broker.server, "node"):
+        return False
+    letters = world.broker.server.node.share_partitions.dead_letters
+    tell = letters.observer
+    written = asyncio.Event()
+
+    def told(event: ShareEvent) -> None:
+        tell(event)
+        if isinstance(event, DeadLettered) and not written.is_set():
+            written.set()
+            happens()
+
+    letters.observer = told
+    await asyncio.wait([asyncio.ensure_future(written.wait())], timeout=_NEXT_ANSWER_MS / 1000)
+    letters.observer = tell
+    return written.is_set()
+
+
+def _nothing() -> None:
+    pass
 
 
 async def crash_in_operation(world: World, fault: Fault) -> None:
@@ -310,6 +367,8 @@ FAULTS: dict[str, Callable[[World, Fault], Awaitable[None]]] = {
         clock_jump,
         kill_client,
         cut_power_behind_an_answer,
+        crash_behind_a_dead_letter,
+        refused_state_behind_a_dead_letter,
         lost_answers,
         refused_requests,
         refused_commits,

@@ -45,18 +45,20 @@ def check_dead_letters(
     offsets: Iterable[int],
     deliveries: ShareDeliveries,
 ) -> Iterator[str]:
-    """Check the dead letters of a partition whose topic was created once.
+    """Check the dead letters of a partition whose topic was created once. When a share partition is
+    begun anew, a record may be given up once more.
 
     `offsets`: those of the records that its log still has.
     """
     counts = Counter(
         offset for name, index, offset in letters if (name, index) == (topic, place[1])
     )
+    lives = deliveries.life(place).number
     for offset, count in counts.items():
-        if count > 1:
+        if count > lives:
             yield f"{place}, offset {offset} has {count} dead letters"
         lent = deliveries.of(place, offset)
-        if lent.confirmed == ACCEPT and lent.in_time:
+        if lives == 1 and lent.confirmed == ACCEPT and lent.in_time:
             yield f"{place}, offset {offset} has a dead letter after a confirmed accept"
     for offset in offsets:
         lent = deliveries.of(place, offset)

@@ -12,6 +12,7 @@ from tests.sim.checkers.share_deliveries import Asked, Place, ShareDeliveries
 from odradek_broker.deferred import Deferred
 from odradek_broker.server.dispatch import HANDLERS
 from odradek_broker.server.server import Server
+from odradek_broker.share.events import Dropped, RecordsAcquired, ShareEvent
 from odradek_broker.share_state import ShareKey
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
@@ -19,6 +20,13 @@ from odradek_protocol.schemas.share_acknowledge import ShareAcknowledgeResponse
 from odradek_protocol.schemas.share_fetch import ShareFetchResponse
 
 Handle = Callable[[Any, Any, Any], Any]
+
+
+def observe(server: Server, key: ApiKey, wrap: Callable[[Handle], Handle]) -> None:
+    """Let requests of a kind go through a wrapper of their handler, inside of the ordered faults,
+    so that it sees what is carried out."""
+    assert server.faults is not None
+    server.faults.handlers[key] = partial(server.faults._handle, APIS[key], wrap(HANDLERS[key]))
 
 
 class ShareMessages:
@@ -41,11 +49,17 @@ class ShareMessages:
         """Observe a broker that was just started."""
         self._server = server
         self._deliveries.restarted()
-        assert server.faults is not None
         for key in (ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE):
-            # Inside of the ordered faults, so that it sees what is carried out.
-            observed = self._observed(server, HANDLERS[key])
-            server.faults.handlers[key] = partial(server.faults._handle, APIS[key], observed)
+            observe(server, key, lambda handle: self._observed(server, handle))
+        partitions = server.node.share_partitions
+        tell = partitions.tell
+
+        def told(event: ShareEvent) -> None:
+            if self._counts(server):
+                self._happened(event)
+            tell(event)
+
+        partitions.tell = told  # type: ignore[method-assign]
         sessions = server.node.share_sessions
         left = sessions._left
 
@@ -56,6 +70,17 @@ class ShareMessages:
             left(member_id, keys, *rest)
 
         sessions._left = leave
+
+    def _happened(self, event: ShareEvent) -> None:
+        """Note which records a leader has lent, or that it has forgotten them."""
+        if isinstance(event, Dropped | RecordsAcquired) and event.key.group_id == self._group_id:
+            place = Place(*event.key[1:])
+            if isinstance(event, Dropped):
+                self._deliveries.forgotten(place, self._now_ms())
+                return
+            for each in event.acquired:
+                offsets = range(each.first_offset, each.last_offset + 1)
+                self._deliveries.acquiring(place, offsets, each.delivery_count)
 
     def _counts(self, server: Server) -> bool:
         """False for a broker that was killed: parts of it may still be called."""

@@ -37,9 +37,9 @@ class ShareReaders:
         """An application got a record."""
         what = f"{place}, offset {offset}"
         lent = self._deliveries.of(place, offset)
-        if member not in lent.members:
+        if not any(member in each.members for each in lent.all()):
             yield f"{what} was handed out by {member}, to which it was not lent"
-        elif count > lent.count:
+        elif count > max(each.count for each in lent.all()):
             yield f"{what} was handed out as delivery {count} of {lent.count}"
         before = self._values.setdefault((place, offset), value)
         if before != value:
@@ -53,7 +53,8 @@ class ShareReaders:
     def accepted(self, member: str, place: Place, offset: int) -> Iterator[str]:
         """An application was told that its acceptance of a record counts."""
         lent = self._deliveries.of(place, offset)
-        if ACCEPT not in lent.tried and not self._deliveries.is_deleted(place, offset):
+        tried = any(ACCEPT in each.tried for each in lent.all())
+        if not tried and not self._deliveries.is_deleted(place, offset):
             yield f"{place}, offset {offset}: {member} was told that it is accepted: {lent}"
 
     def check_values(self, place: Place, found: Mapping[int, bytes]) -> Iterator[str]:

@@ -3,7 +3,7 @@ finished stays so, start offsets and numbers of deliveries only grow, and the pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from odradek_broker.node import Node
 from odradek_broker.share.in_flight import DEAD_LETTER_RETRY_MS, FINISHED, NOBODY, RecordState
@@ -45,6 +45,8 @@ def _check(state: SharePartition, now_ms: int) -> Iterator[str]:
             retried = (
                 run.deadline_ms is not None and run.deadline_ms <= now_ms + DEAD_LETTER_RETRY_MS
             )
+            if run.due_ms is not None and run.change is None and run.due_ms < now_ms - _LATE_MS:
+                yield f"{run} waits {now_ms - run.due_ms} ms longer than its pause lasts"
             acquired = run.state is RecordState.ACQUIRED
             if acquired != (run.member_id != NOBODY) and not (acquired and retried):
                 yield f"{run} is of {run.member_id or 'nobody'}"
@@ -72,10 +74,13 @@ class StoredStates:
         """Forget what was seen: a power cut removes what was not durable."""
         self._seen.clear()
 
-    def check(self, found: dict[ShareKey, ShareState]) -> Iterator[str]:
-        """Compare with what was seen last."""
+    def check(
+        self, found: dict[ShareKey, ShareState], begun_anew: Collection[ShareKey] = ()
+    ) -> Iterator[str]:
+        """Compare with what was seen last, except for states that may have been begun anew
+        since."""
         for key, state in found.items():
-            before = self._seen.get(key)
+            before = None if key in begun_anew else self._seen.get(key)
             if before is not None and before.state_epoch == state.state_epoch:
                 for problem in _went_back(before, state):
                     yield f"{key.group_id}, {key.topic_id.hex()[:6]}-{key.partition}: {problem}"

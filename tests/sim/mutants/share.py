@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.sim.mutants.base import Mutant
 
-from odradek_broker.coordinator.runtime import Runtime
+from odradek_broker.coordinator.runtime import Outcome, Runtime
 from odradek_broker.coordinator.share import shard
 from odradek_broker.coordinator.share.records import snapshot_record as _snapshot_record
+from odradek_broker.coordinator.share.shard import ShareShard
+from odradek_broker.deferred import Deferred
 from odradek_broker.share import dead_letter_writer, fetching, in_flight, share_partition
+from odradek_broker.share.dead_letter_writer import DeadLetterWriter, Written, _Job
 from odradek_broker.share.fetched import read as _read
-from odradek_broker.share.in_flight import FINISHED, NOBODY, RecordState, Run
+from odradek_broker.share.in_flight import FINISHED, NOBODY, RecordState, Run, ShareSettings
 from odradek_broker.share.in_flight import add_stored as _add_stored
 from odradek_broker.share.manager import SharePartitions
 from odradek_broker.share.sessions import ShareSessions
+from odradek_broker.share_state import ShareKey, StateResult
 from odradek_protocol.errors import ErrorCode
 
 _S = RecordState
 _acquire, _give_back = Run.acquire, Run.give_back
+_initialize, _delete = ShareShard.initialize, ShareShard.delete
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -67,6 +73,42 @@ def _without_batches(key: Any, state: Any) -> Any:
 
 def _all_transactions(*given: Any, **how: Any) -> Any:
     return _read(*given, **{**how, "committed": False})
+
+
+def _although_its_pause_is_not_over(self: Run) -> bool:
+    return self.state is _S.AVAILABLE and self.change is None
+
+
+def _pause_of_the_first_delivery(self: ShareSettings, delivery_count: int) -> int:
+    return self.redelivery_delay_ms
+
+
+def _with_earlier_batches(
+    self: ShareShard, key: ShareKey, state_epoch: int, start_offset: int, *rest: Any
+) -> Outcome:
+    outcome = _initialize(self, key, state_epoch, start_offset, *rest)
+    stored = self.partitions.get(key)
+    if outcome.records and stored is not None:
+        state = stored.state._replace(state_epoch=state_epoch, start_offset=start_offset)
+        return replace(outcome, records=[_snapshot_record(key, state)])
+    return outcome
+
+
+def _delete_nothing(self: ShareShard, key: ShareKey, deferred: Any) -> Outcome:
+    return replace(_delete(self, key, deferred), records=[])
+
+
+def _no_letters(*_: Any) -> Any:
+    return Deferred.of({})
+
+
+def _without_memory_of_its_letters(self: _Job, result: StateResult) -> None:
+    decided = result.error is ErrorCode.NONE or self._any_durable
+    self._done.resolve(Written(result, decided))
+
+
+def _undone_with_its_state(self: _Job, result: StateResult) -> None:
+    self._done.resolve(Written(result, result.error is ErrorCode.NONE))
 
 
 def _answer_at_once(self: Runtime[Any], outcome: Any, written: Any) -> None:
@@ -158,10 +200,59 @@ SHARE = (
         ("queues: ",),
     ),
     Mutant(
+        "records that are redelivered during their pause",
+        "share-groups",
+        6,
+        {(Run, "acquirable"): property(_although_its_pause_is_not_over)},
+        ("deliveries: ",),
+    ),
+    Mutant(
+        "pauses that do not grow with the deliveries",
+        "share-groups",
+        10,
+        {(ShareSettings, "redelivery_pause_ms"): _pause_of_the_first_delivery},
+        ("deliveries: ",),
+    ),
+    Mutant(
+        "altered start offsets that leave the records in flight as they were",
+        "share-groups",
+        2,
+        {(ShareShard, "initialize"): _with_earlier_batches},
+        ("resets: ", "deliveries: ", "share-groups: "),
+    ),
+    Mutant(
+        "deleted states of share partitions that stay",
+        "share-groups",
+        2,
+        {(ShareShard, "delete"): _delete_nothing},
+        ("resets: ",),
+    ),
+    Mutant(
         "rejected records without their dead letters",
         "share-groups",
         1,
         {(dead_letter_writer, "given_up_records"): _no_records},
         ("share-groups: ",),
+    ),
+    Mutant(
+        "a load that ignores the dead letters which its state does not show",
+        "share-groups",
+        17,
+        {(DeadLetterWriter, "open_letters"): _no_letters},
+        ("dead letter",),
+    ),
+    Mutant(
+        "a dead letter that is forgotten when its state is not written",
+        "share-groups",
+        78,
+        {(_Job, "_stored"): _without_memory_of_its_letters},
+        ("dead letter",),
+    ),
+    Mutant(
+        "a record that is not given up when its dead letter is written and its state is not",
+        "share-groups",
+        4,
+        {(_Job, "_stored"): _undone_with_its_state},
+        ("dead letter",),
     ),
 )

@@ -43,8 +43,7 @@ OF_SEVERAL_DIRECTORIES = ("failed-directory",)
 OF_BOTH_DURABILITIES = ("switch-durability", "cut-power-at-start")
 #: The faults of requests that only members of share groups and streams groups send.
 OF_NEW_GROUPS = ("lost-group-answers", "refused-group-requests")
-ALL_FAULTS = tuple(
-    kind
-    for kind in FAULTS
-    if kind not in OF_SEVERAL_DIRECTORIES + OF_BOTH_DURABILITIES + OF_NEW_GROUPS
-)
+#: The faults that wait for a dead letter of a share group.
+OF_DEAD_LETTERS = ("crash-behind-a-dead-letter", "refused-state-behind-a-dead-letter")
+_OF_SOME = OF_SEVERAL_DIRECTORIES + OF_BOTH_DURABILITIES + OF_NEW_GROUPS + OF_DEAD_LETTERS
+ALL_FAULTS = tuple(kind for kind in FAULTS if kind not in _OF_SOME)

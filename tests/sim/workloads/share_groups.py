@@ -1,5 +1,6 @@
 """Members of one share group take records, answer or keep them, die, join and leave, while records
-are produced in and out of transactions, compacted and deleted, and a topic is created again."""
+are produced in and out of transactions, compacted and deleted, a topic is created again, and the
+group is begun anew at other offsets, or deleted."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from tests.sim.checkers.share_dead_letters import Named, check_dead_letters, rea
 from tests.sim.checkers.share_deliveries import Place, ShareDeliveries
 from tests.sim.checkers.share_messages import ShareMessages
 from tests.sim.checkers.share_readers import Fate, ShareReaders
+from tests.sim.checkers.share_resets import ShareResets
 from tests.sim.checkers.share_states import (
     StoredStates,
     check_share_partitions,
@@ -18,14 +20,14 @@ from tests.sim.checkers.share_states import (
     stored_states,
 )
 from tests.sim.reading import read_all
-from tests.sim.workloads.base import ALL_FAULTS, OF_NEW_GROUPS
+from tests.sim.workloads.base import ALL_FAULTS, OF_DEAD_LETTERS, OF_NEW_GROUPS
 from tests.sim.workloads.clients import keep_running
 from tests.sim.workloads.share_member import Plan, ShareMember
 
 from odradek.simulation.world import World
 from odradek_broker.server.server import Server
 from odradek_client.admin import LATEST, Admin, ConfigResource, NewTopic
-from odradek_client.errors import OdradekError
+from odradek_client.errors import InvalidGroup, OdradekError
 from odradek_client.producer.producer import Producer
 from odradek_client.structs import TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -38,6 +40,8 @@ _PARTITIONS = {_JOBS: 2, _TASKS: 1}
 _LETTERS, _LETTER_PARTITIONS = "dlq.workers", 2
 _LOCK_MS = 1_000
 _RECORDS_MAX = 30
+#: Those of a member that outlives its membership.
+_MANY_POLLS = 100
 _TRANSACTIONS_MAX = 8
 _KEYS = 4
 _TRANSACTION_TIMEOUT_MS = 3_000
@@ -45,6 +49,11 @@ _TRANSACTION_TIMEOUT_MS = 3_000
 #: for long, since a wall clock may be set back.
 _SETTLE_MS = 240_000
 _OBSERVE_EVERY_MS = 40
+#: The attempts to begin the group anew while its members stop, and the pause between them.
+_RESET_ATTEMPTS = 20
+_RESET_EVERY_MS = 100
+#: Longer than the session of a member lasts.
+_UNHEARD_MS = 1_600
 
 
 class ShareGroupsWorkload:
@@ -56,6 +65,7 @@ class ShareGroupsWorkload:
         "group.share.session.timeout.ms": 1_000,
         "group.share.min.heartbeat.interval.ms": 10,
         "group.share.heartbeat.interval.ms": 200,
+        "group.share.assignment.interval.ms": 100,
         "group.share.min.record.lock.duration.ms": _LOCK_MS,
         "group.share.record.lock.duration.ms": _LOCK_MS,
         "share.coordinator.state.topic.num.partitions": 2,
@@ -69,7 +79,7 @@ class ShareGroupsWorkload:
         "log.segment.delete.delay.ms": 500,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
     }
-    faults: ClassVar[tuple[str, ...]] = ALL_FAULTS + OF_NEW_GROUPS * 2
+    faults: ClassVar[tuple[str, ...]] = ALL_FAULTS + (OF_NEW_GROUPS + OF_DEAD_LETTERS) * 2
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -85,17 +95,32 @@ class ShareGroupsWorkload:
         # A stream of its own: the seeds that show known bugs go on to show them.
         letters = world.chance("dead letters")
         self._has_letters = letters.random() < 0.6
+        self._rejects = self._has_letters and letters.random() < 0.6
         if self._has_letters:
             self._config |= {
                 "errors.deadletterqueue.topic.name": _LETTERS,
                 "errors.deadletterqueue.copy.record.enable": letters.choice(("true", "false")),
             }
+        pauses = world.chance("redelivery")
+        delay_ms = pauses.choice((0, 0, 150, 400))
+        longest_ms = pauses.choice((300, 700, 5_000))
+        if delay_ms:
+            self._config |= {
+                "share.redelivery.delay.ms": str(delay_ms),
+                "share.redelivery.delay.max.ms": str(longest_ms),
+            }
+        self._resetting = world.chance("resets")
+        self._resets = self._resetting.random() < 0.4
+        #: No member begins before, and those that there are stop.
+        self._stopped_until_ms = 0
         self._members = random.randint(1, 3)
         self._compacts = random.random() < 0.4
         self._deletes = random.random() < 0.4
         self._churns = random.random() < 0.4
-        # The broker's clock has whole milliseconds, by which a lock may be shorter.
-        self._deliveries = ShareDeliveries(limit, _LOCK_MS - 1)
+        # The broker's clock has whole milliseconds, by which a lock or a pause may be shorter.
+        self._deliveries = ShareDeliveries(
+            limit, _LOCK_MS - 1, lambda count: _pause_ms(delay_ms, longest_ms, count)
+        )
         self._readers = ShareReaders(self._deliveries, committed=self._committed)
         self._stored = StoredStates()
         self._messages = ShareMessages(
@@ -104,6 +129,13 @@ class ShareGroupsWorkload:
             lambda: world.loop.time() * 1_000,
             lambda problem: world.violated("deliveries", problem),
         )
+        self._begun_anew = ShareResets(
+            GROUP,
+            tuple(_PARTITIONS),
+            self._deliveries,
+            lambda: world.loop.time() * 1_000,
+            lambda problem: world.violated("resets", problem),
+        )
         world.on_broker_ready = self._ready
         self._settled = asyncio.Event()
         self._values = 0
@@ -111,6 +143,7 @@ class ShareGroupsWorkload:
     def _ready(self, server: Server) -> None:
         self._stored.restarted()
         self._messages.begin(server)
+        self._begun_anew.begin(server)
 
     async def prepare(self) -> None:
         """Create the topics, and set what the group needs."""
@@ -149,13 +182,23 @@ class ShareGroupsWorkload:
     # --- Members ---
 
     async def _live(self, name: str) -> None:
-        await self._run(name, Plan.of(self._random))
+        while self._must_stop() and not self._world.faults_over.is_set():
+            await self._world.sleep(20)
+        plan = Plan.of(self._random)
+        if self._resets and self._resetting.random() < 0.5:
+            plan.polls = _MANY_POLLS
+        plan.rejects = self._rejects
+        await self._run(name, plan)
+
+    def _must_stop(self) -> bool:
+        over = self._world.faults_over.is_set()
+        return over or self._world.now_ms < self._stopped_until_ms
 
     async def _run(self, name: str, plan: Plan) -> None:
         member = ShareMember(
             self._world, self._random, name, GROUP, _PARTITIONS, plan, self._readers
         )
-        await member.run(self._world.faults_over, self._settled)
+        await member.run(self._must_stop, self._settled)
 
     async def _drain(self, name: str) -> None:
         plan = Plan("explicit", "batch_optimized", 0, 500, drains=True)
@@ -250,6 +293,8 @@ class ShareGroupsWorkload:
                         await self._delete_records(admin, name)
                     if self._churns:
                         await self._create_again(admin, name)
+                    if self._resets:
+                        await self._begin_anew(admin, name)
                 except OdradekError as problem:
                     world.note(name, f"{problem}")
 
@@ -271,6 +316,64 @@ class ShareGroupsWorkload:
                 raise
         await self._world.sleep(self._random.choice((0, 100, 600)))
         await self._create(admin, _TASKS)
+
+    async def _begin_anew(self, admin: Admin, name: str) -> None:
+        """Begin the group anew when its members have stopped, or while they come back; or when
+        none of them has been heard for long, but all fetch."""
+        random, world = self._resetting, self._world
+        reset = random.choice((self._alter, self._alter, self._delete_offsets, self._delete_group))
+        opens = random.choice((3, 6, _RESET_ATTEMPTS))
+        unheard = random.random() < 0.4
+        if unheard:
+            opens = -1
+            world.order(
+                fault="fail",
+                api="ShareGroupHeartbeat",
+                code="COORDINATOR_LOAD_IN_PROGRESS",
+                times=None,
+                for_ms=_UNHEARD_MS,
+            )
+        for attempt in range(_RESET_ATTEMPTS):
+            if attempt <= opens:
+                self._stopped_until_ms = world.now_ms + 2 * _RESET_EVERY_MS
+            try:
+                await reset(admin, name)
+                break
+            except InvalidGroup as problem:
+                world.note(name, f"{problem}")
+            await world.sleep(_RESET_EVERY_MS)
+        self._stopped_until_ms = 0
+        if unheard:
+            await world.sleep(_UNHEARD_MS)
+
+    async def _alter(self, admin: Admin, name: str) -> None:
+        random = self._resetting
+        places = [
+            TopicPartition(topic, index)
+            for topic in random.choice(((_JOBS,), (_JOBS, _TASKS)))
+            for index in range(_PARTITIONS[topic])
+        ]
+        ends = await admin.list_offsets(dict.fromkeys(places, LATEST))
+        starts: dict[tuple[str, int], int] = {
+            place: random.choice((0, random.randint(0, end.offset), end.offset))
+            for place, end in ends.items()
+            if end is not None
+        }
+        altered = await admin.alter_share_group_offsets(GROUP, starts, raise_errors=False)
+        self._world.note(name, f"begins the group anew at {starts}: {altered.errors}")
+        for problem in altered.errors.values():
+            raise problem
+
+    async def _delete_offsets(self, admin: Admin, name: str) -> None:
+        topics = self._resetting.choice(((_JOBS,), (_JOBS, _TASKS)))
+        deleted = await admin.delete_share_group_offsets(GROUP, topics, raise_errors=False)
+        self._world.note(name, f"deletes the offsets of {topics}: {deleted.errors}")
+        for problem in deleted.errors.values():
+            raise problem
+
+    async def _delete_group(self, admin: Admin, name: str) -> None:
+        await admin.delete_groups(GROUP)
+        self._world.note(name, "deletes the group")
 
     # --- Observation ---
 
@@ -296,7 +399,7 @@ class ShareGroupsWorkload:
         for problem in check_share_partitions(node):
             world.violated("share partitions", problem)
         found = stored_states(node, GROUP)
-        for problem in self._stored.check(found):
+        for problem in self._stored.check(found, self._begun_anew.take_changed()):
             world.violated("stored", problem)
 
     # --- The end ---
@@ -370,6 +473,16 @@ class ShareGroupsWorkload:
                             place, offset, delivery_state == 2
                         )
         return iter(problems)
+
+
+def _pause_ms(delay_ms: int, longest_ms: int, count: int) -> int:
+    """The pause after so many deliveries, by rule H-200."""
+    if not delay_ms:
+        return 0
+    doubled_ms = delay_ms
+    for _ in range(count - 1):
+        doubled_ms += doubled_ms
+    return min(doubled_ms, max(delay_ms, longest_ms)) - 1
 
 
 async def _outcome(delivery: object) -> OdradekError | None:

@@ -4,7 +4,7 @@ answers."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 
@@ -26,13 +26,15 @@ _IMPLICIT = ("keep",) * 6 + ("accept", "release", "reject", "handle")
 
 @dataclass
 class Plan:
-    """The life of one member. `drains`: it accepts everything, until it is told to end."""
+    """The life of one member. `drains`: it accepts everything, until it is told to end. `rejects`:
+    many of its records become dead letters."""
 
     mode: str
     acquire: str
     polls: int
     max_poll_records: int
     drains: bool = False
+    rejects: bool = False
 
     @classmethod
     def of(cls, random: Random) -> Plan:
@@ -81,8 +83,9 @@ class ShareMember:
         self._consumer.set_acknowledgement_callback(self._on_result)
         self._member_id = self._consumer._group.membership.member_id
 
-    async def run(self, finish: asyncio.Event, end: asyncio.Event) -> None:
-        """Take records for as many polls as planned and not after `finish`, or until `end`."""
+    async def run(self, must_stop: Callable[[], bool], end: asyncio.Event) -> None:
+        """Take records for as many polls as planned, unless the member must stop, or until
+        `end`."""
         plan, world = self.plan, self._world
         world.note(self.name, f"starts as {self._member_id}: {plan}")
         polls = 0
@@ -91,7 +94,7 @@ class ShareMember:
         except OdradekError as problem:
             self._told(problem, "gives up")
         else:
-            while not end.is_set() if plan.drains else polls < plan.polls and not finish.is_set():
+            while not end.is_set() if plan.drains else polls < plan.polls and not must_stop():
                 polls += 1
                 await self._step()
         try:
@@ -127,6 +130,8 @@ class ShareMember:
         how = random.choice(_EXPLICIT if plan.mode == "explicit" else _IMPLICIT)
         if plan.drains:
             how = "accept"
+        elif plan.rejects and random.random() < 0.3:
+            how = "reject"
         if how == "handle":
             await self._handle(record)
         elif how == "renew":
