@@ -154,7 +154,7 @@ def _directory_cells(directory: dict[str, Any] | None) -> list[str]:
     return [
         directory["path"],
         str(directory["partitions"]),
-        *(_size(directory[name]) for name in ("size_bytes", "usable_bytes", "total_bytes")),
+        *(size_text(directory[name]) for name in ("size_bytes", "usable_bytes", "total_bytes")),
     ]
 
 
@@ -165,13 +165,13 @@ def _range(levels: list[int] | None) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-def _size(size_bytes: int | None) -> str:
-    """For people: `1.5 GiB`."""
+def size_text(size_bytes: float | None) -> str:
+    """A number of bytes for people: `1.5 GiB`."""
     if size_bytes is None:
         return "-"
-    size = float(size_bytes)
+    size = size_bytes
     for unit in _UNITS:
         if size < 1024 or unit == _UNITS[-1]:
             break
         size /= 1024
-    return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
+    return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"

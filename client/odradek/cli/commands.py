@@ -34,6 +34,7 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow("stop", "odradek.cli.broker:stop", "Stop the background broker.", BROKER),
     CommandRow("status", "odradek.cli.broker:status", "Say whether it is running.", BROKER),
     CommandRow("doctor", "odradek.cli.doctor:doctor", "Look for trouble, say what to do.", BROKER),
+    CommandRow("top", "odradek.cli.top:top", "Watch rates, lag, transactions, live.", CLUSTER),
     CommandRow("cluster", "odradek.cli.cluster:cluster", "Show nodes, disks, features.", CLUSTER),
     CommandRow(
         "console", "odradek.cli.console:console", "Show everything in the browser.", CLUSTER

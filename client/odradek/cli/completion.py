@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import socket
 import struct
 import threading
@@ -36,6 +37,9 @@ _LIST_GROUPS_VERSION = 2
 _METADATA_KEY, _LIST_GROUPS_KEY = 3, 16
 _FRAME_BYTES_MAX = 16 * 1024 * 1024
 _INTERNAL = "__"
+#: Names that no shell takes for anything else. A group's name may be any text: bash inserts it
+#: unquoted into the line, where `$(...)` would be run, and the script for zsh evaluates it.
+_HARMLESS = re.compile(r"[\w.:@%+/][\w.:@%+/=,-]*")
 
 #: Topics with the number of their partitions, or groups, each with 0.
 _Names = dict[str, int]
@@ -72,7 +76,9 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
     return [
         name
         for name in names
-        if name.startswith(incomplete) and (internal or not name.startswith(_INTERNAL))
+        if name.startswith(incomplete)
+        and (internal or not name.startswith(_INTERNAL))
+        and _HARMLESS.fullmatch(name)
     ]
 
 
