@@ -361,7 +361,9 @@ class SharePartitions:
     ) -> Deferred[Outcome]:
         """Store a change, and finish it when it is durable. `event` says that it is, or the
         error."""
-        if not change.stored:
+        # Without a change of its own, records may be acknowledged again that are decided and not
+        # stored: the member is told when they are (H-205).
+        if not change.stored and not led.unstored:
             self.tell(event(_E.NONE))
             return Deferred.of(Outcome())
         outcome: Deferred[Outcome] = Deferred()

@@ -303,6 +303,31 @@ def test_h205_a_state_that_cannot_be_stored_does_not_bring_the_record_back() -> 
     assert world.letter_offsets() == [1]
 
 
+def test_h205_what_is_decided_and_not_stored_is_confirmed_when_it_is_stored() -> None:
+    """A record that is accepted in the same request is passed over when it is accepted again, and
+    has no dead letter that would tell a load of it."""
+    world = DeadLetterWorld()
+    world.jobs(2)
+    world.acquired()
+    leader = world.node.share_partitions
+    both = leader.acknowledge(world.key, "a", [Acknowledgement(0, 1, [ACCEPT, REJECT])])
+    while not world.letters():
+        assert world.step()
+    world.files.fail(_full("__share_group_state"))
+    world.settle()
+    assert both.result().error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    again = world.acknowledge(0, 0, ACCEPT)
+    world.settle()
+    assert again.result().error is ErrorCode.COORDINATOR_NOT_AVAILABLE, "nothing is durable"
+    world.files.heal()
+    again = world.acknowledge(0, 0, ACCEPT)
+    assert not again.done
+    world.settle()
+    assert again.result() == Outcome()
+    world.cut_power(0, keep_page_cache=False)
+    assert world.acquired() == []
+
+
 def test_h205_a_failed_disk_leaves_a_dead_letter_open_until_the_next_start() -> None:
     world = DeadLetterWorld()
     world.jobs(2)
