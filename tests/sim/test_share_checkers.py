@@ -8,6 +8,7 @@ import pytest
 from tests.sim.checkers.share_dead_letters import check_dead_letters
 from tests.sim.checkers.share_deliveries import (
     ACCEPT,
+    GAP,
     REJECT,
     RELEASE,
     RENEW,
@@ -293,6 +294,14 @@ def test_an_acceptance_that_counts_was_sent(group: Group) -> None:
     group.lend("a")
     assert "was told that it is accepted" in next(readers(group).accepted("a", PLACE, 7))
     group.answer("a", ACCEPT)
+    assert list(readers(group).accepted("a", PLACE, 7)) == []
+
+
+def test_an_acceptance_may_come_after_compaction(group: Group) -> None:
+    group.lend("a")
+    group.checker.restarted()
+    group.lend("b")
+    group.answer("b", GAP)
     assert list(readers(group).accepted("a", PLACE, 7)) == []
 
 
