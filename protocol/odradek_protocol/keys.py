@@ -113,6 +113,7 @@ class ApiKey(IntEnum):
     #: clients ignore unknown keys (docs/compatibility.md).
     DESCRIBE_HISTORY = 10_000
     DESCRIBE_BROKER = 10_001
+    DESCRIBE_CLIENT_TELEMETRY = 10_002
 
 
 PRIVATE_KEYS = frozenset(key for key in ApiKey if key >= 10_000)

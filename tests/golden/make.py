@@ -113,6 +113,39 @@ PRIVATE = {
             Events=_fields(Number="int64", SubjectType="int8", Subject="string") + _EVENT,
         ),
     ),
+    "DescribeClientTelemetry": (
+        _fields(ClientInstanceId="uuid", After="uuid", First="int32", Limit="int32"),
+        _fields(
+            ThrottleTimeMs="int32",
+            ErrorCode="int16",
+            ErrorMessage="string?",
+            Clients=_fields(
+                ClientInstanceId="uuid",
+                ClientId="string",
+                SoftwareName="string",
+                SoftwareVersion="string",
+                Host="string",
+                Port="string",
+                User="string",
+                Gone="bool",
+                Subscribed="[]string",
+                PushIntervalMs="int32",
+                Pushes="int64",
+                LastPushAgeMs="int64",
+                LastPushBytes="int32",
+                Series="int32",
+                LeftOut="int32",
+            ),
+            Metrics=_fields(
+                Name="string",
+                Source="string",
+                Kind="string",
+                Labels=_DETAILS,
+                Value="float64",
+            ),
+            More="bool",
+        ),
+    ),
 }
 
 _TEXTS = ["orders", "größe-ß", "漢字かな", "emoji-\U0001f9f5", "z"]
@@ -388,16 +421,21 @@ def flexible_bytes(fields: list[dict[str, Any]], values: dict[str, Any]) -> byte
             parts += [flexible_bytes(field["fields"], item) for item in value]
         elif kind.startswith("[]"):
             parts.append(_uvarint(len(value) + 1))
-            parts += [_number(kind[2:], item) for item in value]
-        elif kind == "string":
-            data = b"" if value is None else value.encode()
-            parts += [_uvarint(0 if value is None else len(data) + 1), data]
+            parts += [_plain(kind[2:], item) for item in value]
         else:
-            parts.append(_number(kind, value))
+            parts.append(_plain(kind, value))
     return b"".join(parts) + b"\0"
 
 
-def _number(kind: str, value: Any) -> bytes:
+def _plain(kind: str, value: Any) -> bytes:
+    if kind == "string":
+        text = b"" if value is None else value.encode()
+        return _uvarint(0 if value is None else len(text) + 1) + text
+    if kind == "uuid":
+        raw: bytes = value.bytes
+        return raw
+    if kind == "bool":
+        return bytes([value])
     if kind == "float64":
         return struct.pack(">d", value)
     data: bytes = value.to_bytes(int(kind[3:]) // 8, "big", signed=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from odradek_broker.metrics.families import PAUSE, Counter, Families, Family, Gauge, labels_text
@@ -76,9 +77,12 @@ def _client_families(node: Node) -> Families:
     several has none."""
     by_name: dict[str, list[tuple[str, Series]]] = {}
     samples = 0
-    for _, client in list(node.telemetry.series.clients()):
+    for client in list(node.telemetry.series.clients()):
         own = client_labels(client.attributes)
         for (name, labels), series in list(client.series.items()):
+            # Clients push NaN for what they have not measured yet.
+            if not math.isfinite(series.value):
+                continue
             place = labels_text(
                 [*own, *(label for label, _ in labels)],
                 [*own.values(), *(value for _, value in labels)],

@@ -94,11 +94,14 @@ class ClientSeries:
         """The metrics of a client."""
         return self._clients.get(instance_id)
 
-    def clients(self, after: bytes = b"") -> Iterator[tuple[bytes, ClientMetrics]]:
-        """The clients with their ids, in the order of these, behind the id `after`."""
+    def ids(self) -> set[bytes]:
+        """The ids of all clients."""
+        return set(self._clients)
+
+    def clients(self) -> Iterator[ClientMetrics]:
+        """The clients in the order of their ids."""
         for instance_id in sorted(self._clients):
-            if instance_id > after:
-                yield instance_id, self._clients[instance_id]
+            yield self._clients[instance_id]
 
     def push(
         self,

@@ -46,6 +46,12 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow("acl", "odradek.cli.acls:app", "List, add, delete ACLs: who may do what.", CLUSTER),
     CommandRow("quota", "odradek.cli.quotas:app", "Describe, set, delete quotas.", CLUSTER),
     CommandRow(
+        "client-metrics",
+        "odradek.cli.client_metrics:app",
+        "Ask clients for metrics, and show them.",
+        CLUSTER,
+    ),
+    CommandRow(
         "topic", "odradek.cli.topics:app", "List, create, alter, trim, delete topics.", DATA
     ),
     CommandRow("produce", "odradek.cli.produce:produce", "Write records from stdin.", DATA),

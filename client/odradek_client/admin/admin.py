@@ -27,6 +27,7 @@ from odradek_client.admin.quotas import QuotaAdmin
 from odradek_client.admin.requests import AdminRequests
 from odradek_client.admin.share_groups import ShareGroupAdmin
 from odradek_client.admin.streams_groups import StreamsGroupAdmin
+from odradek_client.admin.telemetry import TelemetryAdmin
 from odradek_client.admin.topics import TopicAdmin
 from odradek_client.admin.transactions import TransactionAdmin
 from odradek_client.admin.users import UserAdmin
@@ -53,6 +54,7 @@ class Admin(
     ProducerAdmin,
     HistoryAdmin,
     BrokerAdmin,
+    TelemetryAdmin,
     QuotaAdmin,
     UserAdmin,
     AclAdmin,

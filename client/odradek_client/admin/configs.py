@@ -13,6 +13,7 @@ from odradek_client.errors import OdradekError, UnknownTopicOrPartition, error_f
 from odradek_protocol.constants import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
 )
@@ -40,6 +41,7 @@ class ResourceType(IntEnum):
     TOPIC = RESOURCE_TOPIC
     BROKER = RESOURCE_BROKER
     BROKER_LOGGER = RESOURCE_BROKER_LOGGER
+    CLIENT_METRICS = RESOURCE_CLIENT_METRICS
     GROUP = RESOURCE_GROUP
 
 
@@ -68,8 +70,8 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True)
 class ConfigResource:
-    """A resource with a configuration: a topic, a broker, a broker's loggers or a group. The name
-    of a broker is its node id."""
+    """A resource with a configuration: a topic, a broker, a broker's loggers, a group or a
+    subscription to client metrics. The name of a broker is its node id."""
 
     type: ResourceType
     name: str
@@ -93,6 +95,11 @@ class ConfigResource:
     def group(cls, group_id: str) -> ConfigResource:
         """A consumer group (KIP-848)."""
         return cls(ResourceType.GROUP, group_id)
+
+    @classmethod
+    def client_metrics(cls, name: str) -> ConfigResource:
+        """A subscription to metrics of clients (KIP-714)."""
+        return cls(ResourceType.CLIENT_METRICS, name)
 
 
 @dataclass(frozen=True)

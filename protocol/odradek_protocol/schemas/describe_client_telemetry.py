@@ -1,0 +1,90 @@
+"""DescribeClientTelemetry (key 10002): the clients that push metrics, and the metrics of one.
+
+Versions: only 0.
+
+Of note: this API is Odradek's own, for `odradek client-metrics show`, as DescribeHistory is. The
+answer comes in pages.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import (
+    BOOL,
+    FLOAT64,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID,
+    ZERO_UUID,
+)
+
+
+@message(key=10002, versions="0", flexible="0+")
+class DescribeClientTelemetryRequest(Message):
+    """The request.
+
+    `client_instance_id`: a client, whose metrics are wanted from number `first` on; zero for all
+    clients without their metrics, those behind the id `after`. `limit`: the most clients or
+    metrics.
+    """
+
+    client_instance_id: bytes = field(UUID, default=ZERO_UUID)
+    after: bytes = field(UUID, default=ZERO_UUID)
+    first: int = field(INT32)
+    limit: int = field(INT32, default=100)
+
+
+@struct
+class Label(Struct):
+    name: str = field(STRING)
+    value: str = field(STRING)
+
+
+@struct
+class Metric(Struct):
+    """A series. `source`: the name that the client gave; `kind`: gauge or counter."""
+
+    name: str = field(STRING)
+    source: str = field(STRING)
+    kind: str = field(STRING)
+    labels: list[Label] = field(array(Label))
+    value: float = field(FLOAT64)
+
+
+@struct
+class Client(Struct):
+    """A client, which has pushed or has asked what to push.
+
+    `subscribed`: prefixes of the wanted metrics. `last_push_age_ms`: -1 before the first push.
+    `left_out`: the data points of the last push that were not kept. `gone`: the client has ended.
+    """
+
+    client_instance_id: bytes = field(UUID, default=ZERO_UUID)
+    client_id: str = field(STRING)
+    software_name: str = field(STRING)
+    software_version: str = field(STRING)
+    host: str = field(STRING)
+    port: str = field(STRING)
+    user: str = field(STRING)
+    gone: bool = field(BOOL)
+    subscribed: list[str] = field(array(STRING))
+    push_interval_ms: int = field(INT32)
+    pushes: int = field(INT64)
+    last_push_age_ms: int = field(INT64, default=-1)
+    last_push_bytes: int = field(INT32)
+    series: int = field(INT32)
+    left_out: int = field(INT32)
+
+
+@message(key=10002, versions="0", flexible="0+")
+class DescribeClientTelemetryResponse(Message):
+    """The response. `more`: there are further clients or metrics; `metrics`: by name and labels."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    clients: list[Client] = field(array(Client))
+    metrics: list[Metric] = field(array(Metric))
+    more: bool = field(BOOL)
