@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from console_process import browser_program, console_process
+from console_process import PATIENCE_S, browser_program, console_process
 from odradek.console.server import Console, ConsoleOptions
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ async def browser() -> AsyncIterator[Browser]:
     program = browser_program()
     if program is None:
         pytest.skip("no Chromium here: install one, or name it in ODRADEK_CHROMIUM")
-    from playwright.async_api import async_playwright
+    from playwright.async_api import async_playwright, expect
 
+    expect.set_options(timeout=PATIENCE_S * 1_000)
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=arguments)

@@ -84,6 +84,8 @@ async def test_an_empty_group_has_lag_but_no_members_and_is_sorted_by_lag(
         up = await _asked(console_client, "/groups", **params, sort="lag")
         down = await _asked(console_client, "/groups", **params, sort="-lag", lag_min="1")
         assert [row["lag"] for row in up["rows"]] == [0, 1, 2]
+        assert {row["verdict"]["verdict"] for row in up["rows"]} == {"OK"}
+        assert up["rows"][0]["verdict"]["text"].startswith("OK: ")
         assert [row["lag"] for row in down["rows"]] == [2, 1]
         assert up["known"] >= 3
         assert (await _asked(console_client, "/groups", **params, type="share"))["total"] == 0

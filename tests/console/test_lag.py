@@ -39,8 +39,9 @@ def test_the_oldest_record_of_all_partitions_counts() -> None:
     assert point == LagPoint(5_000, 4, 5_000, False)
 
 
-def test_partitions_without_a_position_count_for_nothing() -> None:
-    assert LagHistory().add(1_000, {}, {P0: 8}) == LagPoint(1_000, 0, 0, False)
+def test_without_any_position_the_lag_is_unknown() -> None:
+    assert LagHistory().add(1_000, {}, {P0: 8}) == LagPoint(1_000, None, None, False)
+    assert LagHistory().add(1_000, {P1: 8}, {P0: 8, P1: 8}) == LagPoint(1_000, 0, 0, False)
 
 
 def test_a_partition_that_was_made_again_begins_anew() -> None:

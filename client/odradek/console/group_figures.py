@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from odradek.console.answers import Json
 from odradek.console.sessions import Session
 from odradek_client.admin import Admin, GroupListing
-from odradek_client.errors import OdradekError
+from odradek_client.admin.history import CurrentState, Subject
+from odradek_client.errors import OdradekError, UnsupportedByBroker
 from odradek_client.structs import TopicPartition
 
 _KEEP_MS = 3_000
@@ -22,17 +24,20 @@ _AT_ONCE = 16
 _REMEMBERED_MAX = 50_000
 #: A page waits this long for the figures of all groups; the rest comes with its next turn.
 _PATIENCE_S = 1.0
+_VERDICT = "now_verdict"
 SHARE_KIND, STREAMS_KIND = "share", "streams"
 
 
 @dataclass
 class GroupFigures:
-    """The figures of a group; None if they could not be had. `lag`: records that it is behind."""
+    """The figures of a group; None if they could not be had. `lag`: records that it is behind.
+    `verdict`: that of the broker, and the sentence for it; None if it has none."""
 
     members: int | None = None
     topics: int | None = None
     lag: int | None = None
     missing: str | None = None
+    verdict: Json | None = None
 
 
 @dataclass
@@ -48,11 +53,50 @@ async def list_groups(session: Session) -> list[GroupListing]:
 
 
 async def figures_of(session: Session, groups: Sequence[GroupListing]) -> dict[str, GroupFigures]:
-    """The figures of the groups on a page."""
+    """The figures and verdicts of the groups on a page."""
     if not groups:
         return {}
+
+    async def ask(admin: Admin) -> dict[str, GroupFigures]:
+        found = await _figures(admin, groups)
+        await _judge(admin, found)
+        return found
+
     key = ("figures of groups", *(group.group_id for group in groups))
-    return await session.cached(key, _KEEP_MS, lambda admin: _figures(admin, groups))
+    return await session.cached(key, _KEEP_MS, ask)
+
+
+async def _judge(admin: Admin, found: Mapping[str, GroupFigures]) -> None:
+    """Fill in the verdicts, unless the broker gives none."""
+    turn = asyncio.Semaphore(_AT_ONCE)
+    silent = False
+
+    async def ask(name: str, figures: GroupFigures) -> None:
+        nonlocal silent
+        async with turn:
+            if silent:
+                return
+            try:
+                histories = await admin.describe_history(Subject.GROUP, name, limit=0)
+            except UnsupportedByBroker:
+                silent = True
+            except OdradekError:
+                # What is wrong is told where the figures are missing.
+                return
+            else:
+                figures.verdict = verdict_of([state for each in histories for state in each.states])
+
+    async with asyncio.TaskGroup() as tasks:
+        for name, figures in found.items():
+            tasks.create_task(ask(name, figures))
+
+
+def verdict_of(states: Iterable[CurrentState]) -> Json | None:
+    """The verdict among the states of a group."""
+    for state in states:
+        if state.name == _VERDICT:
+            return {"verdict": state.details["verdict"], "text": state.text}
+    return None
 
 
 async def figures_of_all(session: Session, groups: Sequence[GroupListing]) -> AllFigures:

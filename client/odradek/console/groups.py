@@ -83,6 +83,7 @@ def _row(group: GroupListing, figures: GroupFigures) -> Json:
         "members": figures.members,
         "topics": figures.topics,
         "lag": figures.lag,
+        "verdict": figures.verdict,
         "missing": figures.missing,
     }
 

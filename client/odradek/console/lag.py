@@ -22,11 +22,11 @@ _ALL_ENDS_MAX = 400_000
 
 
 class LagPoint(NamedTuple):
-    """The lag at a time. `age_ms`: the age of the oldest record that is not read yet, None if it is
-    unknown; `at_least`: it may be older."""
+    """The lag at a time. `records` and `age_ms`, the age of the oldest record that is not read yet,
+    are None if no position is known; `at_least`: the record may be older."""
 
     at_ms: int
-    records: int
+    records: int | None
     age_ms: int | None
     at_least: bool
 
@@ -58,23 +58,24 @@ class LagHistory:
         ends: Mapping[TopicPartition, int],
     ) -> LagPoint:
         """The lag of these positions, added to the points."""
-        records, oldest = 0, None
-        at_least = False
+        records, known = 0, False
+        times: list[tuple[int, bool]] = []
         for gone in self._ends.keys() - ends.keys():
             del self._ends[gone]
         for tp, end in ends.items():
             position = positions.get(tp)
             if position is None:
                 continue
+            known = True
             seen = self._seen(tp, end, position, now_ms)
             if position >= end:
                 continue
             records += end - position
-            at_ms, exact = _appended(seen, position)
-            if oldest is None or at_ms < oldest:
-                oldest, at_least = at_ms, not exact
-        age_ms = 0 if not records else None if oldest is None else now_ms - oldest
-        point = LagPoint(now_ms, records, age_ms, at_least)
+            times.append(_appended(seen, position))
+        point = LagPoint(now_ms, None, None, False)
+        if known:
+            at_ms, exact = min(times, default=(now_ms, True))
+            point = LagPoint(now_ms, records, now_ms - at_ms, not exact)
         self.points.append(point)
         return point
 

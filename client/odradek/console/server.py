@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -63,6 +64,7 @@ _FAMILIES = (
 )
 
 _STATIC = Path(__file__).parent / "static"
+_COMPRESSED_BYTES_MIN = 1_000
 _CONNECTIONS_MAX = 256
 _BODY_BYTES_MAX = 2_097_152
 _LOOK_FOR_ENDED_S = 60.0
@@ -253,7 +255,9 @@ class Console:
                 Route("/api/sign-out", _answering(self._sign_out), methods=["POST"]),
                 Route("/api/live", _answering(self._live)),
                 Route("/api/{rest:path}", _answering(_no_view)),
-                Mount("/static", StaticFiles(directory=_STATIC)),
+                Mount(
+                    "/static", GZipMiddleware(StaticFiles(directory=_STATIC), _COMPRESSED_BYTES_MIN)
+                ),
                 # The address belongs to the router in the page.
                 Route("/{rest:path}", _index),
             ],

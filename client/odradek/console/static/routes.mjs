@@ -5,5 +5,11 @@ export const PAGES = [
   { path: "/topic", title: "Topic", load: () => import("./pages/topic.mjs") },
   { path: "/topic/records", title: "Records", load: () => import("./pages/records.mjs") },
   { path: "/topic/tail", title: "Live tail", load: () => import("./pages/tail.mjs") },
+  { path: "/groups", title: "Groups", nav: "Groups", key: "g", load: () => import("./pages/groups.mjs") },
+  { path: "/group", title: "Group", load: () => import("./pages/group.mjs") },
+  { path: "/transactions", title: "Transactions", nav: "Transactions", key: "x", load: () => import("./pages/transactions.mjs") },
+  { path: "/transaction", title: "Transaction", load: () => import("./pages/transaction.mjs") },
+  { path: "/producers", title: "Producers", load: () => import("./pages/producers.mjs") },
+  { path: "/producer", title: "Producer", load: () => import("./pages/producers.mjs") },
   { path: "/timeline", title: "Timeline", nav: "Timeline", key: "l", load: () => import("./pages/timeline.mjs") },
 ];

@@ -1,0 +1,107 @@
+// A line chart over time that follows the theme and the zone of the page.
+import { useEffect, useLayoutEffect, useRef, useState } from "./vendor/hooks.mjs";
+import uPlot from "./vendor/uplot.mjs";
+import { time, zoneName } from "./format.mjs";
+import { zone } from "./place.mjs";
+import { html } from "./ui.mjs";
+
+const HEIGHT_PX = 190;
+// Steps of an axis for whole numbers.
+const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((each) => each * 10 ** power)).flat();
+let styled = false;
+
+function addStyle() {
+  if (styled) return;
+  styled = true;
+  const link = document.createElement("link");
+  link.rel = "stylesheet";
+  link.href = "/static/vendor/uplot.css";
+  document.head.append(link);
+}
+
+const zoned = (s) => {
+  const name = zone.value;
+  const date = new Date(s * 1000);
+  return name === "local" ? date : uPlot.tzDate(date, name === "utc" ? "Etc/UTC" : name);
+};
+
+/** A number that changes with the theme, for what is drawn on a canvas. */
+export function useTheme() {
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    const changed = () => setTurn((old) => old + 1);
+    const system = matchMedia("(prefers-color-scheme: dark)");
+    system.addEventListener("change", changed);
+    const watch = new MutationObserver(changed);
+    watch.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+    return () => {
+      system.removeEventListener("change", changed);
+      watch.disconnect();
+    };
+  }, []);
+  return turn;
+}
+
+/**
+ * `data`: `[times in seconds, values, values, ...]`; `lines`: `{label, scale, color, dash, text(value)}`, `color`
+ * being the name of a variable of the style sheet. The second scale has its axis on the right.
+ */
+export function Chart({ label, data, lines }) {
+  const box = useRef(null);
+  const plot = useRef(null);
+  const theme = useTheme();
+  const newest = useRef(data);
+  newest.current = data;
+  useLayoutEffect(() => {
+    addStyle();
+    const style = getComputedStyle(document.documentElement);
+    const color = (name) => style.getPropertyValue(name).trim();
+    const scales = [...new Set(lines.map((line) => line.scale))];
+    const axis = { stroke: color("--faint"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
+    const made = new uPlot(
+      {
+        width: box.current.clientWidth,
+        height: HEIGHT_PX,
+        tzDate: zoned,
+        cursor: { drag: { x: true, y: false } },
+        scales: Object.fromEntries(
+          scales.map((name) => [name, { range: (_, __, most) => [0, Math.max(most ?? 0, 1) * 1.1] }]),
+        ),
+        axes: [
+          { ...axis, values: "{HH}:{mm}:{ss}", space: 90, incrs: WHOLE },
+          ...scales.map((name, number) => ({
+            ...axis,
+            scale: name,
+            side: number ? 1 : 3,
+            size: 70,
+            incrs: lines.find((line) => line.scale === name).whole ? WHOLE : undefined,
+            grid: number ? { show: false } : axis.grid,
+            values: (_, ticks) => ticks.map(lines.find((line) => line.scale === name).text),
+          })),
+        ],
+        series: [
+          { label: `Time (${zoneName()})`, value: (_, s) => (s === null ? "–" : time(s * 1000)) },
+          ...lines.map((line) => ({
+            label: line.label,
+            scale: line.scale,
+            stroke: color(line.color),
+            width: 2,
+            dash: line.dash,
+            value: (_, value) => (value === null || value === undefined ? "–" : line.text(value)),
+          })),
+        ],
+      },
+      newest.current,
+      box.current,
+    );
+    plot.current = made;
+    const watch = new ResizeObserver(() => made.setSize({ width: box.current?.clientWidth ?? 300, height: HEIGHT_PX }));
+    watch.observe(box.current);
+    return () => {
+      watch.disconnect();
+      made.destroy();
+    };
+  }, [theme, zone.value]);
+  useEffect(() => plot.current?.setData(data), [data]);
+  return html`<div class="chart" role="figure" aria-label=${label} ref=${box}></div>`;
+}

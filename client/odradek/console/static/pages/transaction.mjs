@@ -1,0 +1,64 @@
+// One transactional id: its transaction, what that holds back, what to do, what happened.
+import { useLive } from "../api.mjs";
+import { Command, Events, States, TimelineLink } from "../events.mjs";
+import { count, duration, visible } from "../format.mjs";
+import { param } from "../place.mjs";
+import { Empty, Failure, Figure, Heading, Link, Loading, Name, Table, Time, html } from "../ui.mjs";
+import { Age, TransactionState } from "./transactions.mjs";
+
+const right = (label) => ({ label, align: "right" });
+
+/** A word for a shell. */
+const quoted = (text) => (/^[\w.:/-]+$/.test(text) && !text.startsWith("-") ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+function WhatToDo({ data }) {
+  const command = html`<${Command}>odradek txn abort ${quoted(data.transactional_id)}<//>`;
+  if (!data.open) return html`<p>No transaction is open: this id holds nothing back.</p>`;
+  if (data.state !== "Ongoing") {
+    return html`<p>The transaction has been decided (${visible(data.state)}); its markers are being written. If that does not end, look at the brokers that lead its partitions.</p>`;
+  }
+  const left = data.start_ms + data.timeout_ms - data.now_ms;
+  return html`<p>
+    ${left > 0 ? `The broker aborts it by itself in ${duration(left)} at the latest.` : "Its timeout is over: the broker is about to abort it."}
+    ${" "}To end it at once, and fence its producer: ${command}
+  </p>`;
+}
+
+const Partitions = ({ data }) => html`<${Table} label="Partitions of the transaction" heads=${["Partition", ...["Last stable offset", "End", "Held back"].map(right), "Producers"]}>
+    ${data.partitions.map((row) => html`<tr>
+      <td><${Name} text=${`${row.topic}-${row.partition}`} /></td>
+      <td class="right">${count(row.stable)}</td><td class="right">${count(row.end)}</td><td class="right">${count(row.hidden)}</td>
+      <td><${Link} to="/producers" params=${{ topic: row.topic, partition: row.partition }}>Producers<//></td>
+    </tr>`)}
+  <//>
+  ${data.partitions.length < data.partitions_total && html`<p class="faint">The first ${count(data.partitions.length)} of ${count(data.partitions_total)} are shown.</p>`}`;
+
+const Shown = ({ data }) => html`
+  <section class="figures" aria-label="Figures">
+    <${Figure} label="Open for" value=${html`<${Age} row=${data} now=${data.now_ms} />`} note=${data.start_ms !== null && html`since <${Time} ms=${data.start_ms} />`} />
+    <${Figure} label="Timeout" value=${duration(data.timeout_ms)} />
+    <${Figure} label="Producer id" value=${String(data.producer_id)} to="/producer" params=${{ id: data.producer_id }} note=${`epoch ${data.epoch}`} />
+    <${Figure} label="Partitions" value=${count(data.partitions_total)} />
+    <${Figure} label="Coordinator" value=${`Node ${data.coordinator}`} />
+  </section>
+  <section><h2>What to do</h2><${WhatToDo} data=${data} /></section>
+  ${data.partitions.length > 0 && html`<section><h2>Partitions</h2><${Partitions} data=${data} /></section>`}
+`;
+
+export default function Transaction() {
+  const id = param("id");
+  const { data, error, at } = useLive(`transaction:${id}`);
+  const here = data?.transactional_id === id ? data : null;
+  return html`
+    <${Heading} title=${id} about=${here && html`<${TransactionState} state=${here.state} />`}>
+      <${TimelineLink} type="transaction" name=${id} />
+    <//>
+    <${Failure} error=${error} at=${here ? at : null} />
+    ${here
+      ? html`${here.state === "Dead"
+            ? html`<${Empty} title="The transactional id has expired">This is what the broker remembers of it.<//>`
+            : html`<${Shown} data=${here} />`}
+          <section><h2>Recent events</h2><${States} history=${here.history} /><${Events} history=${here.history} /></section>`
+      : !error && html`<${Loading} />`}
+  `;
+}
