@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from odradek import Producer
+from odradek.broker import SubprocessBroker
+from odradek.console import reading
+from odradek.console.server import Console, ConsoleOptions
 from odradek_client.admin import Admin, NewTopic
+from waiting import DEADLINE_S
 
 
 async def _create(bootstrap: str, topic: str, partitions: int = 1, **configs: str) -> None:
@@ -296,3 +302,62 @@ async def test_a_topic_that_is_deleted_during_a_scan_ends_it(
     )
     assert answer.status_code == 404
     assert "topic" in answer.json()["error"]["title"]
+
+
+async def test_a_step_ends_with_its_budget_and_the_next_one_goes_on(
+    console_client: httpx.AsyncClient,
+    live_bootstrap: str,
+    unique_topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Two megabytes are in one fetch.
+    monkeypatch.setattr(reading, "_STEP_BYTES", 1)
+    await _create(live_bootstrap, unique_topic)
+    values = [b"%07d" % n + b"x" * 20_000 for n in range(400)]
+    await _write(live_bootstrap, unique_topic, *values)
+    params = {"scope": "all", "filter": "value~0000399", "order": "oldest"}
+    body = await _ask(console_client, unique_topic, **params)
+    steps, read = 1, body["records"]
+    assert 0 < read < 200 and body["size_bytes"] < 3 * 2**20
+    assert (body["offsets"], body["left"]) == (400, 400 - read)
+    while body["cursor"] is not None:
+        body = await _ask(console_client, unique_topic, cursor=body["cursor"], **params)
+        steps, read = steps + 1, read + body["records"]
+    assert (read, _offsets(body)) == (400, [399])
+    assert 3 <= steps <= 20
+
+
+async def test_there_is_a_limit_to_scans(
+    console_client: httpx.AsyncClient, unique_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_SCANS_MAX", 0)
+    answer = await console_client.get("/api/records", params={"topic": unique_topic})
+    assert answer.status_code == 429
+
+
+@pytest.mark.own_broker
+async def test_offsets_that_compaction_removed_are_counted(
+    tmp_path: Path, unique_topic: str
+) -> None:
+    settings = {"log.cleaner.backoff.ms": "100", "log.cleaner.min.cleanable.ratio": "0.01"}
+    with SubprocessBroker(data_dir=tmp_path / "data", settings=settings) as broker:
+        await _create(broker.bootstrap, unique_topic, cleanup_policy="compact", segment_ms="1")
+        async with Producer(bootstrap_servers=broker.bootstrap) as producer:
+            for number in range(20):
+                await producer.send_and_wait(unique_topic, b"%d" % number, key=b"same")
+        clients = {"bootstrap_servers": broker.bootstrap}
+        app = Console(ConsoleOptions({"admin": clients})).app()
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            async with asyncio.timeout(DEADLINE_S):
+                body = await _ask(client, unique_topic, order="oldest")
+                while body["missing"] < 15:
+                    await asyncio.sleep(0.1)
+                    body = await _ask(client, unique_topic, order="oldest")
+            assert body["records"] + body["missing"] == 20
+            assert body["read"] == [{"partition": 0, "from": 0, "to": 20}]
+            assert _offsets(body)[-1] == 19
+            answer = await client.get(
+                "/api/record", params={"topic": unique_topic, "partition": 0, "offset": 3}
+            )
+            assert "compaction" in answer.json()["error"]["detail"]
