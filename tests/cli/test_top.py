@@ -170,7 +170,7 @@ def test_the_text_of_a_frame() -> None:
     lines = text_of(make_frame(BEFORE, replace(NOW, brokers={1: described})))
     assert lines[0] == "odradek top  cluster c  1 node  1970-01-01T00:00:03Z"
     assert lines[1].startswith(
-        "in 2.0 KiB/s  out 1000 B/s  requests 40/s  errors 2.0/s  records in 5.0"
+        "in 2.0 KiB/s  out 1000 B/s  requests 40/s  errors 2.0/s  records in 5.0/s"
     )
     words = [line.split() for line in lines]
     assert ["!", "Partition", "a-0", "is", "offline."] in words

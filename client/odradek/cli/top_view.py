@@ -33,19 +33,20 @@ def render(
 
     notes = [*frame.problems[:_NOTES_MAX], *frame.missing[:_NOTES_MAX]]
     slow, transactions = frame.slow[:_SLOW_ROWS], frame.transactions[:_TRANSACTION_ROWS]
-    used = _LINES_AROUND + len(notes) + (len(slow) + 2 if slow else 0)
-    used += len(transactions) + 2 if transactions else 0
+    used = _LINES_AROUND + len(notes) + (len(slow) + 3 if slow else 0)
+    used += len(transactions) + 3 if transactions else 0
     rows = max((height - used) // 2, _ROWS_MIN)
     parts: list[RenderableType] = [_head(frame), _figures(frame)]
     if note:
         parts.append(_styled(note, "bold red" if trouble else "dim"))
     parts += [_styled(f"! {each}", "red") for each in frame.problems[:_NOTES_MAX]]
-    parts.append(_topics(frame, rows, sort))
-    parts.append(_groups(frame, rows, sort))
+    tables = [_topics(frame, rows, sort), _groups(frame, rows, sort)]
     if slow:
-        parts.append(_requests(slow))
+        tables.append(_requests(slow))
     if transactions:
-        parts.append(_transactions(frame, transactions))
+        tables.append(_transactions(frame, transactions))
+    for table in tables:
+        parts += ["", table]
     parts += [_styled(f"missing: {each}", "dim") for each in frame.missing[:_NOTES_MAX]]
     return Group(*parts)
 
@@ -78,7 +79,7 @@ def _figures(frame: Frame) -> Text:
             ("requests", f"{rates['requests']:,.0f}/s"),
             ("errors", f"{rates['errors']:,.1f}/s"),
         ]
-    figures.append(("records in", _rate(frame.records_per_s)))
+    figures.append(("records in", f"{_rate(frame.records_per_s)}/s"))
     if "connections" in levels:
         figures.append(("connections", f"{levels['connections']:,.0f}"))
     figures.append(("open transactions", f"{len(frame.transactions):,}"))
