@@ -127,7 +127,7 @@ SHARE = (
     Mutant(
         "acknowledgements taken from members that do not have the record",
         "share-groups",
-        14,
+        5,
         {
             (share_partition, "_check_owner_of_batch"): _nothing,
             (share_partition, "_check_owner_of_offset"): _nothing,
@@ -136,7 +136,7 @@ SHARE = (
     Mutant(
         "a share acknowledgement answered before it is durable",
         "share-groups",
-        22,
+        23,
         {(Runtime, "_await_disk"): _answer_at_once},
         ("deliveries: ",),
     ),
@@ -164,7 +164,7 @@ SHARE = (
     Mutant(
         "numbers of deliveries that are stored without the last one",
         "share-groups",
-        1,
+        2,
         {
             (in_flight, "add_stored"): _one_delivery_less,
             (share_partition, "add_stored"): _one_delivery_less,
