@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ import sasl_brokers
 from console_process import console_process
 from odradek.broker import Broker
 from odradek_client.admin import Admin, NewTopic
+
+_PATIENCE_MS = 60_000
+STATIC = Path(__file__).parents[2] / "client/odradek/console/static"
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -70,3 +74,112 @@ async def test_signing_in_and_out(browser_page: Page, tmp_path: Path) -> None:
         await expect(page.get_by_text("There are no topics yet")).to_be_visible()
         await page.get_by_role("button", name="Sign out").click()
         await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+_PAGES = re.findall(r'path: "([^"]+)"[^}]*nav:', (STATIC / "routes.mjs").read_text())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", _PAGES)
+async def test_assistive_technology_finds_its_way(
+    console_address: str, browser_page: Page, path: str
+) -> None:
+    from axe_playwright_python.async_playwright import Axe
+    from playwright.async_api import expect
+
+    page = browser_page
+    await page.goto(console_address.rstrip("/") + path)
+    await expect(page.locator("main h1, main .empty").first).to_be_visible()
+    for scheme in ("light", "dark"):
+        await page.emulate_media(color_scheme=scheme)
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+    # A narrow window scrolls inside of tables, and never as a whole.
+    await page.set_viewport_size({"width": 360, "height": 700})
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.full
+async def test_names_of_others_are_text_whatever_is_in_them(
+    live_bootstrap: str, console_address: str, browser_page: Page
+) -> None:
+    from playwright.async_api import expect
+
+    page = browser_page
+    name = '<img src=x onerror="document.title=1">\u202e\u0007'
+    async with Admin(bootstrap_servers=live_bootstrap, client_id=name):
+        await page.goto(f"{console_address}connections?filter=%3Cimg")
+        cell = page.get_by_role("cell", name="<img src=x").first
+        await expect(cell).to_have_text('<img src=x onerror="document.title=1">\\u202e\\u0007')
+        assert await page.locator("main img").count() == 0
+
+
+@pytest.mark.full
+async def test_a_page_outlives_its_broker(browser_page: Page, tmp_path: Path) -> None:
+    from playwright.async_api import expect
+
+    page = browser_page
+    with (
+        Broker.subprocess(data_dir=tmp_path / "data") as broker,
+        console_process(
+            broker.bootstrap,
+            *("-X", "default.api.timeout.ms=2000", "-X", "request.timeout.ms=1000"),
+        ) as address,
+    ):
+        await page.goto(address)
+        await expect(page.get_by_text("Nothing is wrong")).to_be_visible()
+        broker.kill()
+        await expect(page.get_by_role("alert")).to_contain_text("broker", timeout=_PATIENCE_MS)
+        await expect(page.get_by_text("What is shown is of")).to_be_visible()
+        broker.restart()
+        await expect(page.get_by_role("alert")).to_have_count(0, timeout=_PATIENCE_MS)
+
+
+@pytest.mark.full
+async def test_many_topics_are_scrolled_without_asking_for_all(
+    browser_page: Page, tmp_path: Path
+) -> None:
+    from playwright.async_api import expect
+
+    page = browser_page
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    with (
+        Broker.subprocess(data_dir=tmp_path / "data") as broker,
+        console_process(broker.bootstrap) as address,
+    ):
+        async with Admin(bootstrap_servers=broker.bootstrap) as admin:
+            await admin.create_topics([NewTopic(f"t{n:04}", partitions=10) for n in range(1_000)])
+        await page.goto(f"{address}topics")
+        await expect(page.get_by_role("cell", name="t0000")).to_be_visible()
+        await expect(page.get_by_text("1,000 in all")).to_be_visible()
+        assert await page.locator("tbody tr").count() < 100
+        await page.get_by_role("region", name="Topics").focus()
+        await page.keyboard.press("End")
+        await expect(page.get_by_role("cell", name="t0999")).to_be_visible()
+        offsets = {url for url in asked if "offset=" in url}
+        assert offsets and not any("offset=500&" in url for url in offsets)
+
+
+@pytest.mark.full
+async def test_settings_are_changed_with_a_plan_where_that_is_allowed(
+    live_bootstrap: str, console_address: str, browser_page: Page, unique_topic: str
+) -> None:
+    from playwright.async_api import expect
+
+    page = browser_page
+    await _create(live_bootstrap, unique_topic)
+    where = f"settings?type=topic&name={unique_topic}&filter=retention.ms"
+    await page.goto(console_address + where)
+    row = page.get_by_role("row", name="delete.retention.ms")
+    await expect(row).to_be_visible()
+    await expect(page.get_by_role("button", name="Change")).to_have_count(0)
+    with console_process(live_bootstrap, "--write") as address:
+        await page.goto(address + where)
+        await row.get_by_role("button", name="Change").click()
+        await page.get_by_label("New value of delete.retention.ms").fill("777")
+        await page.get_by_role("button", name="Plan").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("becomes 777")
+        await page.get_by_role("button", name="Change it").click()
+        await expect(row).to_contain_text("this topic")
+        await expect(row).to_contain_text("777")

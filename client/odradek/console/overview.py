@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+from urllib.parse import urlencode
 
 from odradek.console.answers import DESCRIBE_CLUSTER, Json, why_missing
 from odradek.console.asked import Asked, View
 from odradek.console.live import Feed
+from odradek.console.operations import describe_broker
 from odradek.console.sessions import Session
 from odradek.console.topics import TopicTable, topic_table
 from odradek_client.admin import Admin
+from odradek_client.admin.broker import Section
+from odradek_client.admin.history import Subject
 from odradek_client.errors import OdradekError
 
 T = TypeVar("T")
@@ -38,13 +42,14 @@ async def overview(session: Session, _name: str = "") -> Json:
     missing += table.missing
     topics = _topics(table)
     disks = await had("Disks", _disks) or []
+    known = await _known_problems(session)
     return {
         "cluster": await had("Cluster", _cluster),
         "topics": topics,
         "disks": disks,
         "groups": await had("Groups", _groups),
         "open_transactions": await had("Transactions", _open_transactions),
-        "problems": [*_topic_problems(topics), *_disk_problems(disks)],
+        "problems": [*known, *_topic_problems(topics), *_disk_problems(disks)],
         "missing": missing,
     }
 
@@ -86,6 +91,34 @@ async def _open_transactions(admin: Admin) -> int:
     return sum(found.state == "Ongoing" for found in await admin.list_transactions())
 
 
+#: Types of subjects, as the timeline names them.
+_SUBJECTS = {
+    Subject.GROUP: "group",
+    Subject.TRANSACTIONAL_ID: "transaction",
+    Subject.PARTITION: "partition",
+    Subject.CLIENT: "client",
+}
+
+
+async def _known_problems(session: Session) -> list[Json]:
+    """The problems that the broker knows of by itself; none if it does not describe itself, which
+    another sentence of the page says."""
+    try:
+        found = await describe_broker(session, Section.PROBLEMS)
+    except OdradekError:
+        return []
+    return [
+        _problem(
+            "warning" if each.name == "transaction_open" else "error",
+            each.text[:1].upper() + each.text[1:] + ".",
+            f"/timeline?{urlencode({'s': f'{_SUBJECTS[each.subject_type]}:{each.subject}'})}"
+            if each.subject_type in _SUBJECTS
+            else None,
+        )
+        for each in found.problems
+    ]
+
+
 def _topics(table: TopicTable) -> dict[str, int]:
     return {
         "topics": sum(not row.is_internal for row in table.rows),
@@ -115,16 +148,16 @@ def _disk_problems(disks: list[Json]) -> list[Json]:
         where = f"{disk['path']} on node {disk['node']}"
         total, usable = disk["total_bytes"], disk["usable_bytes"]
         if disk["error"] is not None:
-            found.append(_problem("error", f"{where}: {disk['error']}", "/"))
+            found.append(_problem("error", f"{where}: {disk['error']}", None))
         elif total and usable is not None and usable < total * _FREE_SHARE:
             found.append(
-                _problem("warning", f"The disk of {where} has {usable / total:.0%} left.", "/")
+                _problem("warning", f"The disk of {where} has {usable / total:.0%} left.", None)
             )
     return found
 
 
-def _problem(level: str, text: str, to: str) -> Json:
-    """A sentence, and the address of the page that shows it."""
+def _problem(level: str, text: str, to: str | None) -> Json:
+    """A sentence, and the address of the page that shows it; None for this page."""
     return {"level": level, "text": text, "to": to}
 
 

@@ -26,9 +26,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from odradek.console import (
+    access,
     export,
     group,
     groups,
+    operations,
     overview,
     producers,
     records,
@@ -37,6 +39,7 @@ from odradek.console import (
     topic,
     topics,
     transactions,
+    writes,
 )
 from odradek.console.answers import Json, Query, Refusal, failed, refusal_of
 from odradek.console.asked import EVENTS, Asked, Stream, Streamer, View
@@ -50,17 +53,20 @@ _log = structlog.get_logger("odradek.console")
 
 #: The modules with the views of the pages.
 _FAMILIES = (
+    access,
+    export,
+    group,
+    groups,
+    operations,
     overview,
-    timeline,
-    topics,
-    topic,
+    producers,
     records,
     tail,
-    export,
-    groups,
-    group,
+    timeline,
+    topic,
+    topics,
     transactions,
-    producers,
+    writes,
 )
 
 _STATIC = Path(__file__).parent / "static"

@@ -98,9 +98,9 @@ function User({ about }) {
 
 const signIn = { path: "sign-in", load: () => import("./pages/sign_in.mjs") };
 
-function Menu({ path }) {
+function Menu({ path, about }) {
   return html`<nav aria-label="Pages">
-    ${PAGES.filter((row) => row.nav).map((row) => {
+    ${PAGES.filter((row) => row.nav && (about.write || !row.write)).map((row) => {
       const here = path === row.path || (row.path !== "/" && path.startsWith(row.path.replace(/s$/, "")));
       return html`<${Link}
         to=${row.path}
@@ -153,7 +153,6 @@ function App() {
     <a class="skip" href="#main">To the content</a>
     <header class="top">
       <${Link} to="/" class="brand"><img src="/static/icon.svg" alt="" width="24" height="24" />Odradek<//>
-      ${about?.open && html`<${Menu} path=${path} />`}
       <div class="top-right">
         <${Connection} />
         <span class="bootstrap faint" title="Brokers that are asked first">${about && visible(about.bootstrap)}</span>
@@ -162,6 +161,7 @@ function App() {
         <${Theme} />
       </div>
     </header>
+    ${about?.open && html`<${Menu} path=${path} about=${about} />`}
     <main id="main" tabindex="-1">
       ${!about && html`<${Failure} error=${error} />`}
       ${about && !about.open && html`<${Page} key="sign-in" row=${signIn} about=${about} />`}

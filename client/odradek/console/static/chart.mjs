@@ -44,7 +44,8 @@ export function useTheme() {
 
 /**
  * `data`: `[times in seconds, values, values, ...]`; `lines`: `{label, scale, color, dash, text(value)}`, `color`
- * being the name of a variable of the style sheet. The second scale has its axis on the right.
+ * being the name of a variable of the style sheet; `least` is the lowest top of the axis, and with `spanGaps` a value
+ * stands until the next one. The second scale has its axis on the right.
  */
 export function Chart({ label, data, lines }) {
   const box = useRef(null);
@@ -65,7 +66,13 @@ export function Chart({ label, data, lines }) {
         tzDate: zoned,
         cursor: { drag: { x: true, y: false } },
         scales: Object.fromEntries(
-          scales.map((name) => [name, { range: (_, __, most) => [0, Math.max(most ?? 0, 1) * 1.1] }]),
+          scales.map((name) => [
+            name,
+            {
+              range: (_, __, most) =>
+                [0, Math.max(most ?? 0, lines.find((line) => line.scale === name).least ?? 1) * 1.1],
+            },
+          ]),
         ),
         axes: [
           { ...axis, values: "{HH}:{mm}:{ss}", space: 90, incrs: WHOLE },
@@ -73,7 +80,7 @@ export function Chart({ label, data, lines }) {
             ...axis,
             scale: name,
             side: number ? 1 : 3,
-            size: 70,
+            size: 84,
             incrs: lines.find((line) => line.scale === name).whole ? WHOLE : undefined,
             grid: number ? { show: false } : axis.grid,
             values: (_, ticks) => ticks.map(lines.find((line) => line.scale === name).text),
@@ -87,6 +94,7 @@ export function Chart({ label, data, lines }) {
             stroke: color(line.color),
             width: 2,
             dash: line.dash,
+            spanGaps: line.spanGaps ?? false,
             value: (_, value) => (value === null || value === undefined ? "–" : line.text(value)),
           })),
         ],

@@ -1,4 +1,5 @@
 // The pages: address, title, module. With `nav` a page stands in the menu; `g` and then `key` goes there.
+// With `write` that is so only where the console may change things.
 export const PAGES = [
   { path: "/", title: "Overview", nav: "Overview", key: "o", load: () => import("./pages/overview.mjs") },
   { path: "/topics", title: "Topics", nav: "Topics", key: "t", load: () => import("./pages/topics.mjs") },
@@ -12,4 +13,9 @@ export const PAGES = [
   { path: "/producers", title: "Producers", load: () => import("./pages/producers.mjs") },
   { path: "/producer", title: "Producer", load: () => import("./pages/producers.mjs") },
   { path: "/timeline", title: "Timeline", nav: "Timeline", key: "l", load: () => import("./pages/timeline.mjs") },
+  { path: "/connections", title: "Connections", nav: "Connections", key: "c", load: () => import("./pages/connections.mjs") },
+  { path: "/requests", title: "Requests", nav: "Requests", key: "r", load: () => import("./pages/requests.mjs") },
+  { path: "/settings", title: "Settings", nav: "Settings", key: "s", load: () => import("./pages/settings.mjs") },
+  { path: "/access", title: "Access", nav: "Access", key: "a", load: () => import("./pages/access.mjs") },
+  { path: "/write", title: "Change", nav: "Change", key: "w", write: true, load: () => import("./pages/write.mjs") },
 ];

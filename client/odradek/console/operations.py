@@ -1,0 +1,220 @@
+"""A broker at work: throughput over time, requests by API with percentiles, connections.
+
+Only Odradek's brokers describe themselves so (DescribeBroker); for others the views say that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from odradek.console.answers import LIMIT_DEFAULT, LIMIT_MAX, Json
+from odradek.console.asked import Asked, View
+from odradek.console.live import Feed
+from odradek.console.sessions import Session
+from odradek_client.admin.broker import BrokerDescription, RequestCounts, Section
+
+#: The time between two samples, and the number of samples that are kept: ten minutes.
+EVERY_MS = 2_000
+SAMPLES_MAX = 300
+#: Percentiles of the recent past are of this time.
+_RECENT_MS = 30_000
+#: A sample that is later than this stands alone: there was nobody to see what lay between.
+_GAP_MS = 4 * EVERY_MS
+
+#: The rates of a sample: the name in the answer and the counter that grows.
+_RATES = {
+    "in_bytes": "appended_bytes_total",
+    "out_bytes": "fetched_bytes_total",
+    "requests": "requests_total",
+    "errors": "request_errors_total",
+}
+
+
+def rates(before: BrokerDescription, after: BrokerDescription) -> Json | None:
+    """The sample between two descriptions: rates for a second, and the flush time of the meantime.
+
+    None if the broker was started in between, or if the two are too far apart or not apart.
+    """
+    ms = after.now_ms - before.now_ms
+    if after.started_ms != before.started_ms or not 0 < ms <= _GAP_MS:
+        return None
+
+    def grown(name: str) -> float:
+        return after.counters.get(name, 0.0) - before.counters.get(name, 0.0)
+
+    flushes = grown("flushes_total")
+    return {
+        "time_ms": after.now_ms,
+        **{name: round(grown(counter) * 1_000 / ms, 1) for name, counter in _RATES.items()},
+        "flush_ms": round(grown("flush_time_us_total") / flushes / 1_000, 2) if flushes else None,
+        "connections": after.counters.get("connections"),
+    }
+
+
+def percentile_ms(counts: Sequence[int], bounds_us: Sequence[int], share: float) -> float | None:
+    """The duration below which this share of the requests is, in milliseconds; None without any.
+
+    Between the bounds of a bucket its requests are taken as evenly spread; above the last bound
+    the answer is that bound.
+    """
+    total = sum(counts)
+    if not total:
+        return None
+    wanted, seen, low = share * total, 0, 0
+    for count, high in zip(counts, bounds_us, strict=False):
+        if count and seen + count >= wanted:
+            return round((low + (high - low) * (wanted - seen) / count) / 1_000, 3)
+        seen, low = seen + count, high
+    return bounds_us[-1] / 1_000
+
+
+def request_row(each: RequestCounts, bounds_us: Sequence[int], lasted_ms: float) -> Json:
+    """The figures of an API over a time."""
+    return {
+        "requests": each.requests,
+        "errors": each.errors,
+        "per_s": round(each.requests * 1_000 / lasted_ms, 2) if lasted_ms > 0 else None,
+        "mean_ms": round(each.sum_us / each.requests / 1_000, 3) if each.requests else None,
+        "p50_ms": percentile_ms(each.counts, bounds_us, 0.5),
+        "p95_ms": percentile_ms(each.counts, bounds_us, 0.95),
+        "p99_ms": percentile_ms(each.counts, bounds_us, 0.99),
+    }
+
+
+def since(after: RequestCounts, before: RequestCounts | None) -> RequestCounts:
+    """The requests of an API between two descriptions."""
+    if before is None:
+        return after
+    return RequestCounts(
+        after.name,
+        after.requests - before.requests,
+        after.errors - before.errors,
+        after.sum_us - before.sum_us,
+        [new - old for new, old in zip(after.counts, before.counts, strict=True)],
+    )
+
+
+@dataclass
+class _Watched:
+    """The recent past of a broker, as a session has seen it."""
+
+    last: BrokerDescription | None = None
+    samples: deque[Json] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
+    requests: deque[BrokerDescription] = field(default_factory=deque)
+
+
+_watched: WeakKeyDictionary[Session, _Watched] = WeakKeyDictionary()
+
+
+def _of(session: Session) -> _Watched:
+    return _watched.setdefault(session, _Watched())
+
+
+async def describe_broker(session: Session, *sections: Section) -> BrokerDescription:
+    """The broker's description of itself, shared by the pages. UnsupportedByBroker for others."""
+    return await session.cached(
+        ("broker", *sections), EVERY_MS // 2, lambda admin: admin.describe_broker_status(*sections)
+    )
+
+
+# --- Throughput -----------------------------------------------------------------------------------
+
+
+async def _throughput(session: Session, _name: str) -> Json:
+    """The newest sample, and the counters that stand for themselves."""
+    watched = _of(session)
+    found = await describe_broker(session, Section.COUNTERS)
+    before = watched.last
+    if before is None or found.now_ms > before.now_ms:
+        watched.last = found
+        sample = None if before is None else rates(before, found)
+        if sample is not None:
+            watched.samples.append(sample)
+    return {
+        "sample": watched.samples[-1] if watched.samples else None,
+        "counters": found.counters,
+        "version": found.version,
+        "started_ms": found.started_ms,
+        "now_ms": found.now_ms,
+    }
+
+
+async def _samples(asked: Asked) -> Json:
+    """The samples of the last minutes, oldest first."""
+    return {"samples": list(_of(asked.session).samples)}
+
+
+# --- Requests -------------------------------------------------------------------------------------
+
+
+async def _requests(session: Session, _name: str = "") -> Json:
+    """Requests by API: since the broker's start, and in the recent past."""
+    watched = _of(session)
+    found = await describe_broker(session, Section.REQUESTS)
+    kept = watched.requests
+    if kept and kept[-1].started_ms != found.started_ms:
+        kept.clear()
+    if not kept or found.now_ms > kept[-1].now_ms:
+        kept.append(found)
+    while len(kept) > 2 and kept[1].now_ms <= found.now_ms - _RECENT_MS:
+        kept.popleft()
+    before = kept[0]
+    old: Mapping[str, RequestCounts] = {each.name: each for each in before.requests}
+    recent_ms = found.now_ms - before.now_ms
+    return {
+        "recent_ms": recent_ms,
+        "started_ms": found.started_ms,
+        "rows": [
+            {
+                "name": each.name,
+                "total": request_row(each, found.bounds_us, found.now_ms - found.started_ms),
+                "recent": request_row(since(each, old.get(each.name)), found.bounds_us, recent_ms)
+                if recent_ms
+                else None,
+            }
+            for each in found.requests
+        ],
+    }
+
+
+# --- Connections ----------------------------------------------------------------------------------
+
+
+async def _connections(asked: Asked) -> Json:
+    """A page of the open connections, in the broker's order."""
+    offset = asked.query.whole("offset", 0, most=10_000_000)
+    limit = asked.query.whole("limit", LIMIT_DEFAULT, least=1, most=LIMIT_MAX)
+    wanted = asked.query.text("filter", "")
+    found = await asked.session.cached(
+        ("connections", offset, limit, wanted),
+        EVERY_MS // 2,
+        lambda admin: admin.describe_broker_status(
+            Section.CONNECTIONS, offset=offset, limit=limit, filter=wanted
+        ),
+    )
+    return {
+        "offset": offset,
+        "total": found.connections_total,
+        "now_ms": found.now_ms,
+        "rows": [
+            {
+                "id": each.connection_id,
+                "listener": each.listener,
+                "host": each.host,
+                "user": each.user,
+                "client_id": each.client_id,
+                "software": each.software,
+                "opened_ms": each.opened_ms,
+                "requests": each.requests,
+                "api": each.api_name,
+            }
+            for each in found.connections
+        ],
+    }
+
+
+VIEWS: dict[str, View] = {"/throughput": _samples, "/connections": _connections}
+FEEDS = {"throughput": Feed(_throughput, EVERY_MS), "requests": Feed(_requests, EVERY_MS)}

@@ -1,0 +1,107 @@
+"""Settings with their sources, ACLs, users and quotas; and a change of a setting in two steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from odradek.console.access import CHANGES
+from odradek.console.answers import Refusal
+from odradek.console.changes import perform
+from odradek.console.sessions import Session
+from odradek_client.admin import Admin, NewTopic, QuotaEntity, QuotaName
+from odradek_client.admin.users import UserScramCredentialUpsertion
+
+_PATH = "/change/settings"
+
+
+@pytest.fixture
+async def topic(live_bootstrap: str, unique_topic: str) -> str:
+    async with Admin(bootstrap_servers=live_bootstrap) as admin:
+        await admin.create_topics(NewTopic(unique_topic, configs={"retention.ms": "1000"}))
+    return unique_topic
+
+
+async def test_settings_have_values_and_sources(
+    console_client: httpx.AsyncClient, topic: str
+) -> None:
+    answer = await console_client.get("/api/settings", params={"type": "topic", "name": topic})
+    rows = {row["name"]: row for row in answer.json()["rows"]}
+    assert (rows["retention.ms"]["value"], rows["retention.ms"]["source"]) == ("1000", "topic")
+    assert rows["cleanup.policy"]["is_default"]
+    (node,) = (await console_client.get("/api/nodes")).json()["nodes"]
+    answer = await console_client.get("/api/settings", params={"type": "broker", "name": node})
+    assert "log.retention.ms" in {row["name"] for row in answer.json()["rows"]}
+
+
+@pytest.mark.parametrize(("kind", "name"), [("planet", "x"), ("broker", "x")])
+async def test_settings_of_something_else_are_refused(
+    console_client: httpx.AsyncClient, kind: str, name: str
+) -> None:
+    answer = await console_client.get("/api/settings", params={"type": kind, "name": name})
+    assert answer.status_code == 400
+
+
+async def test_users_and_quotas_are_listed(
+    console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
+) -> None:
+    user = f"user-{unique_topic}"
+    entity = QuotaEntity(user=user, client_id=QuotaName.DEFAULT)
+    async with Admin(bootstrap_servers=live_bootstrap) as admin:
+        await admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, "secret")])
+        await admin.alter_client_quotas({entity: {"producer_byte_rate": 1_000.0}})
+    rows = (await console_client.get("/api/users")).json()["rows"]
+    assert [row["credentials"] for row in rows if row["name"] == user] == [
+        [{"mechanism": "SCRAM-SHA-512", "iterations": 4096}]
+    ]
+    rows = (await console_client.get("/api/quotas")).json()["rows"]
+    assert {
+        "user": user,
+        "client_id": "",
+        "ip": None,
+        "quotas": {"producer_byte_rate": 1_000.0},
+    } in rows
+
+
+async def test_a_change_is_planned_then_done_once(live_bootstrap: str, topic: str) -> None:
+    session = Session({"admin": {"bootstrap_servers": live_bootstrap}})
+    change = CHANGES[_PATH]
+
+    async def order(changes: dict[str, Any]) -> dict[str, Any]:
+        return await perform(
+            _PATH, change, session, {"type": "topic", "name": topic, "changes": changes}
+        )
+
+    try:
+        planned = await order({"retention.ms": "2000"})
+        assert planned["plan"] == {
+            "rows": [{"name": "retention.ms", "from": "1000", "source": "topic", "to": "2000"}]
+        }
+        done = await perform(_PATH, change, session, dict(planned["send"]))
+        assert done["result"] == {"text": "1 setting changed"}
+        # The plan that was seen is not true any more.
+        with pytest.raises(Refusal, match="has changed") as refused:
+            await perform(_PATH, change, session, dict(planned["send"]))
+        assert refused.value.status == 409
+        planned = await order({"retention.ms": None})
+        await perform(_PATH, change, session, dict(planned["send"]))
+        assert (await order({"retention.ms": "1"}))["plan"]["rows"][0]["from"] != "2000"
+    finally:
+        await session.close()
+
+
+@pytest.mark.parametrize("changes", [{}, None, {"a": 1}, ["a"], {"retention.ms": "soon"}])
+async def test_a_wrong_change_is_refused_with_its_plan(
+    live_bootstrap: str, topic: str, changes: Any
+) -> None:
+    from odradek_client.errors import OdradekError
+
+    session = Session({"admin": {"bootstrap_servers": live_bootstrap}})
+    sent = {"type": "topic", "name": topic, "changes": changes}
+    try:
+        with pytest.raises((Refusal, OdradekError)):
+            await perform(_PATH, CHANGES[_PATH], session, sent)
+    finally:
+        await session.close()

@@ -1,0 +1,126 @@
+"""Throughput, requests with percentiles, and connections, of a broker that describes itself."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from odradek import Producer
+from odradek.console.operations import FEEDS, percentile_ms, rates, request_row, since
+from odradek.console.sessions import Session
+from odradek_client.admin import Admin
+from odradek_client.admin.broker import BrokerDescription, RequestCounts
+from odradek_client.errors import UnsupportedByBroker
+
+_BOUNDS_US = [100, 200, 400]
+
+
+def _description(now_ms: int, started_ms: int = 1, **counters: float) -> BrokerDescription:
+    return BrokerDescription(1, "0", now_ms, started_ms, None, counters=counters)
+
+
+def test_a_sample_has_rates_for_a_second_and_the_mean_flush_of_the_meantime() -> None:
+    before = _description(
+        1_000, appended_bytes_total=100, flushes_total=2, flush_time_us_total=5_000
+    )
+    after = _description(
+        3_000,
+        appended_bytes_total=4_100,
+        flushes_total=4,
+        flush_time_us_total=8_000,
+        connections=7,
+    )
+    sample = rates(before, after)
+    assert sample is not None
+    assert (sample["time_ms"], sample["in_bytes"], sample["flush_ms"]) == (3_000, 2_000.0, 1.5)
+    assert (sample["connections"], sample["requests"]) == (7, 0.0)
+
+
+def test_no_flush_has_no_time() -> None:
+    sample = rates(_description(1_000), _description(3_000))
+    assert sample is not None and sample["flush_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "started_ms"),
+    [
+        # Started again, at the same moment, too late.
+        (3_000, 2_000),
+        (1_000, 1),
+        (60_000, 1),
+    ],
+)
+def test_what_is_no_interval_has_no_rates(now_ms: int, started_ms: int) -> None:
+    assert rates(_description(1_000), _description(now_ms, started_ms)) is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "ms"),
+    [
+        ([0, 0, 0, 0], 0.5, None),
+        ([10, 0, 0, 0], 0.5, 0.05),
+        ([0, 10, 0, 0], 0.5, 0.15),
+        ([5, 5, 0, 0], 0.5, 0.1),
+        ([9, 0, 0, 1], 0.99, 0.4),
+        ([90, 0, 10, 0], 0.95, 0.3),
+    ],
+)
+def test_percentiles_lie_within_their_bucket(
+    counts: list[int], share: float, ms: float | None
+) -> None:
+    assert percentile_ms(counts, _BOUNDS_US, share) == ms
+
+
+def test_the_recent_past_is_the_difference() -> None:
+    old = RequestCounts("Fetch", 10, 1, 1_000, [10, 0, 0, 0])
+    new = RequestCounts("Fetch", 14, 2, 2_200, [10, 0, 4, 0])
+    recent = since(new, old)
+    assert recent.counts == [0, 0, 4, 0]
+    row = request_row(recent, _BOUNDS_US, 2_000)
+    assert (row["requests"], row["errors"], row["per_s"], row["mean_ms"]) == (4, 1, 2.0, 0.3)
+    assert row["p50_ms"] == 0.3
+    assert since(new, None) == new
+
+
+async def test_feeds_tell_what_a_broker_does(live_bootstrap: str, unique_topic: str) -> None:
+    session = Session({"admin": {"bootstrap_servers": live_bootstrap}})
+    try:
+        first = await FEEDS["throughput"].poll(session, "")
+        assert first["counters"]["connections"] >= 1
+        async with Producer(bootstrap_servers=live_bootstrap) as producer:
+            await producer.send_and_wait(unique_topic, b"x" * 1_000)
+        session.forget()
+        second = await FEEDS["throughput"].poll(session, "")
+        assert second["sample"]["in_bytes"] > 0
+        requests = await FEEDS["requests"].poll(session, "")
+        (produce,) = [row for row in requests["rows"] if row["name"] == "Produce"]
+        assert produce["total"]["requests"] >= 1
+        assert produce["total"]["p99_ms"] > 0
+    finally:
+        await session.close()
+
+
+async def test_connections_come_in_pages(
+    console_client: httpx.AsyncClient, live_bootstrap: str
+) -> None:
+    async with Admin(bootstrap_servers=live_bootstrap, client_id="only-one-of-these"):
+        answer = await console_client.get(
+            "/api/connections", params={"filter": "only-one", "limit": 5}
+        )
+    body = answer.json()
+    assert body["total"] == len(body["rows"]) >= 1
+    assert {row["client_id"] for row in body["rows"]} == {"only-one-of-these"}
+    assert body["rows"][0]["opened_ms"] <= body["now_ms"]
+
+
+async def test_another_kafka_cannot_say_it(
+    console_client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unsupported(_self: Admin, *_: object, **__: object) -> None:
+        raise UnsupportedByBroker("this broker does not describe itself")
+
+    monkeypatch.setattr(Admin, "describe_broker_status", unsupported)
+    answer = await console_client.get("/api/connections")
+    assert answer.status_code == 501
+    assert "does not describe itself" in answer.json()["error"]["detail"]
+    assert (await console_client.get("/api/overview")).status_code == 200
