@@ -197,3 +197,25 @@ async def test_a_tail_outlives_its_broker(
 def test_samples_are_spread_evenly_and_have_the_last() -> None:
     assert tail.sample([1, 2, 3], 3) == [1, 2, 3]
     assert tail.sample(range(1, 101), 4) == [25, 50, 75, 100]
+
+
+async def test_rows_of_several_partitions_are_in_the_order_of_their_times(
+    live_bootstrap: str, unique_topic: str
+) -> None:
+    await _create(live_bootstrap, unique_topic, 3)
+    async with (
+        Producer(bootstrap_servers=live_bootstrap) as producer,
+        _tail(live_bootstrap, unique_topic) as events,
+    ):
+        await _next(events)
+        for number in range(12):
+            await producer.send(
+                unique_topic, b"%d" % number, partition=number % 3, timestamp_ms=number
+            )
+        await producer.flush()
+        received = 0
+        while received < 12:
+            _, told = await _next(events)
+            times = [row["timestamp"] for row in told["rows"]]
+            assert times == sorted(times)
+            received += told["received"]

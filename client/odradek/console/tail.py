@@ -203,7 +203,12 @@ class _Tail:
 
     async def _told(self, tick: _Tick) -> bytes:
         rows = await asyncio.to_thread(
-            lambda: [row_of(record, self._formats) for record in tick.records]
+            lambda: [
+                row_of(record, self._formats)
+                for record in sorted(
+                    tick.records, key=lambda each: (each.timestamp, each.partition, each.offset)
+                )
+            ]
         )
         spans = {tp.partition: (at, OFFSET_MAX) for tp, at in self._positions.items()}
         return _event(

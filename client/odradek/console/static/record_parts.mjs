@@ -44,14 +44,15 @@ export function given(names) {
 }
 
 const LONGEST_IN_LIST = 400;
+const LONGEST_HEADER = 160;
 
 /** The beginning of a key, value or header in one line. */
-export function Field({ field }) {
+export function Field({ field, longest = LONGEST_IN_LIST }) {
   if (!field) return null;
   if (field.bytes === null) return html`<span class="faint">null</span>`;
   if (field.bytes === 0) return html`<span class="faint">empty</span>`;
-  const text = visible(field.text.slice(0, LONGEST_IN_LIST).replace(/[ \t\r\n]+/g, " "));
-  const more = field.cut || field.text.length > LONGEST_IN_LIST;
+  const text = visible(field.text.slice(0, longest).replace(/[ \t\r\n]+/g, " "));
+  const more = field.cut || field.text.length > longest;
   return html`<span class="mono">${text}${more && "…"}</span>`;
 }
 
@@ -278,8 +279,9 @@ function Headers({ headers, total, place }) {
         ([name, field], index) => html`<tr>
           <td><${Name} text=${name} /></td>
           <td class="header-value">
-            <${Field} field=${field} />
-            ${field.cut && html` <a href=${`/api/value${query({ ...place, part: "header", header: index })}`} download>file</a>`}
+            <${Field} field=${field} longest=${LONGEST_HEADER} />
+            ${(field.cut || field.text.length > LONGEST_HEADER) &&
+            html` <a href=${`/api/value${query({ ...place, part: "header", header: index })}`} download>file</a>`}
           </td>
           <td class="right">${bytes(field.bytes)}</td>
         </tr>`,
@@ -303,7 +305,11 @@ function Facts({ data }) {
       <dd>
         ${batch.producer_id === null
           ? "without idempotence"
-          : `${batch.producer_id}, epoch ${batch.producer_epoch}, sequence ${data.sequence ?? "none"}`}
+          : html`<${Link}
+                to="/producer"
+                params=${{ id: batch.producer_id, topic: data.topic, partition: data.partition }}
+                >${batch.producer_id}<//
+              >, epoch ${batch.producer_epoch}, sequence ${data.sequence ?? "none"}`}
       </dd>
       <dt>Batch</dt>
       <dd>

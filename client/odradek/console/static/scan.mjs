@@ -144,6 +144,5 @@ export function gaps(scan) {
 /** What open transactions hold back, in words. */
 export const heldWords = (scan) =>
   scan.held.map(
-    ({ partition, from, to }) =>
-      `${span([from, to])} of partition ${partition} wait for the end of an open transaction, and were not read.`,
+    ({ partition, from, to }) => `Not read, because an open transaction holds it back: ${span([from, to])} of partition ${partition}.`,
   );

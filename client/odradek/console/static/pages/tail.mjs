@@ -116,7 +116,7 @@ function Banner({ tail, paused, resume }) {
   if (!paused) return null;
   const since = tail.matched - paused.matched;
   return html`<p class="banner" role="status">
-    <strong>Paused</strong> ${paused.why === "scroll" ? "because you scrolled" : ""}: ${count(since)}
+    <strong>Paused</strong>${paused.why === "scroll" ? " because you scrolled" : ""}: ${count(since)}
     ${since === 1 ? " record" : " records"} since you paused${since > ROWS_KEPT ? `; the newest ${count(ROWS_KEPT)} are kept` : ""}.
     <button class="primary" onClick=${resume}>Resume</button>
   </p>`;

@@ -54,10 +54,12 @@ const COLUMNS = [
   right("size_bytes", "Size", "8rem"),
   {
     key: "records",
-    label: "Records",
-    width: "8rem",
-    cell: (row) =>
-      html`<${Link} to="/topic/records" params=${{ name: param("name"), partitions: row.partition }}>records<//>`,
+    label: "More",
+    width: "11rem",
+    cell: (row) => html`
+      <${Link} to="/topic/records" params=${{ name: param("name"), partitions: row.partition }}>records<//>,${" "}
+      <${Link} to="/producers" params=${{ topic: param("name"), partition: row.partition }}>producers<//>
+    `,
   },
 ];
 
@@ -80,7 +82,7 @@ function Partitions({ name }) {
           <${Figure}
             label="Held back by transactions"
             value=${count(data.held)}
-            note=${data.held ? `in ${count(data.held_partitions)} of the partitions` : null}
+            note=${data.held ? `in ${count(data.held_partitions)} ${data.held_partitions === 1 ? "partition" : "partitions"}` : null}
           />
         </section>`
       : html`<${Loading} />`}
