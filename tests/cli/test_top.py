@@ -241,6 +241,18 @@ def test_one_frame_of_a_broker(live_bootstrap: str, unique_topic: str, group: st
 
 
 @pytest.mark.own_broker
+def test_the_lag_of_a_share_group_is_that_of_its_broker(
+    live_bootstrap: str, unique_topic: str, group: str
+) -> None:
+    odradek = Commands(live_bootstrap)
+    odradek.run("config", "set", "group", unique_topic, "share.auto.offset.reset=earliest")
+    odradek.run("share", "consume", unique_topic, "--group", unique_topic, "--count", "1")
+    shown = json.loads(odradek.run("top", "--json", "--interval", "0.2"))
+    (found,) = [each for each in shown["groups"] if each["group"] == unique_topic]
+    assert (found["kind"].lower(), found["lag"], found["age_ms"]) == ("share", 2, None)
+
+
+@pytest.mark.own_broker
 async def test_a_broker_of_ours_tells_bytes_connections_and_transactions(
     live_bootstrap: str, unique_topic: str
 ) -> None:

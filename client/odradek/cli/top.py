@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import sys
 import time
@@ -198,6 +199,7 @@ class _Watch:
         partitions = await had("topics", _partitions(admin, missing), [])
         listed = await had("groups", admin.list_groups(), [])
         positions = await had("positions of groups", _positions(admin, listed, missing), {})
+        shares = await had("lag of share groups", _share_lags(admin, listed), {})
         wanted = {tp for each in positions.values() for tp in each} | set(partitions)
         at_ms = self.now_ms()
         ends = await had("ends of partitions", end_offsets(admin, wanted), {})
@@ -210,7 +212,9 @@ class _Watch:
             groups=[
                 GroupSample(
                     each.group_id, each.type, each.state or "",
-                    self._lag(at_ms, each.group_id, positions.get(each.group_id), ends),
+                    self._lag(at_ms, each.group_id, positions.get(each.group_id), ends)
+                    if each.group_id not in shares
+                    else LagPoint(at_ms, shares[each.group_id], None, False),
                 )
                 for each in listed
             ],
@@ -258,21 +262,42 @@ async def _positions(
     admin: Admin, listed: list[GroupListing], missing: list[str]
 ) -> dict[str, dict[TopicPartition, int]]:
     """The committed offsets of groups that have some, up to a limit."""
-    groups = [each for each in listed if each.type.lower() != "share"]
+    groups = [each.group_id for each in listed if not _is_share(each)]
     if len(groups) > _GROUPS_MAX:
         missing.append(f"lag: {_GROUPS_MAX} of {len(groups):,} groups are watched")
-    turn = asyncio.Semaphore(_AT_ONCE)
+    return await _of_each(groups, functools.partial(committed_offsets, admin))
+
+
+async def _share_lags(admin: Admin, listed: list[GroupListing]) -> dict[str, int]:
+    """The records that share groups are not done with, as the broker counts them, up to a limit."""
 
     async def ask(group_id: str) -> dict[TopicPartition, int]:
+        found = await admin.list_share_group_offsets(group_id)
+        return {tp: at.lag for tp, at in found.items() if at is not None and at.lag is not None}
+
+    found = await _of_each([each.group_id for each in listed if _is_share(each)], ask)
+    return {name: sum(lags.values()) for name, lags in found.items() if lags}
+
+
+def _is_share(group: GroupListing) -> bool:
+    return group.type.lower() == "share"
+
+
+async def _of_each(
+    groups: list[str], ask: Callable[[str], Awaitable[dict[TopicPartition, int]]]
+) -> dict[str, dict[TopicPartition, int]]:
+    """The answers about the first groups; empty for those that are gone, or may not be seen."""
+    turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(group_id: str) -> dict[TopicPartition, int]:
         async with turn:
             try:
-                return await committed_offsets(admin, group_id)
+                return await ask(group_id)
             except OdradekError:
-                # A group that was deleted meanwhile, or that the user may not see.
                 return {}
 
-    names = [each.group_id for each in groups[:_GROUPS_MAX]]
-    return dict(zip(names, await asyncio.gather(*map(ask, names)), strict=True))
+    names = groups[:_GROUPS_MAX]
+    return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
 
 
 async def _transactions(admin: Admin) -> list[OpenTransaction]:
