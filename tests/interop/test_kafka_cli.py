@@ -69,6 +69,7 @@ def test_the_cluster_and_its_settings(odradek: Commands, topic: str) -> None:
 def test_groups(odradek: Commands, topic: str, tmp_path: Path) -> None:
     assert topic in odradek.run("group", "list").split()
     (row,) = odradek.rows("group", "describe", topic)
+    assert row["verdict"] is None, "Kafka keeps no history of a group"
     assert [(each["current_offset"], each["lag"]) for each in row["partitions"]] == [(3, 0), (0, 0)]
     odradek.run("group", "delete-offsets", topic, "-t", f"{topic}:1")
     odradek.run("group", "delete-offsets", topic, "-t", "nowhere", code=1)

@@ -13,6 +13,8 @@ from typing import Final
 #: A place in a stream of families where the caller may do something else.
 PAUSE: Final = None
 
+#: The lines of a part of an encoded family: it is made without a pause.
+_PART_LINES = 1_000
 _LABEL_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _HELP_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
@@ -61,7 +63,12 @@ class Family:
 
     def encoded(self) -> bytes:
         """The family in Prometheus' text format."""
-        return "".join(self._lines).encode()
+        return b"".join(self.parts())
+
+    def parts(self) -> Iterator[bytes]:
+        """The same in parts of limited length."""
+        for first in range(0, len(self._lines), _PART_LINES):
+            yield "".join(self._lines[first : first + _PART_LINES]).encode()
 
 
 class Gauge(Family):

@@ -174,27 +174,28 @@ class _Lags:
         self.longest[group_id] = max(self.longest.get(group_id, 0.0), seconds)
 
 
-def _owners(node: Node, group_id: str) -> dict[TopicPartition, _Owner]:
-    """The labels of the members by the partitions that they are assigned. Empty for a group of
-    streams, whose members have tasks, and for a protocol that is not that of consumers."""
-    owners: dict[TopicPartition, _Owner] = {}
+def _find_owners(node: Node, group_id: str, owners: dict[TopicPartition, _Owner]) -> Families:
+    """Note the labels of the members by the partitions that they are assigned. Nothing is noted for
+    a group of streams, whose members have tasks, and for a protocol that is not that of
+    consumers."""
     consumers = node.groups.consumer_group(group_id)
     if consumers is not None:
-        for each in consumers.members.values():
+        for each in list(consumers.members.values()):
+            yield PAUSE
             owner = each.client_host, each.member_id, each.client_id
             owners |= dict.fromkeys(named(each.assigned, node.metadata), owner)
-        return owners
+        return
     classic = node.groups.group(group_id)
     if classic is None or classic.protocol_type != PROTOCOL_TYPE:
-        return owners
-    for member in classic.members.values():
+        return
+    for member in list(classic.members.values()):
+        yield PAUSE
         owner = member.client_host, member.member_id, member.client_id
         try:
             given = decode_assignment(classic.assignment(member.member_id)).assigned_partitions
         except DecodeError:
             continue
         owners |= {(part.topic, index): owner for part in given for index in part.partitions}
-    return owners
 
 
 def lag_families(node: Node, times: UnreadTimes) -> Families:
@@ -208,7 +209,9 @@ def lag_families(node: Node, times: UnreadTimes) -> Families:
             continue
         yield PAUSE
         group_id = group.group_id
-        owners = _owners(node, group_id) if group.members else {}
+        owners: dict[TopicPartition, _Owner] = {}
+        if group.members:
+            yield from _find_owners(node, group_id, owners)
         for (topic, index), offset in node.groups.committed(group_id).items():
             yield PAUSE
             partition = node.partition(topic, index)

@@ -222,16 +222,24 @@ class HttpServer:
         now_us = self._metrics.now_us
         found = []
         until_us = now_us() + _SLICE_US
-        for each in self._exposition.families():
-            if isinstance(each, Family):
-                found.append(each.encoded())
-            elif each is not None:
-                await asyncio.to_thread(each)
-                until_us = now_us() + _SLICE_US
+
+        async def pause() -> None:
+            nonlocal until_us
             if now_us() >= until_us:
                 # As long as a slice, so that a scrape takes at most half of the loop's time.
                 await asyncio.sleep(_SLICE_US / 1_000_000)
                 until_us = now_us() + _SLICE_US
+
+        for each in self._exposition.families():
+            if isinstance(each, Family):
+                for part in each.parts():
+                    found.append(part)
+                    await pause()
+            elif each is not None:
+                await asyncio.to_thread(each)
+                until_us = now_us() + _SLICE_US
+            elif now_us() >= until_us:
+                await pause()
         return found
 
     def _scrape_ended(self, _: asyncio.Future[list[bytes]]) -> None:

@@ -51,3 +51,12 @@ def test_labels_and_helps_have_any_text(value: str) -> None:
 def test_a_family_refuses_labels_that_it_does_not_have() -> None:
     with pytest.raises(ValueError, match="zip"):
         Gauge("a", "", ["x"]).add_metric(["1", "2"], 1)
+
+
+def test_a_large_family_comes_in_parts() -> None:
+    gauge = Gauge("a", "", ["x"])
+    for number in range(2_500):
+        gauge.add_metric([str(number)], number)
+    parts = list(gauge.parts())
+    assert len(parts) == 3 and all(part.endswith(b"\n") for part in parts)
+    assert len(read(gauge)[2]) == 2_500
