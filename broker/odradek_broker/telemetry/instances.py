@@ -92,9 +92,11 @@ class RequestCounts:
 
 
 class ClientInstances:
-    """All client instances. `gone` is called with the id of one that ends."""
+    """All client instances. `gone` is called with one that ends."""
 
-    def __init__(self, subscriptions: Subscriptions, gone: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, subscriptions: Subscriptions, gone: Callable[[ClientInstance], None]
+    ) -> None:
         self._subscriptions = subscriptions
         self._gone = gone
         #: The instance that was silent for longest comes first.
@@ -206,7 +208,7 @@ class ClientInstances:
     def _remove(self, instance: ClientInstance) -> None:
         del self._instances[instance.instance_id]
         self._leave_connection(instance)
-        self._gone(instance.instance_id)
+        self._gone(instance)
 
     def _leave_connection(self, instance: ClientInstance) -> None:
         ids = self._of_connection.get(instance.connection_id, {})

@@ -21,7 +21,7 @@ from odradek_broker.telemetry.instances import (
     Pushed,
 )
 from odradek_broker.telemetry.otlp import MetricsError, Points, printable, read_metrics
-from odradek_broker.telemetry.series import ClientSeries, Limits
+from odradek_broker.telemetry.series import GONE_KEPT_MS, ClientSeries, Limits
 from odradek_broker.telemetry.subscriptions import (
     MATCHED_CHARACTERS_MAX,
     ClientAttributes,
@@ -40,6 +40,8 @@ WAITING_MAX = 64
 #: The most lines about pushes that could not be read, in a minute.
 _LINES_MAX = 10
 
+#: The push intervals for which the series of a client are kept that has not said that it ends.
+_KEPT_INTERVALS = 2
 #: The software of a client that has not named it, as in Kafka.
 _UNKNOWN = "unknown"
 
@@ -121,8 +123,13 @@ class ClientTelemetry:
         config = self._settings()
         return Limits(config.telemetry_max_series, config.telemetry_max_series_per_client)
 
-    def _gone(self, instance_id: bytes) -> None:
-        self.series.gone(instance_id, self._clock.monotonic_ms())
+    def _gone(self, instance: ClientInstance) -> None:
+        """Keep the series of a client for a while. A client that has not said that it ends may only
+        have closed an idle connection until its next push."""
+        kept_ms = GONE_KEPT_MS
+        if not instance.terminating:
+            kept_ms = max(kept_ms, _KEPT_INTERVALS * instance.wanted.interval_ms)
+        self.series.gone(instance.instance_id, self._clock.monotonic_ms(), kept_ms)
 
     def _instance(self, context: RequestContext, instance_id: bytes) -> ClientInstance:
         return self.instances.of(
@@ -229,7 +236,7 @@ class ClientTelemetry:
         )
         if self.instances.get(instance_id) is None:
             # The connection was closed while the push was read.
-            self.series.gone(instance_id, now_ms)
+            self._gone(instance)
         if left_out:
             self._tell_left_out(instance_id, left_out)
         return _E.NONE

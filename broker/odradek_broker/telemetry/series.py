@@ -17,7 +17,7 @@ from odradek_broker.telemetry.otlp import Kind, Labels, Points
 from odradek_broker.telemetry.subscriptions import ClientAttributes
 from odradek_protocol.lazy_dataclass import dataclass
 
-#: The time for which the series of a client are kept after its end; more than one scrape.
+#: The time for which the series of a client are kept after its end, at least; more than one scrape.
 GONE_KEPT_MS = 120_000
 #: A series that was not in so many pushes in a row ends.
 PUSHES_WITHOUT_MAX = 3
@@ -44,8 +44,9 @@ class Series:
 class ClientMetrics:
     """The metrics of one client instance.
 
-    `left_out`: data points of the last push that were not kept. `gone_ms`: the time of the client's
-    end; None while it is there. `user`: the authenticated user.
+    `left_out`: data points of the last push that were not kept. `forget_ms`: the time at which the
+    series end, because the client has ended; None while it is there. `user`: the authenticated
+    user.
     """
 
     attributes: ClientAttributes
@@ -55,7 +56,7 @@ class ClientMetrics:
     last_push_ms: int = 0
     last_push_bytes: int = 0
     left_out: int = 0
-    gone_ms: int | None = None
+    forget_ms: int | None = None
 
 
 class Limits(NamedTuple):
@@ -120,7 +121,7 @@ class ClientSeries:
             client = self._clients[instance_id] = ClientMetrics(attributes, user)
         self._clients.move_to_end(instance_id)
         self._gone.pop(instance_id, None)
-        client.attributes, client.user, client.gone_ms = attributes, user, None
+        client.attributes, client.user, client.forget_ms = attributes, user, None
         client.pushes += 1
         client.last_push_ms, client.last_push_bytes = now_ms, size_bytes
         client.left_out = points.left_out
@@ -158,21 +159,16 @@ class ClientSeries:
             self._forget(next(iter(self._gone)))
         return True
 
-    def gone(self, instance_id: bytes, now_ms: int) -> None:
-        """Note the end of a client."""
+    def gone(self, instance_id: bytes, now_ms: int, kept_ms: int = GONE_KEPT_MS) -> None:
+        """Note the end of a client, whose series are kept for another `kept_ms`."""
         client = self._clients.get(instance_id)
         if client is not None:
-            client.gone_ms = now_ms
+            client.forget_ms = now_ms + kept_ms
             self._gone[instance_id] = None
 
     def expire(self, now_ms: int) -> None:
         """Forget the clients that have been gone for long enough."""
-        late = []
-        for instance_id in self._gone:
-            gone_ms = self._clients[instance_id].gone_ms
-            if gone_ms is None or now_ms - gone_ms < GONE_KEPT_MS:
-                break
-            late.append(instance_id)
+        late = [each for each in self._gone if now_ms >= (self._clients[each].forget_ms or 0)]
         for instance_id in late:
             self._forget(instance_id)
 

@@ -162,6 +162,26 @@ def test_m24_the_metrics_of_a_client_end_some_time_after_it() -> None:
     assert "kafka_client_a" not in world.samples()
 
 
+def test_m24_a_client_that_did_not_say_goodbye_has_time_for_its_next_push() -> None:
+    world = World()
+    world.node.telemetry.subscriptions.update("s", {"metrics": "*", "interval.ms": "3600000"})
+    found = world.get()
+    count = otlp.metrics_data([otlp.counter("a", otlp.point(1))])
+    for last in (False, True):
+        request = PushTelemetryRequest(
+            client_instance_id=ID,
+            subscription_id=found.subscription_id,
+            terminating=last,
+            metrics=count,
+        )
+        push_telemetry.handle(world.node, world.context(), request)
+        world.node.telemetry.connection_closed(1)
+        world.node.clock.advance(GONE_KEPT_MS)
+        world.node.telemetry.expire()
+        assert ("kafka_client_a_total" in world.samples()) is not last
+        world.node.clock.advance(3_600_000)
+
+
 def test_m12_a_push_that_cannot_be_read_is_an_invalid_record() -> None:
     world = World()
     assert world.push(data=b"\x0a\x7f") is E.INVALID_RECORD

@@ -9,7 +9,7 @@ import pytest
 
 import otlp_messages as otlp
 from broker_in_loop import StartBroker
-from odradek_broker.telemetry.series import GONE_KEPT_MS
+from odradek_broker.config.client_metrics_settings import DEFAULT_INTERVAL_MS
 from odradek_protocol.compression import Codec, compress
 from odradek_protocol.constants import RESOURCE_CLIENT_METRICS
 from odradek_protocol.errors import ErrorCode
@@ -102,8 +102,9 @@ async def test_m12_a_large_push_is_taken(start_broker: StartBroker, codec: Codec
     assert await push(client, compress(codec, otlp.metrics_data(many)), codec) is E.NONE
     assert broker.node.telemetry.series.series == 900
     client.close()
-    await until(lambda: broker.node.telemetry.series.get(ID).gone_ms is not None)
-    broker.node.telemetry.series.expire(broker.node.clock.monotonic_ms() + GONE_KEPT_MS)
+    await until(lambda: broker.node.telemetry.series.get(ID).forget_ms is not None)
+    kept_ms = 2 * DEFAULT_INTERVAL_MS
+    broker.node.telemetry.series.expire(broker.node.clock.monotonic_ms() + kept_ms)
     assert broker.node.telemetry.series.series == 0
 
 

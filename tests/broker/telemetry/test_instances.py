@@ -27,7 +27,9 @@ class World:
         self.subscriptions = Subscriptions()
         self.subscriptions.update("s", {"metrics": "*", "interval.ms": str(interval_ms)})
         self.ended: list[bytes] = []
-        self.all = ClientInstances(self.subscriptions, self.ended.append)
+        self.all = ClientInstances(
+            self.subscriptions, lambda instance: self.ended.append(instance.instance_id)
+        )
         self.now_ms = 0
 
     def instance(self, instance_id: bytes = ID, connection: int = 1) -> ClientInstance:
