@@ -331,8 +331,9 @@ async def test_there_is_a_limit_to_scans(
     console_client: httpx.AsyncClient, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "_SCANS_MAX", 0)
-    answer = await console_client.get("/api/records", params={"topic": unique_topic})
-    assert answer.status_code == 429
+    for path in ("records", "export"):
+        answer = await console_client.get(f"/api/{path}", params={"topic": unique_topic})
+        assert answer.status_code == 429
 
 
 @pytest.mark.own_broker

@@ -8,8 +8,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 
+from console_process import console_process
 from odradek import Producer
 from odradek.broker import SubprocessBroker
 from odradek.console import tail
@@ -17,7 +19,8 @@ from odradek.console.answers import Query
 from odradek.console.asked import Asked
 from odradek.console.sessions import Session
 from odradek_client.admin import Admin, NewTopic
-from waiting import until
+from odradek_client.admin.broker import Section
+from waiting import DEADLINE_S, until
 
 
 @asynccontextmanager
@@ -146,6 +149,32 @@ async def test_a_tail_ends_with_the_session_of_its_user(
     assert (await _next(stream.pieces))[1]["error"]["title"] == "The session has ended"
     with pytest.raises(StopAsyncIteration):
         await anext(stream.pieces)
+
+
+async def test_a_browser_that_leaves_takes_the_tails_connections_with_it(
+    odradek_broker: SubprocessBroker, unique_topic: str
+) -> None:
+    bootstrap = odradek_broker.bootstrap
+    await _create(bootstrap, unique_topic)
+    with console_process(bootstrap) as address:
+        async with Admin(bootstrap_servers=bootstrap) as admin, httpx.AsyncClient() as browser:
+
+            async def fetching() -> bool:
+                found = await admin.describe_broker_status(Section.CONNECTIONS)
+                return any(each.api_name == "Fetch" for each in found.connections)
+
+            async def wait_for(expected: bool) -> None:
+                async with asyncio.timeout(DEADLINE_S):
+                    while await fetching() is not expected:  # noqa: ASYNC110  no event says so
+                        await asyncio.sleep(0.05)
+
+            url = f"{address}api/tail?topic={unique_topic}"
+            async with browser.stream("GET", url) as answer:
+                # Kept, for the answer ends with its iterator.
+                lines = answer.aiter_lines()
+                await anext(lines)
+                await wait_for(True)
+            await wait_for(False)
 
 
 async def test_there_is_a_limit_to_tails(

@@ -48,9 +48,11 @@ async def export(asked: Asked) -> Stream:
     if name not in _FORMATS:
         raise Refusal(400, "The parameter format is wrong", "jsonl or csv")
     limit = query.whole("limit", LIMIT_DEFAULT, least=1, most=LIMIT_MAX)
-    admin = await asked.session.admin()
-    choice = await choice_of(admin, query)
-    found = await ranges_of(admin, choice, query, await bounds_of(admin, choice))
+    # Too many at a time are refused before the file begins.
+    with scanning():
+        admin = await asked.session.admin()
+        choice = await choice_of(admin, query)
+        found = await ranges_of(admin, choice, query, await bounds_of(admin, choice))
     media_type, head, line = _FORMATS[name]
     return Stream(
         media_type,
