@@ -403,3 +403,20 @@ def test_h206_dead_letters_of_others_do_not_end_a_record() -> None:
     assert list(letters_in(bytes(data), source, 0)) == []
     assert list(letters_in(bytes(builder.build()), source, 0)) == [(0, 1, 0)]
     assert list(letters_in(bytes(builder.build()), source._replace(group_id="other"), 0)) == []
+
+
+# --- States that are begun anew -------------------------------------------------------------------
+
+
+def test_h171_nothing_of_a_deleted_state_gets_into_the_next_one() -> None:
+    """A session ends while the deletion is not durable yet and the group has begun again, with an
+    epoch that does not fence the leader."""
+    world = DeadLetterWorld()
+    world.jobs(2)
+    assert world.acquired() == [(0, 1, 1)]
+    states, leader = world.node.share_state, world.node.share_partitions
+    states.delete_all([world.key])
+    states.initialize_all(1, {world.key: 0})
+    leader.release("a", [world.key], SessionEnd.CLOSED)
+    world.settle()
+    assert world.acquired("b") == [(0, 1, 1)]

@@ -52,6 +52,7 @@ _TURN_MAX = 100
 Decide = Callable[[ShareShard, Deferred[StateResult], Instant], Outcome]
 DecideEach = Callable[[ShareShard, ShareKey, Deferred[StateResult], Instant], Outcome]
 Results = Mapping[ShareKey, StateResult]
+Answers = Mapping[ShareKey, Deferred[StateResult]]
 
 
 class Topics(PartitionCounts, Protocol):
@@ -105,6 +106,7 @@ class _Turn(NamedTuple):
 
     decide: DecideEach
     answers: dict[ShareKey, Deferred[StateResult]]
+    decided: Callable[[Answers], None]
 
 
 class ShareCoordinator:
@@ -271,7 +273,8 @@ class ShareCoordinator:
             lambda shard, key, deferred, now: shard.initialize(
                 key, state_epoch, offsets[key], deferred, now
             ),
-        ).map(self._tell_leaders)
+            self._tell_leaders,
+        )
 
     def read_summaries(self, keys: Iterable[ShareKey]) -> Deferred[Results]:
         """`read_summary` for many share partitions."""
@@ -281,19 +284,28 @@ class ShareCoordinator:
 
     def delete_all(self, keys: Iterable[ShareKey]) -> Deferred[Results]:
         """`delete` for many share partitions; their leaders forget what they know."""
-        return self._ask_all(keys, lambda shard, key, deferred, _: shard.delete(key, deferred)).map(
-            self._tell_leaders
+        return self._ask_all(
+            keys,
+            lambda shard, key, deferred, _: shard.delete(key, deferred),
+            self._tell_leaders,
         )
 
-    def _tell_leaders(self, results: Results) -> Results:
-        for key, result in results.items():
-            if result.error is ErrorCode.NONE:
+    def _tell_leaders(self, answers: Answers) -> None:
+        """Have leaders forget states that are being changed. They are told before that is durable:
+        later, a leader could write what it knows into a state that was begun anew meanwhile."""
+        for key, answer in answers.items():
+            if not answer.done or answer.result().error is ErrorCode.NONE:
                 self._state_changed(key)
-        return results
 
-    def _ask_all(self, keys: Iterable[ShareKey], decide: DecideEach) -> Deferred[Results]:
+    def _ask_all(
+        self,
+        keys: Iterable[ShareKey],
+        decide: DecideEach,
+        decided: Callable[[Answers], None] = lambda answers: None,
+    ) -> Deferred[Results]:
         """The results for many share partitions. A turn of the loop takes a limited number of them;
-        those of one shard are written together. Such calls are carried out in their order."""
+        those of one shard are written together. Such calls are carried out in their order.
+        `decided` is told of those whose decision is being written."""
         answers: dict[ShareKey, Deferred[StateResult]] = {key: Deferred() for key in keys}
         if not answers:
             return Deferred.of({})
@@ -304,7 +316,7 @@ class ShareCoordinator:
                 if error:
                     _refuse(some.values(), StateResult(error))
                 else:
-                    self._turns.append(_Turn(decide, some))
+                    self._turns.append(_Turn(decide, some, decided))
             if not self._scheduled:
                 self._take_turn()
 
@@ -341,6 +353,7 @@ class ShareCoordinator:
                 _refuse(answers.values(), StateResult(error))
             else:
                 runtime.run(partial(_together, turn.decide, runtime.core, answers))
+                turn.decided(answers)
 
     # --- Deleted topics ---
 
