@@ -1,0 +1,167 @@
+"""Groups, transactions and producers as users without rights see them, and with Apache Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+import sasl_brokers
+from kafka_cluster import KafkaCluster
+from odradek import Consumer, Producer, ShareConsumer
+from odradek.broker import Broker
+from odradek.console.answers import Query
+from odradek.console.asked import Asked
+from odradek.console.group import group
+from odradek.console.groups import groups
+from odradek.console.producers import producer, producers
+from odradek.console.sessions import Session
+from odradek.console.transactions import transaction, transactions
+from odradek.testing import make_unique_topic
+from odradek_client.admin import (
+    AclBinding,
+    AclOperation,
+    Admin,
+    NewTopic,
+    UserScramCredentialUpsertion,
+)
+from odradek_client.errors import (
+    GroupAuthorizationFailed,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+)
+from waiting import DEADLINE_S
+
+_NO_HISTORY = "This broker keeps no history of its decisions: only Odradek's own brokers do."
+
+
+def _asked(session: Session, **params: str) -> Asked:
+    return Asked(session, Query(params))
+
+
+# --- rights ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sasl_bootstrap() -> Iterator[str]:
+    """A broker with users; only its super user may do everything."""
+    settings = {
+        **sasl_brokers.LISTENER,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin",
+    }
+    with Broker.subprocess(settings=settings) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+async def bob(sasl_bootstrap: str) -> AsyncIterator[Session]:
+    """The session of a user who may describe the group `his` and nothing else; there are another
+    group, a topic and a transactional id."""
+    settings = sasl_brokers.as_admin(sasl_bootstrap)
+    async with (
+        Admin(**settings) as admin,
+        Producer(**settings, transactional_id="payments") as paying,
+    ):
+        await admin.alter_user_scram_credentials(
+            [UserScramCredentialUpsertion("bob", "bob-secret", "SCRAM-SHA-512")]
+        )
+        await admin.create_topics([NewTopic("orders", 1)])
+        await admin.create_acls([AclBinding.group("his", "User:bob", AclOperation.DESCRIBE)])
+        for name in ("his", "other"):
+            await admin.alter_group_offsets(name, {("orders", 0): 0})
+        await paying.init_transactions()
+    his = sasl_brokers.as_user(sasl_bootstrap, "SCRAM-SHA-512", "bob", "bob-secret")
+    session = Session({"admin": his, "consumer": his, "producer": his})
+    yield session
+    await session.close()
+
+
+async def test_what_a_user_may_not_see_is_not_shown(bob: Session) -> None:
+    listed = await groups(_asked(bob))
+    assert [row["group"] for row in listed["rows"]] == ["his"]
+    shown = await group(bob, "his")
+    # Without the right to describe the topic, its offsets are hidden.
+    assert (shown["state"], shown["topics"]) == ("Empty", [])
+    with pytest.raises(GroupAuthorizationFailed):
+        await group(bob, "other")
+    assert (await transactions(_asked(bob)))["total"] == 0
+    with pytest.raises(TransactionalIdAuthorizationFailed):
+        await transaction(bob, "payments")
+    with pytest.raises(TopicAuthorizationFailed):
+        await producers(_asked(bob, topic="orders", partition="0"))
+
+
+# --- Apache Kafka ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def foreign(kafka: KafkaCluster) -> AsyncIterator[Session]:
+    settings = {"bootstrap_servers": kafka.bootstrap}
+    session = Session({"admin": settings, "consumer": settings, "producer": settings})
+    yield session
+    await session.close()
+
+
+async def _until_it_has(consumer: Any, count: int, admin: Admin, name: str) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            await consumer.poll(100)
+            ask = (
+                admin.describe_share_groups
+                if isinstance(consumer, ShareConsumer)
+                else admin.describe_groups
+            )
+            found = (await ask(name, raise_errors=False)).get(name)
+            if found and [len(member.assignment) for member in found.members] == [count]:
+                return
+
+
+@pytest.mark.kafka
+async def test_groups_of_apache_kafka_are_shown_without_what_it_does_not_tell(
+    kafka: KafkaCluster, foreign: Session
+) -> None:
+    topic = make_unique_topic()
+    async with Admin(bootstrap_servers=kafka.bootstrap) as admin:
+        await admin.create_topics(NewTopic(topic, 2))
+        for kind in ("classic", "consumer", "share"):
+            name = f"{topic}-{kind}"
+            more = {"group_protocol": kind} if kind != "share" else {}
+            make: Any = ShareConsumer if kind == "share" else Consumer
+            async with make(
+                topic, bootstrap_servers=kafka.bootstrap, group_id=name, **more
+            ) as member:
+                await _until_it_has(member, 2, admin, name)
+                shown = await group(foreign, name)
+                assert (shown["type"], shown["state"], shown["missing"]) == (kind, "Stable", [])
+                assert shown["history"]["missing"] == _NO_HISTORY
+                assert [cell[1] for cell in shown["topics"][0]["cells"]] == [[0], [0]]
+        listed = await groups(_asked(foreign, filter=topic))
+        assert [row["type"] for row in listed["rows"]] == ["classic", "consumer", "share"]
+        assert {row["missing"] for row in listed["rows"]} == {None}
+        assert {row["verdict"] for row in listed["rows"]} == {None}
+
+
+@pytest.mark.kafka
+async def test_a_transaction_of_apache_kafka(kafka: KafkaCluster, foreign: Session) -> None:
+    topic = make_unique_topic()
+    async with (
+        Admin(bootstrap_servers=kafka.bootstrap) as admin,
+        Producer(bootstrap_servers=kafka.bootstrap, transactional_id=topic) as paying,
+    ):
+        await admin.create_topics(NewTopic(topic, 1))
+        await paying.init_transactions()
+        await paying.begin_transaction()
+        await paying.send_and_wait(topic, b"x")
+        (row,) = (await transactions(_asked(foreign, filter=topic)))["rows"]
+        assert (row["state"], row["hidden"]) == ("Ongoing", 1)
+        shown = await transaction(foreign, topic)
+        assert (shown["partitions"][0]["stable"], shown["partitions"][0]["end"]) == (0, 1)
+        assert shown["history"]["missing"] == _NO_HISTORY
+        (found,) = (await producers(_asked(foreign, topic=topic, partition="0")))["rows"]
+        assert (found["transactional_id"], found["hanging"]) == (topic, False)
+        one = await producer(_asked(foreign, id=str(found["producer_id"])))
+        assert [each["transaction_start_offset"] for each in one["rows"]] == [0]
+        await paying.abort_transaction()
