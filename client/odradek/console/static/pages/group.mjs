@@ -199,12 +199,14 @@ function Shown({ data, at }) {
   `;
 }
 
-export default function Group() {
+export default function Group({ about }) {
   const id = param("name") || param("id");
   const { data, error, at } = useLive(`group:${id}`);
   const here = data?.group === id ? data : null;
   return html`
     <${Heading} title=${id} about=${here && html`<${GroupState} state=${here.state} /> ${here.type && `${here.type} group`}`}>
+      ${about?.write && here?.type && here.type !== "share" &&
+      html`<${Link} class="button" to="/write" params=${{ do: "reset", group: id }}>Move offsets<//>`}
       <${TimelineLink} type="group" name=${id} />
     <//>
     <${Failure} error=${error} at=${here ? at : null} />
