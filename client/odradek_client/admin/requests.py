@@ -159,6 +159,7 @@ class AdminRequests:
         async def ask_coordinators(asked: list[str]) -> Outcomes[str, V]:
             by_coordinator: dict[int, list[str]] = {}
             outcomes: Outcomes[str, V] = {}
+            await self._network.find_coordinators(asked, kind)
             for name in asked:
                 try:
                     node_id = await self._network.find_coordinator(name, kind)

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from odradek_client.network.connections import RequestSender
 
 
+#: The keys in one request for coordinators.
+_KEYS_OF_REQUEST = 500
+
+
 class Coordinators:
     """A cache of coordinators: node ids by key type and key."""
 
@@ -84,6 +88,29 @@ class Coordinators:
         self._network.cluster.add_broker(BrokerAddress(found.node_id, found.host, found.port))
         self._nodes[(key_type, key)] = found.node_id
         return found.node_id
+
+    async def find_many(self, keys: Iterable[str], key_type: int) -> None:
+        """Look the coordinators of several keys up in few requests, as far as the broker knows
+        them; `find` asks for the others again, and raises their errors."""
+        unknown = [key for key in dict.fromkeys(keys) if (key_type, key) not in self._nodes]
+        if len(unknown) < 2:
+            return
+        node_id = await self._connections.least_loaded_node()
+        version = await self._network.version_for(node_id, ApiKey.FIND_COORDINATOR)
+        if version < SEVERAL_KEYS_SINCE:
+            return
+        for start in range(0, len(unknown), _KEYS_OF_REQUEST):
+            request = FindCoordinatorRequest(
+                key_type=key_type, coordinator_keys=unknown[start : start + _KEYS_OF_REQUEST]
+            )
+            response: FindCoordinatorResponse = await self._network.send(
+                node_id, request, max_version=version
+            )
+            for found in response.coordinators:
+                if not found.error_code:
+                    address = BrokerAddress(found.node_id, found.host, found.port)
+                    self._network.cluster.add_broker(address)
+                    self._nodes[(key_type, found.key)] = found.node_id
 
     def forget(self, key: str, key_type: int = GROUP_COORDINATOR) -> None:
         """Look the coordinator up at the next request, because it has changed."""
@@ -366,6 +393,10 @@ class NetworkClient:
         CoordinatorUnavailable and other Retriable errors may pass after a backoff.
         """
         return await self._coordinators.find(key, key_type)
+
+    async def find_coordinators(self, keys: Iterable[str], key_type: int) -> None:
+        """Look several coordinators up in few requests, so that `find_coordinator` knows them."""
+        await self._coordinators.find_many(keys, key_type)
 
     def forget_coordinator(self, key: str, key_type: int = GROUP_COORDINATOR) -> None:
         """Look the coordinator up at the next request, because it has changed."""

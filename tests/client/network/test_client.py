@@ -14,6 +14,7 @@ from odradek_client.errors import (
     Closed,
     ConnectionLost,
     CoordinatorUnavailable,
+    GroupAuthorizationFailed,
     InvalidTopic,
     MetadataTimeout,
     RequestTimedOut,
@@ -22,6 +23,7 @@ from odradek_client.errors import (
 from odradek_client.network.broker_connection import BrokerConnection
 from odradek_client.network.client import NetworkClient
 from odradek_client.network.transport import Transport
+from odradek_protocol.constants import GROUP_COORDINATOR
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
@@ -29,7 +31,11 @@ from odradek_protocol.schemas.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from odradek_protocol.schemas.find_coordinator import Coordinator, FindCoordinatorResponse
+from odradek_protocol.schemas.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from odradek_protocol.schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek_protocol.schemas.metadata import MetadataRequest, MetadataResponse
 from scripted_broker import DEFAULT, HANG_UP, SILENCE, ScriptedBroker
@@ -524,6 +530,39 @@ async def test_find_coordinator_single_and_batched(version: int) -> None:
         await network.find_coordinator("group")
         now = len(one.received(ApiKey.FIND_COORDINATOR) + two.received(ApiKey.FIND_COORDINATOR))
         assert now == 2
+
+
+@pytest.mark.parametrize(("version", "requests"), [(3, 700), (4, 2)])
+async def test_many_coordinators_are_found_with_few_requests(version: int, requests: int) -> None:
+    broker = ScriptedBroker(versions={ApiKey.FIND_COORDINATOR: (0, version)})
+    names = [f"group-{number}" for number in range(700)]
+    async with Connected(broker) as network:
+        await network.find_coordinators(names, GROUP_COORDINATOR)
+        await network.find_coordinators(names, GROUP_COORDINATOR)
+        assert {await network.find_coordinator(name) for name in names} == {1}
+    assert len(broker.received(ApiKey.FIND_COORDINATOR)) == requests
+
+
+async def test_a_coordinator_that_many_did_not_find_is_asked_for_again() -> None:
+    def none_of_bad(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
+        return FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(key=key, node_id=-1, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+                if key == "bad"
+                else Coordinator(key=key, node_id=1, host="127.0.0.1", port=broker.port)
+                for key in request.coordinator_keys
+            ]
+        )
+
+    broker = ScriptedBroker()
+    async with Connected(broker) as network:
+        broker.always(ApiKey.FIND_COORDINATOR, none_of_bad)
+        await network.find_coordinators(["good", "bad"], GROUP_COORDINATOR)
+        assert await network.find_coordinator("good") == 1
+        with pytest.raises(GroupAuthorizationFailed):
+            await network.find_coordinator("bad")
+    asked = [request.coordinator_keys for request in broker.received(ApiKey.FIND_COORDINATOR)]
+    assert asked == [["good", "bad"], ["bad"]]
 
 
 async def test_a_coordinator_elsewhere_is_reachable_before_metadata_knows_it() -> None:
