@@ -107,6 +107,35 @@ async def test_lag_is_live_and_a_reload_keeps_its_line(
         assert {point[1] for point in (await points.json())["points"]} == {0, 7}
 
 
+async def test_a_console_that_only_shows_offers_no_move_of_offsets(
+    live_bootstrap: str, console_address: str, browser_page: Page, unique_topic: str
+) -> None:
+    from playwright.async_api import expect
+
+    page = browser_page
+    async with Admin(bootstrap_servers=live_bootstrap) as admin:
+        await admin.create_topics(NewTopic(unique_topic, partitions=1))
+        await admin.alter_group_offsets(unique_topic, {(unique_topic, 0): 0})
+    await page.goto(f"{console_address}group?name={unique_topic}")
+    await expect(page.get_by_text("classic group")).to_be_visible()
+    await expect(page.get_by_role("link", name="Move offsets")).to_have_count(0)
+
+
+async def test_the_page_leads_to_moving_offsets_where_the_console_may_write(
+    live_bootstrap: str, browser_page: Page, unique_topic: str
+) -> None:
+    from playwright.async_api import expect
+
+    page = browser_page
+    async with Admin(bootstrap_servers=live_bootstrap) as admin:
+        await admin.create_topics(NewTopic(unique_topic, partitions=1))
+        await admin.alter_group_offsets(unique_topic, {(unique_topic, 0): 0})
+    with console_process(live_bootstrap, "--write") as address:
+        await page.goto(f"{address}group?name={unique_topic}")
+        await page.get_by_role("link", name="Move offsets").click()
+        await expect(page.get_by_role("textbox", name="Group")).to_have_value(unique_topic)
+
+
 async def test_groups_of_all_kinds_have_their_pages(
     live_bootstrap: str, console_address: str, browser_page: Page, unique_topic: str
 ) -> None:
