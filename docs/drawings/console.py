@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 FOLDER = Path(__file__).resolve().parents[1] / "operate" / "console"
-_WIDTH, _HEIGHT = 1280, 760
+_WIDTH, _HEIGHT = 1280, 640
 #: The time for charts and histories to have something to show.
-_WORK_S = 25.0
+_WORK_S = 20.0
 #: The name of each picture, and the address of the page.
 _PAGES = {
     "overview": "/",
     "topics": "/topics",
     "topic": "/topic?name=orders",
-    "records": "/records?topic=orders",
+    "records": "/topic/records?name=orders",
     "groups": "/groups",
     "group": "/group?name=billing",
     "transactions": "/transactions",
@@ -98,6 +98,7 @@ async def _transactions(bootstrap: str) -> None:
     async with Producer(
         bootstrap_servers=bootstrap, client_id="bank", transactional_id="payments"
     ) as producer:
+        await producer.init_transactions()
         while True:
             async with producer.transaction():
                 await producer.send("payments", b"4 apples", b"customer-1")
@@ -108,7 +109,7 @@ async def _picture(page: Page, address: str, name: str, scheme: str) -> None:
     await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     await page.goto(address.rstrip("/") + _PAGES[name])
     # Charts and live pages have no end that could be waited for.
-    await page.wait_for_timeout(6_000 if name in ("overview", "requests", "group") else 2_500)
+    await page.wait_for_timeout(5_000 if name in ("overview", "requests", "group") else 1_800)
     await page.screenshot(path=FOLDER / f"{name}-{scheme}.png")
 
 
@@ -145,11 +146,10 @@ async def main() -> None:
         work.append(asyncio.create_task(_consume(bootstrap, "billing-b")))
         await _take(console)
         for task in work:
-            # A worker that has ended has failed.
-            if task.done():
-                await task
             task.cancel()
-        await asyncio.gather(*work, return_exceptions=True)
+        for ended in await asyncio.gather(*work, return_exceptions=True):
+            if ended is not None and not isinstance(ended, asyncio.CancelledError):
+                raise ended
 
 
 if __name__ == "__main__":

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from odradek.cli.commands import with_value
+from odradek.cli.console import _log_to_stderr
 from odradek.cli.console_child import ConsoleChild
 from waiting import wait_until
 
@@ -150,3 +152,14 @@ def test_a_console_that_is_ended_is_not_started_again(tmp_path: Path) -> None:
     child.end()
     assert _starts(tmp_path) == 1
     assert _ended(child.address)
+
+
+def test_lines_of_the_log_are_json_where_no_terminal_shows_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _log_to_stderr()
+    structlog.get_logger("odradek.console.audit").info("done", change="settings")
+    line = json.loads(capsys.readouterr().err)
+    assert (line["event"], line["change"], line["level"]) == ("done", "settings", "info")
+    assert line["timestamp"]
+    structlog.reset_defaults()

@@ -187,7 +187,17 @@ def _log_to_stderr() -> None:
     import structlog
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    # Programs read what no terminal shows; beside a broker it stands among the broker's lines.
+    lines: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.format_exc_info,
+        structlog.processors.TimeStamper("iso"),
+        structlog.processors.JSONRenderer(),
+    ]
+    structlog.configure(
+        processors=None if sys.stderr.isatty() else lines,
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
 
 
 def _open_browser(address: str) -> None:
