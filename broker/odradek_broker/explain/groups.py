@@ -463,7 +463,8 @@ def states_of_group(group: ClassicGroup | None, offsets: int, wall_ms: int) -> l
         "leader": group.leader_id if group.members else None,
         "members": len(group.members),
         "offsets": offsets,
-        "updated": duration_text(wall_ms - group.state_since_ms),
+        # A group that has only had commits never changed its state.
+        "updated": duration_text(wall_ms - group.state_since_ms) if group.state_since_ms else None,
     }
     states = [CurrentState.of(EventKind.NOW_GROUP, fields)]
     members = list(group.members.values())
