@@ -1,0 +1,46 @@
+"""The console of Apache Kafka: all that it can be asked for, and what it cannot say."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from kafka_cluster import KafkaCluster
+from odradek.console.server import Console, ConsoleOptions
+from odradek_client.admin import Admin, NewTopic
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_a_console_shows_what_kafka_says_and_names_what_it_does_not(
+    kafka: KafkaCluster, unique_topic: str
+) -> None:
+    settings = {"bootstrap_servers": kafka.bootstrap}
+    async with Admin(bootstrap_servers=kafka.bootstrap) as admin:
+        await admin.create_topics(NewTopic(unique_topic, partitions=3))
+    clients = {"admin": settings, "consumer": settings, "producer": settings}
+    app = Console(ConsoleOptions(clients)).app()
+    assert isinstance(app, Starlette)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8080"
+        ) as client,
+    ):
+        overview = (await client.get("/api/overview")).json()
+        assert (overview["missing"], overview["problems"]) == ([], [])
+        assert overview["topics"]["partitions"] >= 3
+        assert overview["disks"][0]["usable_bytes"] > 0
+        topics = (await client.get("/api/topics", params={"filter": unique_topic})).json()
+        (row,) = topics["rows"]
+        assert (row["partitions"], row["offsets"], row["size_bytes"]) == (3, 0, 0)
+        rows = (await client.get("/api/settings?type=broker&name=1")).json()["rows"]
+        assert "log.retention.hours" in {row["name"] for row in rows}
+        # Its authorizer is off.
+        assert (await client.get("/api/acls")).json()["enforced"] is False
+        for view in ("users", "quotas", "groups", "transactions"):
+            assert (await client.get(f"/api/{view}")).status_code == 200, view
+        answer = await client.get("/api/connections")
+        assert answer.status_code == 501
+        assert "Odradek's own brokers" in answer.json()["error"]["detail"]
