@@ -1,156 +1,181 @@
-"""Pictures of the console's pages, light and dark, for its document:
+"""Pictures of the console's pages for the documentation, light and dark.
 
-    python -m docs.drawings.console
+    python -m docs.drawings.console [PAGE ...]
 
-It starts a broker with a console, has producers, a group and a transaction work on it, and takes
-the pictures with the system's Chromium, or the one that ODRADEK_CHROMIUM names.
+A broker with a console runs a small shop: producers, groups that rebalance, a transaction that is
+fenced, an open one. Needs the `dev` extra and Chromium.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from odradek import Admin, Consumer, NewTopic, Producer
+from odradek.broker import SubprocessBroker
+from odradek_client.admin import Admin, NewTopic
+from odradek_client.consumer.consumer import Consumer
+from odradek_client.errors import OdradekError
+from odradek_client.producer.producer import Producer
 
-if TYPE_CHECKING:
-    from playwright.async_api import Page
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+from console_process import browser_program, console_process
 
-FOLDER = Path(__file__).resolve().parents[1] / "operate" / "console"
-_WIDTH, _HEIGHT = 1280, 640
-#: The time for charts and histories to have something to show.
-_WORK_S = 20.0
-#: The name of each picture, and the address of the page.
-_PAGES = {
-    "overview": "/",
-    "topics": "/topics",
-    "topic": "/topic?name=orders",
-    "records": "/topic/records?name=orders",
-    "groups": "/groups",
-    "group": "/group?name=billing",
-    "transactions": "/transactions",
-    "producers": "/producers",
-    "timeline": "/timeline?s=group:billing&s=transaction:payments",
-    "connections": "/connections",
-    "requests": "/requests",
-    "settings": "/settings",
-    "access": "/access",
-    "change": "/write",
+FOLDER = Path(__file__).parents[1] / "operate" / "console"
+_SIZE = {"width": 1180, "height": 740}
+_WARM_UP_MS = 30_000
+#: The name of each picture and the address of its page.
+PAGES = {
+    "overview": "",
+    "topics": "topics",
+    "topic": "topic?name=orders",
+    "records": "topic/records?name=orders",
+    "tail": "topic/tail?name=orders",
+    "groups": "groups",
+    "group": "group?id=billing",
+    "transactions": "transactions",
+    "transaction": "transaction?id=payments",
+    "producers": "producers?topic=orders",
+    "timeline": "timeline?s=group:billing&s=transaction:payments",
+    "connections": "connections",
+    "requests": "requests",
+    "settings": "settings",
+    "access": "access",
+    "change": "write",
 }
-_CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
-@asynccontextmanager
-async def _served(folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """(bootstrap, console) of a broker with a console, as a process."""
-    command = [sys.executable, "-m", "odradek", "serve", "--listen", "127.0.0.1:0"]
-    command += ["--data-dir", str(folder), "--console", "127.0.0.1:0", "--console-write"]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert process.stdout is not None
-    try:
-        words = (await process.stdout.readline()).decode().split()
-        yield words[words.index("on") + 1], words[-1]
-    finally:
-        process.terminate()
-        await process.wait()
+# --- The shop -------------------------------------------------------------------------------------
 
 
-async def _produce(bootstrap: str) -> None:
-    chance = random.Random(1)
+async def _orders(bootstrap: str) -> None:
+    chance = random.Random(7)
     async with Producer(bootstrap_servers=bootstrap, client_id="shop") as producer:
         number = 0
         while True:
-            for _ in range(chance.randrange(5, 60)):
-                number += 1
-                order = {"id": number, "item": chance.choice(["apples", "pears", "plums"])}
-                await producer.send(
-                    "orders", json.dumps(order).encode(), f"customer-{number % 7}".encode()
-                )
-            await producer.flush()
-            await asyncio.sleep(0.2)
+            number += 1
+            value = f'{{"order": {number}, "total": {chance.randrange(5, 900)}, "paid": true}}'
+            await producer.send(
+                "orders",
+                value.encode(),
+                key=f"customer-{chance.randrange(40)}".encode(),
+                headers=[("source", b"web")],
+            )
+            await asyncio.sleep(0.02)
 
 
-async def _consume(bootstrap: str, client_id: str) -> None:
+async def _reader(bootstrap: str, group: str, client_id: str, protocol: str, s: float) -> None:
     async with Consumer(
         "orders",
         bootstrap_servers=bootstrap,
-        group_id="billing",
+        group_id=group,
         client_id=client_id,
+        group_protocol=protocol,
         auto_offset_reset="earliest",
     ) as consumer:
-        while True:
-            await consumer.poll(500)
+        async with asyncio.timeout(s):
+            while True:
+                await consumer.poll(500)
 
 
-async def _transactions(bootstrap: str) -> None:
-    async with Producer(
-        bootstrap_servers=bootstrap, client_id="bank", transactional_id="payments"
-    ) as producer:
-        await producer.init_transactions()
-        while True:
-            async with producer.transaction():
-                await producer.send("payments", b"4 apples", b"customer-1")
-                await asyncio.sleep(2.0)
+async def _payments(bootstrap: str) -> None:
+    settings = {"bootstrap_servers": bootstrap, "transactional_id": "payments"}
+    async with Producer(client_id="worker-a", **settings) as first:  # type: ignore[arg-type]
+        await first.init_transactions()
+        for _ in range(4):
+            async with first.transaction():
+                await first.send_and_wait("payments", b"10 EUR")
+                await asyncio.sleep(1.2)
+        await first.begin_transaction()
+        await first.send_and_wait("payments", b"20 EUR")
+        await asyncio.sleep(3)
+        async with Producer(client_id="worker-b", **settings) as second:  # type: ignore[arg-type]
+            await second.init_transactions()
+            await second.begin_transaction()
+            await second.send_and_wait("payments", b"20 EUR")
+            await asyncio.sleep(600)
 
 
-async def _picture(page: Page, address: str, name: str, scheme: str) -> None:
-    await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-    await page.goto(address.rstrip("/") + _PAGES[name])
-    # Charts and live pages have no end that could be waited for.
-    await page.wait_for_timeout(5_000 if name in ("overview", "requests", "group") else 1_800)
-    await page.screenshot(path=FOLDER / f"{name}-{scheme}.png")
+async def _after(s: float, work: object) -> None:
+    await asyncio.sleep(s)
+    with suppress(OdradekError, TimeoutError):
+        await work  # type: ignore[misc]
 
 
-async def _take(address: str) -> None:
+async def _shop(bootstrap: str) -> None:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics(
+            [
+                NewTopic("orders", partitions=6),
+                NewTopic("payments", partitions=3),
+                NewTopic("customers", partitions=3, configs={"cleanup.policy": "compact"}),
+                NewTopic("mails-to-send", partitions=2),
+            ]
+        )
+    await asyncio.gather(
+        _orders(bootstrap),
+        _after(0, _payments(bootstrap)),
+        _after(0, _reader(bootstrap, "billing", "billing-1", "classic", 600)),
+        _after(4, _reader(bootstrap, "billing", "billing-2", "classic", 9)),
+        _after(9, _reader(bootstrap, "billing", "billing-3", "classic", 600)),
+        _after(1, _reader(bootstrap, "stock", "stock-1", "consumer", 600)),
+        _after(6, _reader(bootstrap, "stock", "stock-2", "consumer", 600)),
+        _after(1, _reader(bootstrap, "reports", "reports-1", "consumer", 5)),
+    )
+
+
+# --- Pictures -------------------------------------------------------------------------------------
+
+
+async def _picture(address: str, names: list[str]) -> None:
     from playwright.async_api import async_playwright
 
-    program = os.environ.get("ODRADEK_CHROMIUM") or next(filter(None, map(shutil.which, _CHROMIUM)))
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=arguments)
-        page = await browser.new_page(viewport={"width": _WIDTH, "height": _HEIGHT})
+        browser = await playwright.chromium.launch(
+            executable_path=browser_program(), args=arguments
+        )
+        # Charts and histories are to have something to show.
+        page = await browser.new_page()
         await page.goto(address)
-        await asyncio.sleep(_WORK_S)
-        for name in _PAGES:
-            for scheme in ("light", "dark"):
-                await _picture(page, address, name, scheme)
+        await page.wait_for_timeout(_WARM_UP_MS)
+        for theme in ("light", "dark"):
+            context = await browser.new_context(
+                viewport=_SIZE,  # type: ignore[arg-type]
+                color_scheme=theme,
+            )
+            page = await context.new_page()
+            for name in names:
+                await page.goto(address + PAGES[name])
+                await page.locator("h1").wait_for()
+                await page.wait_for_timeout(6_000 if name in ("overview", "tail") else 3_000)
+                path = FOLDER / f"{name}-{theme}.png"
+                await page.screenshot(path=path)
+                print(f"{path.name}: {path.stat().st_size // 1000} KB")
+            await context.close()
         await browser.close()
 
 
-async def main() -> None:
-    """Take all pictures."""
+async def _draw(bootstrap: str, names: list[str]) -> None:
+    shop = asyncio.create_task(_shop(bootstrap))
+    with console_process(bootstrap, "--write") as address:
+        await _picture(address, names)
+    shop.cancel()
+    await asyncio.gather(shop, return_exceptions=True)
+
+
+def main() -> None:
+    """Draw the named pages, or all of them."""
+    names = sys.argv[1:] or list(PAGES)
+    if unknown := set(names) - PAGES.keys():
+        raise SystemExit(f"there is no page {', '.join(sorted(unknown))}: {', '.join(PAGES)}")
     FOLDER.mkdir(exist_ok=True)
-    async with AsyncExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        bootstrap, console = await stack.enter_async_context(_served(Path(folder)))
-        async with Admin(bootstrap_servers=bootstrap) as admin:
-            await admin.create_topics([NewTopic("orders", 3), NewTopic("payments", 1)])
-        work = [
-            asyncio.create_task(_produce(bootstrap)),
-            asyncio.create_task(_transactions(bootstrap)),
-            asyncio.create_task(_consume(bootstrap, "billing-a")),
-        ]
-        await asyncio.sleep(4.0)
-        work.append(asyncio.create_task(_consume(bootstrap, "billing-b")))
-        await _take(console)
-        for task in work:
-            task.cancel()
-        for ended in await asyncio.gather(*work, return_exceptions=True):
-            if ended is not None and not isinstance(ended, asyncio.CancelledError):
-                raise ended
+    with SubprocessBroker(settings={"http.listen": "127.0.0.1:0"}) as broker:
+        asyncio.run(_draw(broker.bootstrap, names))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

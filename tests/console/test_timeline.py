@@ -56,7 +56,7 @@ async def test_a_transaction_has_its_states_and_the_connections_of_its_client(
     state, connections = body["lanes"]
     assert [band["state"] for band in state["bands"]][-1] == "CompleteCommit"
     assert state["bands"][-1]["end_ms"] is None
-    assert connections["label"] == f"connections of client-of-{unique_topic}"
+    assert connections["label"] == f"client-of-{unique_topic} connections"
     assert connections["bands"][-1]["end_ms"] is not None
     times = [event["time_ms"] for event in body["events"]]
     assert times == sorted(times)
@@ -195,5 +195,5 @@ async def test_names_are_shown_as_text_whatever_they_contain(
     link = page.get_by_role("link", name="<img src=x onerror=alert(1)>")
     await link.click()
     await expect(page.get_by_role("heading", name="\\u202e\\u0007 & more")).to_be_visible()
-    label = page.get_by_text("connections of <b>bold</b>", exact=True)
+    label = page.get_by_text("<b>bold</b> connections", exact=True)
     await expect(label.last).to_be_visible()

@@ -95,6 +95,10 @@ def _offline(logs: Iterable[PartitionLog]) -> Iterator[Problem]:
             )
 
 
+def _partitions(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"
+
+
 def _open_transactions(transactions: Iterable[Transaction], wall_ms: int) -> Iterator[Problem]:
     for each in transactions:
         if each.state is not TransactionState.ONGOING:
@@ -111,7 +115,7 @@ def _open_transactions(transactions: Iterable[Transaction], wall_ms: int) -> Ite
         yield Problem(
             "transaction_open",
             f"transaction {each.transactional_id!r} has been open for {duration_text(open_ms)}, {end};"
-            f" consumers with read_committed wait behind it in {len(each.partitions)} partitions",
+            f" consumers with read_committed wait behind it in {_partitions(len(each.partitions))}",
             wire.TRANSACTIONAL_ID,
             each.transactional_id,
         )

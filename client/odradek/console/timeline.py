@@ -179,7 +179,7 @@ async def timeline(session: Session, about: str) -> Json:
     events = _rows(told.events)
     rows = [asdict(lane) for lane in sorted(lanes.lanes.values(), key=_state_first)]
     for client, history in connections.items():
-        label = f"connections of {client}"
+        label = f"{client} connections"
         for lane in lanes_of(Subject.CLIENT, history.events).lanes.values():
             rows.append({**asdict(lane), "key": f"client {client}", "label": label})
         events += _rows(history.events, client)

@@ -9,9 +9,10 @@ from odradek_client.admin.requests import AdminPart
 from odradek_client.admin.results import Outcomes, Results
 from odradek_client.errors import OdradekError, Refused, error_for
 from odradek_client.network.cluster import BrokerAddress
+from odradek_client.network.handshake import versions_request
 from odradek_client.structs import TopicPartition
 from odradek_protocol.keys import APIS, ApiKey
-from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek_protocol.schemas.api_versions import ApiVersionsResponse
 from odradek_protocol.schemas.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -106,7 +107,7 @@ class ClusterAdmin(AdminPart):
 
     async def describe_broker(self, node_id: int) -> BrokerDescription:
         """The APIs and features of a broker. ConnectionLost for a node that does not exist."""
-        request = ApiVersionsRequest(client_software_name="odradek", client_software_version="0")
+        request = versions_request()
         response: ApiVersionsResponse = await self._requests.retrying(
             lambda: self._network.send(node_id, request)
         )

@@ -132,7 +132,6 @@ class ConnectionSettings:
     without SASL."""
 
     client_id: str
-    software_version: str
     max_in_flight: int
     receive_max_bytes: int
     setup_timeout_ms: int
@@ -315,7 +314,6 @@ class BrokerConnection:
         return served_versions(answer)
 
     async def _ask_versions(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
-        request.client_software_version = self._settings.software_version
         answer: ApiVersionsResponse = await self._ask(request, version)
         return answer
 

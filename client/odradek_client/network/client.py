@@ -133,7 +133,6 @@ class NetworkClient:
         config: ClientConfig,
         *,
         random: random_module.Random | None = None,
-        software_version: str = "0",
     ) -> None:
         self.config = config
         self.cluster = ClusterView(config.metadata_max_age_ms)
@@ -144,7 +143,6 @@ class NetworkClient:
             config,
             self.cluster,
             random=self._random,
-            software_version=software_version,
             loop=lambda: self.loop,
             request_metadata=self.request_metadata_update,
         )

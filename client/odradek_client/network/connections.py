@@ -117,7 +117,6 @@ class Connections:
         cluster: ClusterView,
         *,
         random: Random,
-        software_version: str,
         loop: Callable[[], asyncio.AbstractEventLoop],
         request_metadata: Callable[[], None],
     ) -> None:
@@ -152,7 +151,6 @@ class Connections:
         self._login = None if config.sasl is None else _login(config.sasl, random)
         self._settings = ConnectionSettings(
             client_id=config.client_id,
-            software_version=software_version,
             max_in_flight=config.max_in_flight_requests_per_connection,
             receive_max_bytes=config.receive_max_bytes,
             setup_timeout_ms=config.socket_connection_setup_timeout_ms,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 
 from odradek_client.errors import ConnectionLost
 from odradek_protocol.errors import ErrorCode
@@ -18,6 +21,25 @@ Versions = Mapping[int, tuple[int, int]]
 _SOFTWARE_NAME = "odradek"
 
 
+#: The characters that brokers refuse in a version, such as the "+" of a local one.
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9.-]")
+
+
+@cache
+def _software_version() -> str:
+    try:
+        return _ILLEGAL.sub("-", version("odradek"))
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def versions_request() -> ApiVersionsRequest:
+    """A request for the APIs, with the name and version of this software (KIP-511)."""
+    return ApiVersionsRequest(
+        client_software_name=_SOFTWARE_NAME, client_software_version=_software_version()
+    )
+
+
 async def negotiate(
     ask: Callable[[ApiVersionsRequest, int], Awaitable[ApiVersionsResponse]],
 ) -> ApiVersionsResponse:
@@ -27,11 +49,11 @@ async def negotiate(
     2.4) its versions of ApiVersions. ConnectionLost for an unusable answer.
     """
     api = APIS[ApiKey.API_VERSIONS]
-    version = api.versions.last
+    asked = api.versions.last
     for _ in range(2):
-        answer = await ask(ApiVersionsRequest(client_software_name=_SOFTWARE_NAME), version)
-        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
-            version = min(api.versions.last, served_versions(answer).get(api.key, (0, 0))[1])
+        answer = await ask(versions_request(), asked)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and asked > 0:
+            asked = min(api.versions.last, served_versions(answer).get(api.key, (0, 0))[1])
             continue
         if answer.error_code:
             code = ErrorCode.of(answer.error_code)

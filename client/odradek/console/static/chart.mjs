@@ -6,6 +6,7 @@ import { zone } from "./place.mjs";
 import { html } from "./ui.mjs";
 
 const HEIGHT_PX = 190;
+const SPAN_S_MIN = 30;
 // Steps of an axis for whole numbers.
 const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((each) => each * 10 ** power)).flat();
 let styled = false;
@@ -65,15 +66,19 @@ export function Chart({ label, data, lines }) {
         height: HEIGHT_PX,
         tzDate: zoned,
         cursor: { drag: { x: true, y: false } },
-        scales: Object.fromEntries(
-          scales.map((name) => [
-            name,
-            {
-              range: (_, __, most) =>
-                [0, Math.max(most ?? 0, lines.find((line) => line.scale === name).least ?? 1) * 1.1],
-            },
-          ]),
-        ),
+        scales: {
+          // A page that has just been opened knows little; its marks would stand for days.
+          x: { range: (_, first, last) => [Math.min(first ?? last, last - SPAN_S_MIN), last] },
+          ...Object.fromEntries(
+            scales.map((name) => [
+              name,
+              {
+                range: (_, __, most) =>
+                  [0, Math.max(most ?? 0, lines.find((line) => line.scale === name).least ?? 1) * 1.1],
+              },
+            ]),
+          ),
+        },
         axes: [
           { ...axis, values: "{HH}:{mm}:{ss}", space: 90, incrs: WHOLE },
           ...scales.map((name, number) => ({

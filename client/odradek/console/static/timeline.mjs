@@ -10,7 +10,6 @@ const BAND_TOP_PX = 9;
 const MARK_PX = 7;
 const AXIS_PX = 26;
 const LABEL_PX = 190;
-const NARROW_PX = 640;
 const NARROW_LABEL_PX = 92;
 const SPAN_MS_MIN = 20;
 const SENTENCES_MAX = 400;
@@ -90,7 +89,7 @@ export function Timeline({ subjects, title = null }) {
   const whole = extent(shown, now);
   const from = follows ? whole.from : Number(param("since"));
   const to = follows ? whole.to : Math.max(Number(param("until")), from + SPAN_MS_MIN);
-  const labelPx = width < NARROW_PX ? NARROW_LABEL_PX : LABEL_PX;
+  const labelPx = Math.max(NARROW_LABEL_PX, Math.min(LABEL_PX, Math.round(width * 0.27)));
   const scale = {
     from,
     to,
@@ -255,7 +254,7 @@ function SubjectLanes({ subject, data, error, at, scale, now, cursor, chosen, ch
     html`<details class="now" open=${data.states.length <= 3}>
       <summary>Now</summary>
       <ul>
-        ${data.states.slice(0, 50).map((text) => html`<li>${visible(text)}</li>`)}
+        ${data.states.slice(0, 50).map((text) => html`<li title=${visible(text)}>${visible(shortened(text))}</li>`)}
       </ul>
     </details>`}
     <${Missing} reasons=${data ? notes(data) : []} />
@@ -342,9 +341,8 @@ function LaneRow({ lane, index, scale, present }) {
   </g>`;
 }
 
-// Member ids end in a UUID; its first digits tell members apart.
-const shortened = (label) =>
-  label.replace(/^(.*?)-?([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i, "$1 $2…").trim();
+// Ids of members end in a UUID; its first digits tell members apart.
+const shortened = (text) => text.replace(/\b([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b/gi, "$1…");
 
 function Mark({ event, x, y, chosen, choose }) {
   const shape =
@@ -378,12 +376,12 @@ function SentenceList({ events, all, several, chosen, choose, follows }) {
         const after = before === null ? "" : `+${duration(event.time_ms - before)}`;
         before = event.time_ms;
         return html`<li key=${event.id} aria-current=${event.id === chosen ? "true" : null}>
-          <button onClick=${() => choose(event)}>
+          <button title=${visible(event.text)} onClick=${() => choose(event)}>
             <span class="when"><time>${time(event.time_ms).slice(11)}</time> <span class="faint">${after}</span></span>
             ${event.tone === "warning" && html`<${Badge} level="warning">note<//> `}
             ${event.tone === "error" && html`<${Badge} level="error">wrong<//> `}
             ${several && html`<span class="faint">${visible(event.subject.replace(":", " "))}: </span>`}
-            ${visible(event.text)}${event.times > 1 && html` <span class="faint">(${event.times} times)</span>`}
+            ${visible(shortened(event.text))}${event.times > 1 && html` <span class="faint">(${event.times} times)</span>`}
           </button>
         </li>`;
       })}
