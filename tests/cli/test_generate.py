@@ -6,7 +6,9 @@ import asyncio
 import configparser
 import json
 import re
+import shutil
 import socket
+import subprocess
 import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
@@ -221,3 +223,18 @@ def test_a_unit_that_systemd_would_misread_is_refused(arguments: list[str]) -> N
     commands = Commands("")
     assert not commands.run("generate", "systemd-unit", *arguments, code=2)
     assert arguments[0] in commands.stderr
+
+
+@pytest.mark.full
+def test_promtool_takes_the_alerts(tmp_path: Path) -> None:
+    """Prometheus' own checker, where it is installed."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("there is no promtool here, which comes with Prometheus")
+    rules = tmp_path / "alerts.yml"
+    rules.write_text(generated("prometheus-alerts"))
+    checked = subprocess.run(
+        [promtool, "check", "rules", str(rules)], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"{len(ALERTS)} rules found" in checked.stdout

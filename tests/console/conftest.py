@@ -11,16 +11,11 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from console_process import PATIENCE_S, browser_program, console_process
-from odradek.console.server import Console, ConsoleOptions
+from console_process import PATIENCE_S, browser_program, console_process, options_for
+from odradek.console.server import Console
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, ConsoleMessage, Page
-
-
-def options_for(bootstrap: str) -> ConsoleOptions:
-    settings = {"bootstrap_servers": bootstrap}
-    return ConsoleOptions({"admin": settings, "consumer": settings, "producer": settings})
 
 
 @pytest.fixture

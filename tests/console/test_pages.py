@@ -76,7 +76,19 @@ async def test_signing_in_and_out(browser_page: Page, tmp_path: Path) -> None:
         await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-_PAGES = re.findall(r'path: "([^"]+)"[^}]*nav:', (STATIC / "routes.mjs").read_text())
+#: The pages of the menu, and the others with names that do not exist.
+_PAGES = [
+    *re.findall(r'path: "([^"]+)"[^}]*nav:', (STATIC / "routes.mjs").read_text()),
+    "/topic?name=none",
+    "/topic/records?name=none",
+    "/topic/tail?name=none",
+    "/group?id=none",
+    "/transaction?id=none",
+    "/producers?topic=none",
+    "/timeline?s=group:none",
+    "/client-metrics?id=none",
+    "/nowhere",
+]
 
 
 @pytest.mark.full

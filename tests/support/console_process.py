@@ -10,8 +10,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from odradek.console.server import ConsoleOptions
+
 PATIENCE_S = 60.0
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def options_for(bootstrap: str) -> ConsoleOptions:
+    settings = {"bootstrap_servers": bootstrap}
+    return ConsoleOptions({"admin": settings, "consumer": settings, "producer": settings})
 
 
 @contextmanager

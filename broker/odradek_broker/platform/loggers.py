@@ -20,7 +20,8 @@ LOGGERS = (
         f"odradek.{name}"
         for name in (
             *("admin", "authorizer", "config", "dispatch", "faults", "groups", "http"),
-            *("peers", "sasl", "server", "session", "share", "tls", "transactions"),
+            *("peers", "sasl", "server", "session", "share", "telemetry", "tls"),
+            "transactions",
         )
     ),
 )

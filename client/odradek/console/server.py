@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from odradek.console import (
     access,
+    client_metrics,
     export,
     group,
     groups,
@@ -54,6 +55,7 @@ _log = structlog.get_logger("odradek.console")
 #: The modules with the views of the pages.
 _FAMILIES = (
     access,
+    client_metrics,
     export,
     group,
     groups,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 
 from odradek_client.errors import ConnectionLost
 from odradek_protocol.errors import ErrorCode
@@ -27,6 +26,9 @@ _ILLEGAL = re.compile(r"[^a-zA-Z0-9.-]")
 
 @cache
 def _software_version() -> str:
+    # The module brings the parsers of e-mail, which no program needs before it connects.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return _ILLEGAL.sub("-", version("odradek"))
     except PackageNotFoundError:

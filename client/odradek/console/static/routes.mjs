@@ -14,6 +14,7 @@ export const PAGES = [
   { path: "/producer", title: "Producer", load: () => import("./pages/producers.mjs") },
   { path: "/timeline", title: "Timeline", nav: "Timeline", key: "l", load: () => import("./pages/timeline.mjs") },
   { path: "/connections", title: "Connections", nav: "Connections", key: "c", load: () => import("./pages/connections.mjs") },
+  { path: "/client-metrics", title: "Client metrics", nav: "Client metrics", key: "m", load: () => import("./pages/client-metrics.mjs") },
   { path: "/requests", title: "Requests", nav: "Requests", key: "r", load: () => import("./pages/requests.mjs") },
   { path: "/settings", title: "Settings", nav: "Settings", key: "s", load: () => import("./pages/settings.mjs") },
   { path: "/access", title: "Access", nav: "Access", key: "a", load: () => import("./pages/access.mjs") },
