@@ -50,10 +50,16 @@ _SINGLE_RECORDS = 1_000
 _VALUE = bytes(range(256)) * 4
 #: (feeds, views asked for again, time between two questions) of pages, as their scripts ask.
 _PAGES: list[tuple[list[str], list[str], float]] = [
-    (["overview"], [], 5.0),
-    (["overview"], ["/api/topics?limit=100"], 5.0),
+    (["overview", "throughput"], [], 5.0),
+    ([], ["/api/topics?limit=100"], 5.0),
+    ([], ["/api/topic?name=topic-0", "/api/topic/partitions?name=topic-0&limit=100"], 5.0),
+    (["group:readers"], [], 5.0),
+    ([], ["/api/groups?limit=100"], 5.0),
     (["timeline:group:readers"], ["/api/timeline/subjects"], 15.0),
-    (["overview", "timeline:group:readers"], ["/api/topics?limit=100&sort=-size_bytes"], 5.0),
+    (["requests"], [], 5.0),
+    ([], ["/api/connections?limit=100"], 3.0),
+    (["transactions"], ["/api/transactions?limit=100"], 5.0),
+    (["overview", "throughput"], [], 5.0),
 ]
 
 
@@ -65,6 +71,8 @@ async def _page(address: str, number: int) -> None:
     async with httpx.AsyncClient(base_url=address, timeout=_PATIENCE_S) as client:
 
         async def listen() -> None:
+            if not feeds:
+                return
             async with client.stream("GET", "api/live", params={"feed": feeds}) as stream:
                 async for _ in stream.aiter_lines():
                     pass

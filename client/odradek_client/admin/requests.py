@@ -274,8 +274,11 @@ class AdminRequests:
         while asked:
             try:
                 outcomes = await ask(asked)
-            except (ConnectionLost, RequestTimedOut) as lost:
-                outcomes = dict.fromkeys(asked, lost)
+            except OdradekError as failed:
+                # Such as a coordinator that the brokers do not know yet.
+                if not failed.retriable:
+                    raise
+                outcomes = dict.fromkeys(asked, failed)
             again = []
             for item, outcome in outcomes.items():
                 if not isinstance(outcome, OdradekError):

@@ -430,6 +430,23 @@ async def test_o04_a_commit_from_outside_names_no_member() -> None:
     )
 
 
+async def test_offsets_wait_for_a_coordinator_that_is_not_known_yet() -> None:
+    """A new cluster of Apache Kafka has none until its topic of offsets is there."""
+    unknown = Coordinator(key="g", error_code=E.COORDINATOR_NOT_AVAILABLE, node_id=-1)
+
+    def answer(request: Any, version: int) -> OffsetCommitResponse:
+        part = OffsetCommitResponsePartition(partition_index=0, error_code=E.NONE)
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[part])])
+
+    async with ScriptedBroker() as broker:
+        no_one = FindCoordinatorResponse(coordinators=[unknown])
+        broker.on(ApiKey.FIND_COORDINATOR, no_one, no_one)
+        broker.always(ApiKey.OFFSET_COMMIT, answer)
+        async with admin(broker) as running:
+            await running.alter_group_offsets("g", {("t", 0): 4})
+        assert len(broker.received(ApiKey.FIND_COORDINATOR)) == 3
+
+
 @pytest.mark.parametrize("call", ["list_groups", "list_transactions"])
 async def test_a_broker_that_has_left_the_cluster_is_not_asked_for_ever(call: str) -> None:
     """The coordinator dies, and some time later the other brokers remove it from the metadata."""
