@@ -149,8 +149,14 @@ async def test_a_tail_pauses_and_goes_on_and_outlives_its_broker(
         # A burst: the page says that it shows a sample.
         await write(*(b"burst %d" % number for number in range(5_000)))
         await expect(page.get_by_text("this is a sample")).to_be_visible()
+        # A table that is still short cannot be scrolled yet.
         await page.get_by_role("region", name="New records").evaluate(
-            "element => { element.scrollTop = 200; }"
+            """async element => {
+                while (element.scrollTop < 200) {
+                    element.scrollTop = 200;
+                    await new Promise(drawn => setTimeout(drawn, 50));
+                }
+            }"""
         )
         await expect(page.get_by_text("because you scrolled")).to_be_visible()
         await page.get_by_role("button", name="Resume").last.click()

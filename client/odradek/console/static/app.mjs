@@ -5,7 +5,7 @@ import { connection, post, signedOut, useAsked } from "./api.mjs";
 import { visible, zoneName } from "./format.mjs";
 import { change, go, place, zone } from "./place.mjs";
 import { PAGES } from "./routes.mjs";
-import { Empty, Failure, Link, Loading, html } from "./ui.mjs";
+import { Empty, Failure, Heading, Link, Loading, html } from "./ui.mjs";
 
 const loaded = new Map();
 
@@ -168,7 +168,7 @@ function App() {
       ${about?.open && row && html`<${Page} key=${row.path} row=${row} about=${about} />`}
       ${about?.open &&
       !row &&
-      html`<${Empty} title="There is no such page"><${Link} to="/">To the overview<//><//>`}
+      html`<${Heading} title="There is no such page" /><${Empty} title=${visible(path)}><${Link} to="/">To the overview<//><//>`}
     </main>
   `;
 }
