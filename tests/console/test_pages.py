@@ -38,9 +38,13 @@ async def test_overview_and_topics(
     # Keys lead through the menu.
     await page.keyboard.press("g")
     await page.keyboard.press("t")
-    await expect(page.get_by_role("cell", name=unique_topic, exact=True)).to_be_visible()
+    await expect(page.get_by_role("searchbox", name="Search topics")).to_be_visible()
     await page.keyboard.press("/")
-    await page.keyboard.type(f"{unique_topic}-o")
+    # Other tests have topics here too, and only the rows in view are drawn.
+    await page.keyboard.type(unique_topic)
+    await expect(page.get_by_text("2 in all")).to_be_visible()
+    await expect(page.get_by_role("cell", name=unique_topic, exact=True)).to_be_visible()
+    await page.keyboard.type("-o")
     await expect(page.get_by_text("1 in all")).to_be_visible()
     await expect(page.get_by_role("cell", name=unique_topic, exact=True)).not_to_be_visible()
     # The address has it all, for somebody else.
