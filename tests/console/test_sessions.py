@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
+from odradek.console import sessions
+from odradek.console.answers import Refusal
 from odradek.console.sessions import Session
 from odradek_client.admin import Admin
 from odradek_client.errors import Refused
@@ -83,3 +85,43 @@ async def test_few_answers_are_kept() -> None:
         await session.cached(number, _LONG_MS, asked)
     assert await session.cached(299, _LONG_MS, asked) == 300
     assert await session.cached(0, _LONG_MS, asked) == 301
+
+
+class _SlowAdmin:
+    """A client whose start can be watched."""
+
+    made: ClassVar[list[_SlowAdmin]] = []
+
+    def __init__(self, **_settings: Any) -> None:
+        self.closed = False
+        self.made.append(self)
+
+    async def start(self) -> None:
+        await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_session_that_is_closed_starts_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "Admin", _SlowAdmin)
+    session = Session({"admin": {}})
+    starting = asyncio.create_task(session.admin())
+    await asyncio.sleep(0)
+    await session.close()
+    with pytest.raises(Refusal, match="signed out"):
+        await starting
+    with pytest.raises(Refusal, match="signed out"):
+        await session.cached("key", 0, _Asked())
+    assert [admin.closed for admin in _SlowAdmin.made] == [True]
+
+
+def test_an_answer_that_took_minutes_is_not_kept_for_hours() -> None:
+    async def wait() -> None:
+        kept = sessions._Kept(asyncio.create_task(asyncio.sleep(0)), began_s=0.0)
+        await kept.task
+        kept.ended_s = 60.0
+        assert kept.serves(60.0 + 29, keep_ms=10)
+        assert not kept.serves(60.0 + 31, keep_ms=10)
+
+    asyncio.run(wait())

@@ -367,6 +367,7 @@ class Session(asyncio.BufferedProtocol):
             self._end(error)
             return False
         except Exception:
+            self.peer.end = "a request failed in the broker; its log has the cause"
             log.exception("a request failed unexpectedly", peer=self.peer.host)
             self.abort()
             return False
@@ -550,11 +551,13 @@ class Session(asyncio.BufferedProtocol):
 
     def _cut(self) -> None:
         """Close: too many connections have not authenticated."""
+        self.peer.end = "too many connections had not authenticated"
         self._metrics.connection_refused()
         self.abort()
 
     def _too_late(self) -> None:
         if self._sasl is not None:
+            self.peer.end = "the client did not authenticate in time"
             self._sasl.late(self.peer.host)
             self.abort()
 

@@ -331,7 +331,7 @@ async def _sent(request: Request) -> Json:
             raise Refusal(413, "The request is too long", f"{_BODY_BYTES_MAX:,} bytes are allowed")
     try:
         sent = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         sent = None
     if not isinstance(sent, dict):
         raise Refusal(400, "The request is no JSON object")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from odradek.console.answers import Refusal
 from odradek_client.admin import Admin
 
 T = TypeVar("T")
@@ -17,6 +18,8 @@ _KEPT_MAX = 256
 #: An answer is kept for this many times the time that it took, if that is longer than was asked
 #: for: the broker spends a twentieth of its time on one question at most.
 _KEPT_TIMES = 19
+#: No answer is kept for longer, however long it took: a broker may have been away meanwhile.
+_KEPT_S_MAX = 30.0
 
 #: By kind of client ("admin", "consumer", "producer"): its settings.
 ClientSettings = Mapping[str, Mapping[str, Any]]
@@ -33,7 +36,8 @@ class _Kept:
             return True
         if self.task.cancelled() or self.task.exception() is not None:
             return False
-        keep_s = max(keep_ms / 1_000, _KEPT_TIMES * (self.ended_s - self.began_s))
+        of_time_s = min(_KEPT_S_MAX, _KEPT_TIMES * (self.ended_s - self.began_s))
+        keep_s = max(keep_ms / 1_000, of_time_s)
         return now_s - self.ended_s < keep_s
 
 
@@ -57,18 +61,25 @@ class Session:
     async def admin(self) -> Admin:
         """The one `Admin` of the session, started when it is first asked for.
 
-        Raises MetadataTimeout, AuthenticationFailed; the next call then tries again.
+        Raises MetadataTimeout, AuthenticationFailed; the next call then tries again. Refusal if the
+        session is closed: nobody would close a client that was started afterwards.
         """
         async with self._starting:
+            self._refuse_if_closed()
             if self._admin is None:
                 admin = Admin(**self.settings["admin"])
                 try:
                     await admin.start()
+                    self._refuse_if_closed()
                 except BaseException:
                     await admin.close()
                     raise
                 self._admin = admin
             return self._admin
+
+    def _refuse_if_closed(self) -> None:
+        if self.closed:
+            raise Refusal(401, "You are signed out", "", "Sign in again.")
 
     async def cached(self, key: Hashable, keep_ms: int, ask: Callable[[Admin], Awaitable[T]]) -> T:
         """The answer to a question that was asked less than `keep_ms` ago, or else a new one.
