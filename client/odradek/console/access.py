@@ -207,4 +207,4 @@ VIEWS: dict[str, View] = {
     "/users": _users,
     "/quotas": _quotas,
 }
-CHANGES = {"/change/settings": Change(_plan_settings, _act_settings)}
+CHANGES = {"/change/settings": Change(_plan_settings, _act_settings, frozenset({"changes"}))}

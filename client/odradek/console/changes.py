@@ -29,8 +29,8 @@ class Change:
 
     `plan` says what would happen, as JSON, and changes nothing; Refusal if it cannot be done.
     A plan with `send` replaces what the page sends with the order: "the end" becomes an offset.
-    `act` does what the plan says, and returns the result. `secret`: fields that stay out of the
-    audit log.
+    `act` does what the plan says, and returns the result. `secret`: fields whose values stay
+    out of the audit log; the names in a field of several stay in it.
     """
 
     plan: Callable[[Session, Json], Awaitable[Json]]
@@ -46,7 +46,7 @@ async def perform(name: str, change: Change, session: Session, sent: Json) -> Js
         send = plan.pop("send", sent)
         return {"plan": plan, "send": {**send, "plan": _mark(name, send, plan)}}
     told = {
-        key: "..." if key in change.secret else str(value)[:_SHOWN_CHARACTERS]
+        key: (_without_values(value) if key in change.secret else str(value))[:_SHOWN_CHARACTERS]
         for key, value in sent.items()
     }
     log = _audit.bind(change=name, user=session.user, of=told)
@@ -68,9 +68,18 @@ async def perform(name: str, change: Change, session: Session, sent: Json) -> Js
     except Refusal as refusal:
         log.warning("refused", why=str(refusal))
         raise
+    except BaseException as error:
+        # A part may have been done.
+        log.error("failed", why=type(error).__name__)
+        session.forget()
+        raise
     log.info("done", result=str(result)[:_SHOWN_CHARACTERS])
     session.forget()
     return {"result": result}
+
+
+def _without_values(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, dict) else "..."
 
 
 def _mark(name: str, sent: Json, plan: Json) -> str:

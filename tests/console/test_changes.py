@@ -1,0 +1,47 @@
+"""Lines of the audit log about changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from odradek.console.changes import Change, perform
+from odradek.console.sessions import Session
+
+
+async def _ordered(change: Change, sent: dict[str, Any]) -> list[Any]:
+    session = Session({}, user="alice")
+    planned = await perform("settings", change, session, dict(sent))
+    with capture_logs() as lines:
+        await perform("settings", change, session, planned["send"])
+    return list(lines)
+
+
+async def _plan(_session: Session, _sent: Any) -> dict[str, Any]:
+    return {}
+
+
+async def _done(_session: Session, _sent: Any, _planned: Any) -> dict[str, Any]:
+    return {}
+
+
+async def test_values_of_settings_stay_out_of_the_audit_log() -> None:
+    change = Change(_plan, _done, frozenset({"changes"}))
+    sent = {"type": "broker", "changes": {"ssl.keystore.password": "swordfish"}}
+    (line,) = await _ordered(change, sent)
+    assert line["of"] == {"type": "broker", "changes": "ssl.keystore.password"}
+    assert "swordfish" not in str(line)
+
+
+async def test_a_change_that_fails_unexpectedly_has_a_line_in_the_audit_log() -> None:
+    async def act(_session: Session, _sent: Any, _plan: Any) -> dict[str, Any]:
+        raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+
+    session = Session({}, user="alice")
+    change = Change(_plan, act)
+    planned = await perform("record", change, session, {"topic": "\ud800"})
+    with capture_logs() as lines, pytest.raises(UnicodeEncodeError):
+        await perform("record", change, session, planned["send"])
+    assert [(line["event"], line["user"]) for line in lines] == [("failed", "alice")]
