@@ -239,6 +239,7 @@ class SubprocessBroker:
         self._child: subprocess.Popen[bytes] | None = None
         self._errors: Path | None = None
         self._faults: Faults | None = None
+        self._http: str | None = None
         self.testing = testing
         self.timeout_s = timeout_s
         #: The address of the running broker; a restart listens at the same one.
@@ -268,6 +269,14 @@ class SubprocessBroker:
         if self._faults is None or self._child is None:
             raise _not_testing(self.testing)
         return self._faults
+
+    @property
+    def http(self) -> str:
+        """The HOST:PORT that takes orders for faults and for clusters over HTTP. IllegalState
+        unless the broker runs, and was created with `testing=True`."""
+        if self._http is None or self._child is None:
+            raise _not_testing(self.testing)
+        return self._http
 
     def prepare(self) -> None:
         """Create the directory of the data, if it is temporary."""
@@ -339,6 +348,7 @@ class SubprocessBroker:
         _, words, http = text.strip().rpartition(_FAULTS_ON)
         if words:
             self._faults = Faults.at(http)
+            self._http = http
         return text.removeprefix(_READY).split()[0]
 
     def _last_words(self) -> str:

@@ -10,18 +10,16 @@ address of its HTTP endpoint.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from odradek.http_orders import HttpOrders
 from odradek_client.errors import OdradekError
 
 #: (method, path after /faults, order) to the answer.
 Send = Callable[[str, str, dict[str, Any] | None], Any]
 Apis = str | Sequence[str]
-
-_TIMEOUT_S = 10.0
 
 
 class FaultRefused(OdradekError):
@@ -78,7 +76,13 @@ class Faults:
     @classmethod
     def at(cls, http: str) -> Self:
         """The orders for the broker whose HTTP endpoint is at HOST:PORT."""
-        return cls(_HttpOrders(http).send)
+        orders = HttpOrders(
+            http,
+            "/faults",
+            FaultRefused,
+            "takes no orders for faults: start the broker with --testing",
+        )
+        return cls(orders.send)
 
     def order(self, fault: str, **fields: Any) -> Any:
         """Order any fault by its name and fields, as over HTTP; returns the broker's answer."""
@@ -188,39 +192,3 @@ class Faults:
 
 def _apis(api: Apis) -> Apis:
     return api if isinstance(api, str) else list(api)
-
-
-class _HttpOrders:
-    """Orders for a broker in another process."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address.removeprefix("http://").rstrip("/")
-
-    def send(self, method: str, path: str, order: dict[str, Any] | None) -> Any:
-        """Send an order; the answer as JSON. Raises FaultRefused."""
-        from http.client import HTTPConnection, HTTPException
-
-        body = None if order is None else json.dumps(order)
-        try:
-            connection = HTTPConnection(self._address, timeout=_TIMEOUT_S)
-            try:
-                headers = {"Content-Type": "application/json"} if body else {}
-                connection.request(method, f"/faults{path}", body, headers)
-                answer = connection.getresponse()
-                status, content = answer.status, answer.read()
-            finally:
-                connection.close()
-        except (OSError, HTTPException) as error:
-            raise FaultRefused(
-                f"cannot reach the broker at http://{self._address}: {error}"
-            ) from error
-        try:
-            found = json.loads(content)
-        except ValueError:
-            raise FaultRefused(
-                f"http://{self._address} takes no orders for faults (HTTP {status}): start the broker"
-                " with --testing"
-            ) from None
-        if status != 200:
-            raise FaultRefused(found["error"])
-        return found

@@ -1,8 +1,13 @@
 """Fixtures for tests that want a real broker; pytest finds them by itself.
 
-    async def test_orders(odradek_broker, unique_topic):
-        async with Producer(bootstrap_servers=odradek_broker.bootstrap) as producer:
-            await producer.send(unique_topic, b"...")
+    def test_orders(odradek_cluster):
+        with Producer(bootstrap_servers=odradek_cluster.bootstrap) as producer:
+            producer.send_and_wait("orders", b"...")
+
+`odradek_cluster`: a cluster of one broker for this test alone, made in milliseconds, so that no
+test needs names of its own; faults can be ordered of it, and it may be killed and restarted. All
+tests of a run, those of pytest-xdist's workers included, have it from one process.
+`odradek_clusters` makes further ones.
 
 `odradek_broker`: a broker of the test's own, on a free port, with a directory of its own; it may be
 stopped, killed and restarted. `odradek_broker_session`: one broker for the whole run, for tests
@@ -11,7 +16,7 @@ faults can be ordered of it (`odradek_faulty_broker.faults`). All of them keep r
 their timestamps are: with Kafka's seven days a test that writes old ones would lose them every five
 minutes.
 
-`odradek_broker_settings`: the settings of both, by Kafka's names, laid over those that they have
+`odradek_broker_settings`: the settings of all, by Kafka's names, laid over those that they have
 anyway. Override it in a conftest.py, with scope="session"; for single tests `odradek_broker` takes
 a module's or a class' own:
 
@@ -49,12 +54,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from odradek.broker import SubprocessBroker
+    from odradek.clusters import Cluster, Clusters
     from odradek.simulation.cluster import SimulatedCluster
     from odradek.spark_testing import ExactlyOnceCheck
 
 _numbers = count(1)
 #: The seed of the present run of a simulated test.
 _SEED = pytest.StashKey[int]()
+#: Tells the workers of pytest-xdist where clusters are made.
+_ADDRESS_SERVER = pytest.StashKey[Any]()
+_WORKER_KEY = "odradek_clusters_ask"
 #: The settings of the brokers, unless `odradek_broker_settings` overrides them.
 _SETTINGS: dict[str, object] = {"log.retention.ms": -1}
 
@@ -67,12 +76,43 @@ def make_unique_topic(prefix: str = "topic") -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the marker, and let a worker of pytest-xdist know where clusters are made."""
+    given = getattr(config, "workerinput", {}).get(_WORKER_KEY)
+    if given:
+        import os
+
+        from_controller: str = given
+        os.environ["ODRADEK_CLUSTERS_ASK"] = from_controller
     config.addinivalue_line(
         "markers",
         "simulated(seeds=20, faults=False, settings=None): run on virtual time against a simulated"
         " broker, once for each seed (a number of them, or a list)",
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give a worker of pytest-xdist the address to ask for clusters: one process makes them for all
+    workers, from the first test on that needs one."""
+    from odradek.clusters import AddressServer
+
+    stash = node.config.stash
+    if _ADDRESS_SERVER not in stash:
+        stash[_ADDRESS_SERVER] = AddressServer()
+    node.workerinput[_WORKER_KEY] = stash[_ADDRESS_SERVER].address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the process that makes clusters."""
+    import sys
+
+    server = config.stash.get(_ADDRESS_SERVER, None)
+    if server is not None:
+        server.close()
+    if "odradek.clusters" in sys.modules:
+        from odradek.clusters import close_shared
+
+        close_shared()
 
 
 @pytest.fixture
@@ -117,8 +157,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Add the seed of a failed simulated test to its line of the summary."""
+    """Add the seed of a failed simulated test to its line of the summary, and the broker's log to
+    the report of a failed test with `odradek_cluster`."""
     report: Any = yield
+    cluster = getattr(item, "funcargs", {}).get("odradek_cluster")
+    if report.failed and cluster is not None:
+        report.sections.append(("Log of odradek_cluster", cluster.log_tail()))
     crash = getattr(report.longrepr, "reprcrash", None)
     if report.when == "call" and report.failed and crash is not None and _SEED in item.stash:
         crash.message = f"seed {item.stash[_SEED]}: {crash.message}"
@@ -138,6 +182,23 @@ def unique_topic(request: pytest.FixtureRequest) -> str:
 def odradek_broker_settings() -> Mapping[str, object]:
     """No settings; override this fixture in your own conftest.py."""
     return {}
+
+
+@pytest.fixture(scope="session")
+def odradek_clusters() -> Clusters:
+    """Makes clusters: `with odradek_clusters.create(settings) as cluster`."""
+    from odradek.clusters import shared
+
+    return shared()
+
+
+@pytest.fixture
+def odradek_cluster(
+    odradek_clusters: Clusters, odradek_broker_settings: Mapping[str, object]
+) -> Iterator[Cluster]:
+    """A cluster for this test alone, which is deleted after it."""
+    with odradek_clusters.create(odradek_broker_settings) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("metrics",),
     ("handlers",),
     ("server",),
+    ("virtual_clusters",),
 )
 
 

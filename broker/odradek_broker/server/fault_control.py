@@ -25,6 +25,7 @@ from odradek_broker.faults.rules import Action, Rule, Rules, TooManyRules
 from odradek_broker.node import Node
 from odradek_broker.request import CloseConnection, HandlerReply, RequestContext
 from odradek_broker.server.dispatch import HANDLERS, Handler
+from odradek_broker.server.http_messages import Order, Refused, number_of
 from odradek_protocol.keys import APIS, Api, ApiKey
 from odradek_protocol.message import Message
 
@@ -34,6 +35,7 @@ log = structlog.get_logger("odradek.faults")
 DROPPED_MAX = 1_000
 
 Reply = HandlerReply | Deferred[HandlerReply]
+_PATH = "/faults"
 _TEXT = "a fault that was ordered"
 
 
@@ -84,6 +86,30 @@ class FaultControl:
         if not self._node.transactions.abort_open(order.transactional_id):
             raise BadOrder(f"{order.transactional_id!r} has no open transaction")
         return order.transactional_id
+
+    async def carry_out(self, order: Order) -> tuple[int, Any]:
+        """(status, answer as JSON) of an order over HTTP. Raises Refused.
+
+        GET /faults lists, POST /faults orders one, DELETE /faults clears all, and DELETE
+        /faults/ID removes one.
+        """
+        number = number_of(order.path, _PATH)
+        if order.method not in (("GET", "POST", "DELETE") if number is None else ("DELETE",)):
+            raise Refused(405, "GET, POST and DELETE of /faults, and DELETE of /faults/ID")
+        if order.method == "GET":
+            return 200, {"faults": self.list()}
+        if order.method == "DELETE":
+            if number is None:
+                self.clear()
+            elif not self.remove(number):
+                raise Refused(404, f"there is no fault {number}")
+            return 200, {}
+        if order.body is None:
+            raise Refused(400, "the order is no JSON: it is empty")
+        try:
+            return 200, self.order(order.body)
+        except (BadOrder, TooManyRules) as problem:
+            raise Refused(400, str(problem)) from problem
 
     def list(self) -> list[dict[str, Any]]:
         """All rules that were not cleared, as JSON objects.

@@ -1,5 +1,5 @@
 """The HTTP endpoint for monitoring: /metrics, /healthz, /readyz; of a broker under test /faults
-too.
+and /clusters too.
 
 HTTP/1.1, one request per connection, with TLS and a token if they are configured (N-35). The server
 is small rather than general; requests are limited in size, time and number.
@@ -11,47 +11,45 @@ import asyncio
 import hmac
 import json
 import socket
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.node import Node
 from odradek_broker.server.host import Acceptor, Handshakes
+from odradek_broker.server.http_messages import (
+    HEAD_BYTES_MAX,
+    JSON,
+    TEXT,
+    Order,
+    Refused,
+    check_head,
+    check_order,
+    response,
+    target_of,
+)
 
 if TYPE_CHECKING:
     from odradek_broker.metrics.exposition import Exposition
     from odradek_broker.server.fault_control import FaultControl
+    from odradek_broker.server.http_clusters import ClusterRelay
 
 log = structlog.get_logger("odradek.http")
 
-_REQUEST_BYTES_MAX = 8 * 1024
+#: The longest time for an order: a cluster may have to wait for the process that makes it.
+_ORDER_TIMEOUT_S = 60.0
 _REQUEST_TIMEOUT_S = 5.0
+_LINGER_S = 1.0
+_LINGER_READS_MAX = 64
 _CONNECTIONS_MAX = 64
 #: The longest time for which a scrape keeps the loop at a time.
 _SLICE_US = 2_000
-_LINGER_S = 1.0
-_LINGER_READS_MAX = 64
 #: The paths of orchestrators, which have no token.
 _PROBES = (b"/healthz", b"/readyz")
-_TEXT = "text/plain; charset=utf-8"
-_JSON = "application/json"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    413: "Content Too Large",
-    415: "Unsupported Media Type",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
 
 
 class HttpServer:
@@ -80,6 +78,8 @@ class HttpServer:
         #: The metrics that are being made.
         self._scrape: asyncio.Future[list[bytes]] | None = None
         self._exposition: Exposition | None = None
+        #: The process that makes clusters; None until the first order for it.
+        self._clusters: ClusterRelay | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the bound address. Raises OSError."""
@@ -99,9 +99,11 @@ class HttpServer:
         for writer in list(self._open.values()):
             writer.transport.abort()
         await asyncio.gather(*self._open, return_exceptions=True)
+        if self._clusters is not None:
+            await self._clusters.close()
 
     def _protocol(self) -> asyncio.StreamReaderProtocol:
-        reader = asyncio.StreamReader(limit=_REQUEST_BYTES_MAX)
+        reader = asyncio.StreamReader(limit=HEAD_BYTES_MAX)
         return asyncio.StreamReaderProtocol(reader, self._connection)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -110,42 +112,39 @@ class HttpServer:
         self._open[task] = writer
         try:
             with suppress(ConnectionError, TimeoutError):
-                async with asyncio.timeout(2 * _REQUEST_TIMEOUT_S):
+                async with asyncio.timeout(2 * _REQUEST_TIMEOUT_S) as limit:
                     # Part by part: the metrics of many partitions have megabytes.
-                    for part in await self._answer(reader, writer):
+                    for part in await self._answer(reader, writer, limit):
                         writer.write(part)
                         await writer.drain()
-                    await _linger(reader, writer)
+                    await linger(reader, writer)
         finally:
             del self._open[task]
             writer.close()
 
     async def _answer(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        limit: asyncio.Timeout,
     ) -> list[bytes]:
         if len(self._open) > _CONNECTIONS_MAX:
-            return _response(503, b"too many connections\n")
+            return response(503, b"too many connections\n")
         try:
-            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-        except TimeoutError:
-            return _response(408, b"the request did not come in time\n")
-        except asyncio.LimitOverrunError:
-            return _response(431, b"the request is too large\n")
-        except asyncio.IncompleteReadError:
-            return _response(400, b"the request is incomplete\n")
-        parts = head.split(b"\r\n", 1)[0].split(b" ")
-        if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
-            return _response(400, b"this is no HTTP/1.1 request\n")
-        method, target, _ = parts
-        if self._faults is not None and target.startswith(b"/faults"):
-            return await self._answer_order(self._faults, reader, writer, head)
+            head = await read_head(reader)
+        except Refused as refused:
+            return response(refused.status, f"{refused}\n".encode())
+        method, target = target_of(head)
+        carry_out = self._taker_of(target)
+        if carry_out is not None:
+            limit.reschedule(asyncio.get_running_loop().time() + _ORDER_TIMEOUT_S)
+            return await answer_order(head, reader, writer, carry_out)
         if method not in (b"GET", b"HEAD"):
-            return _response(405, b"only GET and HEAD\n", extra="Allow: GET, HEAD\r\n")
+            return response(405, b"only GET and HEAD\n", extra="Allow: GET, HEAD\r\n")
         path = target.split(b"?", 1)[0]
         known = self._is_known(head)
         if not known and path not in _PROBES:
-            return _response(
+            return response(
                 401,
                 b"the request needs the broker's http.token: Authorization: Bearer TOKEN\n",
                 extra="WWW-Authenticate: Bearer\r\n",
@@ -154,31 +153,23 @@ class HttpServer:
             status, body, content_type = await self._resource(path, told_all=known)
         except Exception:
             log.exception("an HTTP request failed unexpectedly", target=target.decode("latin-1"))
-            return _response(500, b"the broker failed to answer; see its log\n")
-        return _response(status, *body, content_type=content_type, head_only=method == b"HEAD")
+            return response(500, b"the broker failed to answer; see its log\n")
+        return response(status, *body, content_type=content_type, head_only=method == b"HEAD")
 
-    async def _answer_order(
-        self,
-        faults: FaultControl,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        head: bytes,
-    ) -> list[bytes]:
-        from odradek_broker.server import http_faults
+    def _taker_of(self, target: bytes) -> Callable[[Order], Awaitable[tuple[int, Any]]] | None:
+        """The function that carries out orders to this target, of a broker under test."""
+        if self._faults is None:
+            return None
+        if target.startswith(b"/faults"):
+            return self._faults.carry_out
+        if target.startswith(b"/clusters"):
+            if self._clusters is None:
+                from odradek_broker.config.virtual_cluster import inherited
+                from odradek_broker.server.http_clusters import ClusterRelay
 
-        peer = writer.get_extra_info("peername")
-        try:
-            request = http_faults.parse_request(head, peer[0] if peer else "")
-            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
-                body = await reader.readexactly(request.body_bytes)
-            status, answer = http_faults.answer(faults, request, body)
-        except http_faults.Refused as refused:
-            status, answer = refused.status, {"error": str(refused)}
-        except asyncio.IncompleteReadError:
-            return _response(400, b"the request is incomplete\n")
-        except TimeoutError:
-            return _response(408, b"the request did not come in time\n")
-        return _response(status, json.dumps(answer).encode() + b"\n", content_type=_JSON)
+                self._clusters = ClusterRelay(inherited(self._node.metadata.config))
+            return self._clusters.carry_out
+        return None
 
     def _is_known(self, head: bytes) -> bool:
         """True if the request has the token, or none is required."""
@@ -198,10 +189,10 @@ class HttpServer:
             return 200, await self._scraped(), _METRICS
         if path == b"/healthz":
             # The answer itself shows that the loop runs.
-            return 200, [b"ok\n"], _TEXT
+            return 200, [b"ok\n"], TEXT
         if path == b"/readyz":
             return self._readiness(told_all=told_all)
-        return 404, [b"there are /metrics, /healthz and /readyz\n"], _TEXT
+        return 404, [b"there are /metrics, /healthz and /readyz\n"], TEXT
 
     async def _scraped(self) -> list[bytes]:
         """The metrics. Those who ask while they are being made get the same ones."""
@@ -273,7 +264,7 @@ class HttpServer:
                 "failed_directories": failed,
             }
         body = json.dumps(content).encode() + b"\n"
-        return (200 if content["ready"] else 503), [body], _JSON
+        return (200 if content["ready"] else 503), [body], JSON
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -289,7 +280,53 @@ def _listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def read_head(reader: asyncio.StreamReader) -> bytes:
+    """The head of a request, up to its empty line. Raises Refused."""
+    try:
+        async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+    except TimeoutError:
+        raise Refused(408, "the request did not come in time") from None
+    except asyncio.LimitOverrunError:
+        raise Refused(431, "the request is too large") from None
+    except asyncio.IncompleteReadError:
+        raise Refused(400, "the request is incomplete") from None
+    check_head(head)
+    return head
+
+
+async def read_order(head: bytes, reader: asyncio.StreamReader, peer: str) -> Order:
+    """The order whose head was read. `peer`: the address of its sender. Raises Refused."""
+    method, path, body_bytes = check_order(head, peer)
+    try:
+        async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+            body = await reader.readexactly(body_bytes)
+    except asyncio.IncompleteReadError:
+        raise Refused(400, "the request is incomplete") from None
+    except TimeoutError:
+        raise Refused(408, "the request did not come in time") from None
+    try:
+        return Order(method, path, json.loads(body) if body else None)
+    except (ValueError, RecursionError) as problem:
+        raise Refused(400, f"the order is no JSON: {problem}") from problem
+
+
+async def answer_order(
+    head: bytes,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    carry_out: Callable[[Order], Awaitable[tuple[int, Any]]],
+) -> list[bytes]:
+    """The response to an order, as JSON; that to a refused one is `{"error": text}`."""
+    peer = writer.get_extra_info("peername")
+    try:
+        status, answer = await carry_out(await read_order(head, reader, peer[0] if peer else ""))
+    except Refused as refused:
+        status, answer = refused.status, {"error": str(refused)}
+    return response(status, json.dumps(answer).encode() + b"\n", content_type=JSON)
+
+
+async def linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Read what the peer still sends: closing with unread bytes would reset the connection."""
     if writer.can_write_eof():
         writer.write_eof()
@@ -299,22 +336,5 @@ async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         return
     async with asyncio.timeout(_LINGER_S):
         for _ in range(_LINGER_READS_MAX):
-            if not await reader.read(_REQUEST_BYTES_MAX):
+            if not await reader.read(HEAD_BYTES_MAX):
                 break
-
-
-def _response(
-    status: int,
-    *body: bytes,
-    content_type: str = _TEXT,
-    head_only: bool = False,
-    extra: str = "",
-) -> list[bytes]:
-    """The parts of a response."""
-    head = (
-        f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
-        f"Content-Type: {content_type}\r\n"
-        f"Content-Length: {sum(map(len, body))}\r\n"
-        f"{extra}Connection: close\r\n\r\n"
-    ).encode()
-    return [head] if head_only else [head, *body]

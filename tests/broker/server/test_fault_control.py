@@ -16,7 +16,7 @@ from odradek_broker.config.broker import parse_config
 from odradek_broker.faults.orders import BadOrder
 from odradek_broker.faults.rules import Rules
 from odradek_broker.platform.machine import RealFile
-from odradek_broker.server import fault_control, http_faults
+from odradek_broker.server import fault_control, http_messages
 from odradek_broker.server.dispatch import HANDLERS
 from odradek_broker.server.host import RealHost
 from odradek_broker.server.server import Server
@@ -223,7 +223,7 @@ async def test_what_is_refused_over_http(tested: RunningBroker) -> None:
         assert found == status
         assert json.loads(text)["error"]
     assert (await http(tested, *post(b"{}", "text/plain")))[0] == 415
-    too_long = post(b" " * (http_faults.BODY_BYTES_MAX + 1))
+    too_long = post(b" " * (http_messages.ORDER_BYTES_MAX + 1))
     assert (await http(tested, too_long[0]))[0] == 413
     for line in ("PUT /faults", "GET /faults/1", "GET /faults/x", "OPTIONS /faults"):
         assert (await http(tested, f"{line} HTTP/1.1"))[0] in (404, 405)
@@ -244,10 +244,10 @@ async def test_what_is_refused_over_http(tested: RunningBroker) -> None:
 def test_only_the_brokers_own_machine_gives_orders(peer: str, status: int | None) -> None:
     head = b"GET /faults HTTP/1.1\r\n\r\n"
     if status is None:
-        assert http_faults.parse_request(head, peer).method == "GET"
+        assert http_messages.check_order(head, peer) == ("GET", "/faults", 0)
         return
-    with pytest.raises(http_faults.Refused) as refused:
-        http_faults.parse_request(head, peer)
+    with pytest.raises(http_messages.Refused) as refused:
+        http_messages.check_order(head, peer)
     assert refused.value.status == status
 
 
@@ -255,3 +255,5 @@ async def test_a_broker_that_is_not_under_test_has_no_faults(start_broker: Start
     broker = await start_broker(http_listen="127.0.0.1:0")
     assert (await http(broker, "GET /faults HTTP/1.1"))[0] == 404
     assert (await http(broker, *post(b'{"fault": "cut", "api": "*"}')))[0] == 405
+    assert (await http(broker, "GET /clusters HTTP/1.1"))[0] == 404
+    assert (await http(broker, "POST /clusters HTTP/1.1\nContent-Length: 0"))[0] == 405

@@ -1,0 +1,78 @@
+"""The settings of a virtual cluster: a test's own, over those of its host, over those that suit
+tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from odradek_broker.config.broker import BrokerConfig, ConfigSource
+
+#: Records stay whatever their timestamps are. A cluster survives SIGKILL, which is all that happens
+#: to it, without a flush for each request. Members of groups learn soon of a new assignment.
+DEFAULTS = {
+    "log.retention.ms": "-1",
+    "log.durability": "page-cache",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.share.min.heartbeat.interval.ms": "200",
+    "group.share.heartbeat.interval.ms": "200",
+    "group.share.assignment.interval.ms": "0",
+    "group.streams.min.heartbeat.interval.ms": "200",
+    "group.streams.heartbeat.interval.ms": "200",
+    "group.streams.assignment.interval.ms": "0",
+}
+#: Settings that the host makes: a test has no say in them, and a broker's own are not inherited.
+_MADE_HERE = re.compile(r"(log\.dirs?|metadata\.log\.dir|advertised\.listeners|http\..*)")
+_ADDRESS = re.compile(r"://[^,]*")
+
+
+class BadSettings(ValueError):
+    """Settings that a cluster cannot have; the text names them."""
+
+
+def inherited(config: BrokerConfig) -> dict[str, str]:
+    """The settings of a broker under test for the clusters that are made beside it."""
+    given = {
+        key: text
+        for key, text in dict(config.layers).get(ConfigSource.STATIC_BROKER, {}).items()
+        if not _MADE_HERE.fullmatch(key)
+    }
+    if "listeners" in given:
+        given["listeners"] = _ADDRESS.sub("://127.0.0.1:0", given["listeners"])
+    return given
+
+
+def read_settings(body: object) -> dict[str, str]:
+    """The settings in an order, `{"settings": {NAME: VALUE}}` or nothing. Raises BadSettings."""
+    if body is None:
+        return {}
+    if not isinstance(body, dict) or not body.keys() <= {"settings"}:
+        raise BadSettings('the order is {"settings": {NAME: VALUE, ...}}, or has no body')
+    settings = body.get("settings", {})
+    if not isinstance(settings, dict):
+        raise BadSettings("settings is an object of names and values")
+    texts = {}
+    for name, value in settings.items():
+        if _MADE_HERE.fullmatch(name):
+            raise BadSettings(f"{name} cannot be chosen: each cluster has its own")
+        if not isinstance(value, str | int | float):
+            raise BadSettings(f"the value of {name} is a text, a number or a boolean")
+        texts[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return texts
+
+
+def with_bound_ports(listeners: str, addresses: Mapping[str, tuple[str, int]]) -> str:
+    """`listeners` with the ports that a running broker has bound, so that it can be started at the
+    same ones again."""
+    parts = []
+    for part in listeners.split(","):
+        name = part.partition("://")[0].strip()
+        host, port = addresses[name]
+        parts.append(f"{name}://{shown(host, port)}")
+    return ",".join(parts)
+
+
+def shown(host: str, port: int) -> str:
+    """The address as HOST:PORT."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,97 @@
+"""Orders for virtual clusters, which a broker under test hands on to the process that makes them.
+
+The process is started by the first order, and ends with the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+from odradek_broker.server.http_messages import Order, Refused
+
+_START_S = 30.0
+_ORDER_S = 60.0
+_END_S = 10.0
+_ANSWER_BYTES_MAX = 16 * 1024 * 1024
+
+
+class ClusterRelay:
+    """Hands orders on to the host process of virtual clusters, which is started when it is needed.
+
+    `settings`: those of its clusters, by Kafka's names.
+    """
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self._settings = settings
+        self._process: asyncio.subprocess.Process | None = None
+        self._address = ("", 0)
+        self._starting = asyncio.Lock()
+
+    async def carry_out(self, order: Order) -> tuple[int, Any]:
+        """(status, answer as JSON) of the host process. Raises Refused."""
+        async with self._starting:
+            if self._process is None or self._process.returncode is not None:
+                await self._start()
+        try:
+            async with asyncio.timeout(_ORDER_S):
+                return await self._exchange(order)
+        except TimeoutError:
+            raise Refused(503, f"the order was not carried out within {_ORDER_S:g} s") from None
+        except (OSError, ValueError, asyncio.IncompleteReadError) as problem:
+            raise Refused(503, f"the process that makes clusters failed: {problem}") from problem
+
+    async def _exchange(self, order: Order) -> tuple[int, Any]:
+        reader, writer = await asyncio.open_connection(*self._address, limit=_ANSWER_BYTES_MAX)
+        try:
+            body = b"" if order.body is None else json.dumps(order.body).encode()
+            head = (
+                f"{order.method} {order.path} HTTP/1.1\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            )
+            writer.write(head.encode("latin-1") + body)
+            status = int((await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1])
+            return status, json.loads(await reader.read(_ANSWER_BYTES_MAX))
+        finally:
+            writer.close()
+
+    async def _start(self) -> None:
+        self._process = process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "odradek_broker.virtual_clusters",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            # The environment alone does not tell the child where modules are found.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(self._settings).encode() + b"\n")
+            async with asyncio.timeout(_START_S):
+                line = await process.stdout.readline()
+            host, _, port = json.loads(line)["http"].rpartition(":")
+        except (OSError, ValueError, TimeoutError) as problem:
+            process.kill()
+            raise Refused(503, "the process that makes clusters did not start") from problem
+        self._address = (host, int(port))
+
+    async def close(self) -> None:
+        """End the process and all clusters."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(_END_S):
+                await process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()

@@ -1,0 +1,108 @@
+"""The life of a forked broker: from the fork to its end.
+
+It tells the host one line of JSON when it listens, or that it cannot; the pipe that it told it by
+stays open until the process ends, which is what the host waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import resource
+import shutil
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import structlog
+
+from odradek_broker.config.broker import BrokerConfig
+from odradek_broker.platform.log_lines import configure_logging
+from odradek_broker.server.host import run
+from odradek_broker.server.server import Server, serve
+
+if TYPE_CHECKING:
+    from odradek_broker.server.fault_control import FaultControl
+
+log = structlog.get_logger("odradek.server")
+
+#: No process of ours has more open files than this.
+_DESCRIPTORS_MAX = 65_536
+
+
+def live(
+    config: BrokerConfig, folder: Path, log_file: Path, *, lifeline: int, told: int
+) -> NoReturn:
+    """Serve until SIGTERM, in a process that was forked just now, and end it.
+
+    `folder` is deleted if the host ends first, which closes the other end of `lifeline`. `told`:
+    the pipe to the host.
+    """
+    status = 1
+    try:
+        _forget_the_host(log_file, (lifeline, told))
+        configure_logging(config.log_format, config.log_level)
+        run(_serve(config, folder, lifeline, told))
+        status = 0
+    except Exception as error:
+        log.exception("the broker failed")
+        _tell(told, {"error": str(error) or type(error).__name__})
+    finally:
+        # Nothing of the host, whose memory this is, may be flushed or cleaned up here.
+        os._exit(status)
+
+
+def _forget_the_host(log_file: Path, kept: tuple[int, ...]) -> None:
+    """Leave the host's signals, files and memory."""
+    # What was made before the fork is never collected: it owns descriptors of the host by number.
+    gc.freeze()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    # Ctrl+C is for the program that started the host.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    lines = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for descriptor, there in ((nothing, 0), (lines, 1), (lines, 2)):
+        os.dup2(descriptor, there)
+    limit = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _DESCRIPTORS_MAX)
+    first = 3
+    for descriptor in sorted(kept):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
+    os.closerange(first, limit)
+
+
+async def _serve(config: BrokerConfig, folder: Path, lifeline: int, told: int) -> None:
+    loop = asyncio.get_running_loop()
+
+    def orphaned() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    loop.add_reader(lifeline, orphaned)
+    addresses: dict[str, tuple[str, int]] = {}
+    http: tuple[str, int] | None = None
+
+    def started(server: Server) -> None:
+        addresses.update(server.addresses)
+
+    def testing(_: FaultControl, address: tuple[str, int] | None) -> None:
+        nonlocal http
+        http = address
+
+    def ready(_host: str, _port: int) -> None:
+        _tell(told, {"addresses": addresses, "http": http})
+
+    await serve(config, ready, on_testing=testing, on_started=started)
+    loop.remove_reader(lifeline)
+
+
+def _tell(told: int, news: dict[str, Any]) -> None:
+    try:
+        os.write(told, json.dumps(news).encode() + b"\n")
+    except OSError:
+        # The host has ended, and the lifeline says so.
+        return

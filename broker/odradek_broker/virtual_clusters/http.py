@@ -1,0 +1,131 @@
+"""Orders for virtual clusters over HTTP.
+
+GET /clusters lists them, POST /clusters creates one, DELETE /clusters deletes all; GET and DELETE
+/clusters/ID are for one, and so are POST /clusters/ID/stop, /kill, /start and /restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from odradek_broker.config.virtual_cluster import BadSettings, read_settings
+from odradek_broker.server.http import answer_order, linger, read_head
+from odradek_broker.server.http_messages import (
+    HEAD_BYTES_MAX,
+    Order,
+    Refused,
+    number_of,
+    response,
+)
+from odradek_broker.virtual_clusters.host import Cluster, ClusterHost, NotPossible, StartFailed
+
+PATH = "/clusters"
+_CONNECTIONS_MAX = 256
+_CONNECTION_S = 90.0
+_CHANGES = ("stop", "kill", "start", "restart")
+
+
+class ClusterServer:
+    """Takes orders for the clusters of `host`."""
+
+    def __init__(self, host: ClusterHost) -> None:
+        self._host = host
+        self._open = 0
+
+    async def start(self) -> asyncio.Server:
+        """Listen on a free port of this machine's own address."""
+        return await asyncio.start_server(
+            self._connection, "127.0.0.1", 0, limit=HEAD_BYTES_MAX, backlog=_CONNECTIONS_MAX
+        )
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            with suppress(ConnectionError, TimeoutError):
+                async with asyncio.timeout(_CONNECTION_S):
+                    for part in await self._answer(reader, writer):
+                        writer.write(part)
+                    await writer.drain()
+                    await linger(reader, writer)
+        finally:
+            self._open -= 1
+            writer.close()
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> list[bytes]:
+        if self._open > _CONNECTIONS_MAX:
+            return response(503, b"too many connections\n")
+        try:
+            head = await read_head(reader)
+        except Refused as refused:
+            return response(refused.status, f"{refused}\n".encode())
+        return await answer_order(head, reader, writer, partial(carry_out, self._host))
+
+
+async def carry_out(host: ClusterHost, order: Order) -> tuple[int, Any]:
+    """(status, answer as JSON). Raises Refused."""
+    try:
+        return await _carried_out(host, order)
+    except BadSettings as problem:
+        raise Refused(400, str(problem)) from problem
+    except NotPossible as problem:
+        raise Refused(409, str(problem)) from problem
+    except StartFailed as problem:
+        raise Refused(500, str(problem)) from problem
+
+
+async def _carried_out(host: ClusterHost, order: Order) -> tuple[int, Any]:
+    path, _, change = order.path.rpartition("/")
+    if change not in _CHANGES:
+        path, change = order.path, ""
+    number = number_of(path, PATH)
+    allowed = (
+        ("POST",)
+        if change
+        else ("GET", "DELETE")
+        if number is not None
+        else ("GET", "POST", "DELETE")
+    )
+    if order.method not in allowed or (change and number is None):
+        changes = ", ".join(f"/{each}" for each in _CHANGES)
+        raise Refused(
+            405,
+            "GET, POST and DELETE of /clusters, GET and DELETE of /clusters/ID, POST of"
+            f" /clusters/ID with {changes}",
+        )
+    if number is None:
+        return await _all(host, order)
+    cluster = host.find(number)
+    if cluster is None:
+        raise Refused(404, f"there is no cluster {number}")
+    if order.method == "DELETE":
+        await host.delete(cluster)
+        return 200, {}
+    if change:
+        await _change(host, cluster, change)
+    return 200, cluster.described()
+
+
+async def _all(host: ClusterHost, order: Order) -> tuple[int, Any]:
+    if order.method == "POST":
+        cluster = await host.create(read_settings(order.body))
+        return 201, cluster.described()
+    if order.method == "DELETE":
+        for cluster in host.all():
+            await host.delete(cluster)
+        return 200, {}
+    return 200, {"clusters": [cluster.described() for cluster in host.all()]}
+
+
+async def _change(host: ClusterHost, cluster: Cluster, change: str) -> None:
+    if change == "kill":
+        await host.stop(cluster, signal.SIGKILL)
+    elif change in ("stop", "restart"):
+        await host.stop(cluster, signal.SIGTERM)
+    if change in ("start", "restart"):
+        await host.start(cluster)

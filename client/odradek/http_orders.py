@@ -1,0 +1,61 @@
+"""Orders as JSON over HTTP, for the process of a broker under test or of virtual clusters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from odradek_client.errors import OdradekError
+
+_CONNECT_S = 10.0
+
+
+class HttpOrders:
+    """Sends orders to the HTTP endpoint at HOST:PORT, under a path such as /faults.
+
+    Raises `refused` for an order that is refused, and for an endpoint that cannot be reached or
+    takes no such orders; the text for the last is `takes_none`. `answer_s`: the longest time for an
+    answer.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        path: str,
+        refused: type[OdradekError],
+        takes_none: str,
+        answer_s: float = _CONNECT_S,
+    ) -> None:
+        self.address = address.removeprefix("http://").rstrip("/")
+        self._path = path
+        self._refused = refused
+        self._takes_none = takes_none
+        self._answer_s = answer_s
+
+    def send(self, method: str, path: str, order: dict[str, Any] | None) -> Any:
+        """Send an order; returns the answer."""
+        from http.client import HTTPConnection, HTTPException
+
+        body = None if order is None else json.dumps(order)
+        try:
+            connection = HTTPConnection(self.address, timeout=self._answer_s)
+            try:
+                headers = {"Content-Type": "application/json"} if method == "POST" else {}
+                connection.request(method, f"{self._path}{path}", body, headers)
+                answer = connection.getresponse()
+                status, content = answer.status, answer.read()
+            finally:
+                connection.close()
+        except (OSError, HTTPException) as error:
+            raise self._refused(
+                f"cannot reach the broker at http://{self.address}: {error}"
+            ) from error
+        try:
+            found = json.loads(content)
+        except ValueError:
+            raise self._refused(
+                f"http://{self.address} (HTTP {status}) {self._takes_none}"
+            ) from None
+        if status >= 300:
+            raise self._refused(found["error"])
+        return found

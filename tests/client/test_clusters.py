@@ -1,0 +1,377 @@
+"""Virtual clusters: a broker for each test, forked by one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek import ConfigResource
+from odradek.broker import SubprocessBroker
+from odradek.clusters import Cluster, ClusterRefused, Clusters
+from odradek.faults import FaultRefused
+from odradek.sync import Admin, Consumer, Producer
+from odradek_broker.virtual_clusters.host import Cluster as HostedCluster
+from odradek_broker.virtual_clusters.host import State
+from odradek_client.errors import IllegalState
+from waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[Clusters]:
+    with Clusters() as clusters:
+        yield clusters
+
+
+@pytest.fixture
+def cluster(clusters: Clusters) -> Iterator[Cluster]:
+    with clusters.create() as cluster:
+        yield cluster
+
+
+def write(cluster: Cluster, topic: str, *values: bytes) -> None:
+    with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        for value in values:
+            producer.send_and_wait(topic, value)
+
+
+def read(cluster: Cluster, topic: str, last: bytes, group: str | None = None) -> list[bytes]:
+    """All values up to the last one."""
+    with Consumer(
+        topic, bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", group_id=group
+    ) as consumer:
+        values: list[bytes] = []
+        while last not in values:
+            values += [record.value or b"" for record in consumer.poll(timeout_ms=1000)]
+        return values
+
+
+def setting(cluster: Cluster, name: str) -> str | None:
+    """The value that the broker reports for one of its settings."""
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        resource = ConfigResource.broker(1)
+        return admin.describe_configs(resource, names=[name])[resource][name].value
+
+
+def listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as client:
+        return client.connect_ex((host, int(port))) == 0
+
+
+def test_clusters_have_their_own_topics_groups_and_producers(clusters: Clusters) -> None:
+    with clusters.create() as one, clusters.create() as other:
+        write(one, "orders", b"of one", b"end")
+        assert read(one, "orders", b"end", group="workers") == [b"of one", b"end"]
+        write(other, "orders", b"of the other", b"end")
+        assert read(other, "orders", b"end", group="workers") == [b"of the other", b"end"]
+        with Admin(bootstrap_servers=other.bootstrap) as admin:
+            admin.delete_topics("orders")
+        assert read(one, "orders", b"end") == [b"of one", b"end"]
+
+
+def test_a_killed_cluster_keeps_its_port_and_records(cluster: Cluster) -> None:
+    write(cluster, "orders", b"before")
+    cluster.kill()
+    assert not listens(cluster.bootstrap)
+    cluster.kill()
+    cluster.start()
+    write(cluster, "orders", b"after")
+    cluster.restart()
+    cluster.stop()
+    cluster.restart()
+    assert read(cluster, "orders", b"after") == [b"before", b"after"]
+    with pytest.raises(ClusterRefused, match="is running"):
+        cluster.start()
+
+
+def test_faults_are_those_of_one_cluster(clusters: Clusters) -> None:
+    with clusters.create() as one, clusters.create() as other:
+        fault = one.faults.fail("Produce", "NOT_ENOUGH_REPLICAS", times=2)
+        write(other, "orders", b"meets none")
+        assert one.faults.list()[0].met == 0
+        write(one, "orders", b"meets two")
+        assert (one.faults.list()[0].met, one.faults.list()[0].id) == (2, fault.id)
+        assert other.faults.list() == []
+        one.restart()
+        assert one.faults.list() == []
+
+
+def test_settings_of_a_cluster(clusters: Clusters) -> None:
+    for partitions in (3, 3, 3, 7):
+        with clusters.create({"num.partitions": partitions}) as cluster:
+            assert setting(cluster, "num.partitions") == str(partitions)
+            assert setting(cluster, "log.retention.ms") == "-1"
+    with clusters.create() as cluster:
+        assert setting(cluster, "num.partitions") == "1"
+    with clusters.create({"log.retention.ms": 60_000, "auto.create.topics.enable": False}) as own:
+        assert setting(own, "log.retention.ms") == "60000"
+        assert setting(own, "auto.create.topics.enable") == "false"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"num.partitions": "many"}, "num.partitions is 'many'"),
+        ({"log.dirs": "/data"}, "log.dirs cannot be chosen"),
+        ({"http.listen": "127.0.0.1:1"}, "http.listen cannot be chosen"),
+        ({"advertised.listeners": "PLAINTEXT://a:1"}, "advertised.listeners cannot be chosen"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:99999"}, "listeners"),
+        (
+            {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": "/missing.pem"},
+            "missing.pem",
+        ),
+        ({"listeners": "PLAINTEXT://192.0.2.1:0"}, "192.0.2.1"),
+    ],
+)
+def test_a_cluster_that_cannot_be_says_why(
+    clusters: Clusters, settings: dict[str, object], words: str
+) -> None:
+    open_before = len(clusters.list())
+    for _ in range(3):
+        with pytest.raises(ClusterRefused, match=words):
+            clusters.create(settings)
+    assert len(clusters.list()) == open_before
+
+
+def test_a_cluster_with_two_listeners_keeps_both_ports(clusters: Clusters) -> None:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT",
+    }
+    with clusters.create(settings) as cluster:
+        ports = dict(cluster.listeners)
+        assert set(ports) == {"PLAINTEXT", "INSIDE"}
+        cluster.kill()
+        cluster.start()
+        assert all(map(listens, ports.values()))
+
+
+def test_a_broker_that_ends_by_itself_can_be_started(cluster: Cluster) -> None:
+    write(cluster, "orders", b"before")
+    os.kill(_pid_of(cluster), signal.SIGKILL)
+    wait_until(lambda: not listens(cluster.bootstrap), "the broker has ended", 30.0)
+    cluster.start()
+    assert read(cluster, "orders", b"before") == [b"before"]
+
+
+def _pid_of(cluster: Cluster) -> int:
+    """The process that has the log of the cluster open."""
+    log = str(cluster.data_dir.parent / "broker.log")
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                if os.readlink(process / "fd" / "2") == log:
+                    return int(process.name)
+            except OSError:
+                continue
+    raise AssertionError("no process writes the log of the cluster")
+
+
+def test_many_clusters_in_a_row_leave_nothing(clusters: Clusters) -> None:
+    with clusters.create() as first:
+        root = first.data_dir.parent.parent
+    process = clusters._process
+    assert process is not None
+    descriptors = Path(f"/proc/{process.pid}/fd")
+    counts = []
+    for _ in range(3):
+        for _ in range(20):
+            clusters.create().close()
+        wait_until(lambda: len(list(root.iterdir())) <= 2, "the folders are deleted", 30.0)
+        counts.append(len(list(descriptors.iterdir())))
+    # Spares that are just starting have a pipe each.
+    assert max(counts) <= min(counts) + 4
+
+
+def test_a_cluster_may_be_closed_twice(clusters: Clusters) -> None:
+    cluster = clusters.create()
+    cluster.close()
+    cluster.close()
+    assert not listens(cluster.bootstrap)
+    with pytest.raises(ClusterRefused, match=f"there is no cluster {cluster.id}"):
+        cluster.kill()
+    with pytest.raises(FaultRefused, match="cannot reach"):
+        cluster.faults.list()
+
+
+def test_what_was_not_started_makes_no_clusters() -> None:
+    with pytest.raises(IllegalState, match="not started"):
+        Clusters().create()
+    with pytest.raises(ClusterRefused, match="cannot reach"):
+        Clusters.at("127.0.0.1:1").create()
+
+
+# --- The process that makes clusters ---
+
+
+_LIMITED = """
+from odradek_broker.virtual_clusters import host
+host.CLUSTERS_MAX = 2
+import runpy
+runpy.run_module("odradek_broker.virtual_clusters", run_name="__main__")
+"""
+
+
+def _host_process(program: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, *program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+
+
+def _address_of(process: subprocess.Popen[bytes], settings: dict[str, str] | None = None) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(settings or {}).encode() + b"\n")
+    process.stdin.flush()
+    address: str = json.loads(process.stdout.readline())["http"]
+    return address
+
+
+def test_the_number_of_open_clusters_is_limited() -> None:
+    process = _host_process(["-c", _LIMITED])
+    assert process.stdin is not None
+    with process, process.stdin:
+        clusters = Clusters.at(_address_of(process))
+        first, second = clusters.create(), clusters.create()
+        with pytest.raises(ClusterRefused, match="2 clusters are open"):
+            clusters.create()
+        first.close()
+        third = clusters.create()
+        assert [each.id for each in clusters.list()] == [second.id, third.id]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_brokers_and_data_end_with_the_process_that_forked_them(killed: bool) -> None:
+    process = _host_process(["-m", "odradek_broker.virtual_clusters"])
+    assert process.stdin is not None
+    with process, process.stdin:
+        clusters = Clusters.at(_address_of(process))
+        some = [clusters.create() for _ in range(3)]
+        write(some[0], "orders", b"one")
+        some[1].kill()
+        root = some[0].data_dir.parent.parent
+        if killed:
+            process.kill()
+        else:
+            process.stdin.close()
+        process.wait(60)
+    wait_until(lambda: not any(listens(each.bootstrap) for each in some), "all have ended", 30.0)
+    # SIGKILL leaves the directory of a cluster whose broker had ended before.
+    left = {str(some[1].id)} if killed else set()
+    wait_until(lambda: {each.name for each in root.glob("*")} <= left, "the data is deleted", 30.0)
+
+
+def test_steps_of_a_cluster_follow_the_table(tmp_path: Path) -> None:
+    cluster = HostedCluster(1, tmp_path, {})
+    for state in (State.RUNNING, State.STOPPING, State.STOPPED):
+        with pytest.raises(RuntimeError, match="cannot go from stopped"):
+            cluster.change(state)
+    cluster.change(State.STARTING)
+    cluster.change(State.RUNNING)
+    cluster.change(State.STOPPED)
+    cluster.change(State.DELETED)
+    with pytest.raises(RuntimeError, match="cannot go from deleted to starting"):
+        cluster.change(State.STARTING)
+
+
+# --- Orders over HTTP ---
+
+
+def order(
+    address: str, method: str, path: str, body: str | None = None, kind: str = "application/json"
+) -> tuple[int, Any]:
+    host, _, port = address.rpartition(":")
+    connection = HTTPConnection(host, int(port), timeout=60)
+    try:
+        connection.request(method, path, body, {"Content-Type": kind})
+        answer = connection.getresponse()
+        content = answer.read()
+        return answer.status, json.loads(content) if content.startswith(b"{") else content
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("PUT", "/clusters", None, 405),
+        ("POST", "/clusters/1", None, 405),
+        ("GET", "/clusters/1/kill", None, 405),
+        ("POST", "/clusters/kill", None, 405),
+        ("POST", "/clusters/1/burn", None, 404),
+        ("GET", "/clusters/x", None, 404),
+        ("GET", "/clusters/999999", None, 404),
+        ("GET", "/clusters/" + "9" * 5000, None, 404),
+        ("DELETE", "/clusters/0", None, 404),
+        ("GET", "/other", None, 404),
+        ("POST", "/clusters", "{", 400),
+        ("POST", "/clusters", "[]", 400),
+        ("POST", "/clusters", '{"settings": []}', 400),
+        ("POST", "/clusters", '{"name": "x"}', 400),
+        ("POST", "/clusters", '{"settings": {"num.partitions": [3]}}', 400),
+        ("POST", "/clusters", '{"settings": {"num.partitions": null}}', 400),
+        ("POST", "/clusters", "[" * 50_000, 400),
+        ("POST", "/clusters", " " * 70_000, 413),
+    ],
+)
+def test_orders_that_are_refused(
+    clusters: Clusters, method: str, path: str, body: str | None, status: int
+) -> None:
+    found, answer = order(clusters.address, method, path, body)
+    assert found == status
+    assert answer["error"]
+
+
+def test_an_order_needs_its_content_type(clusters: Clusters) -> None:
+    assert order(clusters.address, "POST", "/clusters", "{}", "text/plain")[0] == 415
+
+
+def test_the_process_is_not_stopped_by_garbage(clusters: Clusters) -> None:
+    host, _, port = clusters.address.rpartition(":")
+    for text in (
+        b"\r\n\r\n",
+        b"x" * 20_000,
+        b"POST /clusters HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+    ):
+        with socket.create_connection((host, int(port)), 30) as connection:
+            connection.sendall(text)
+            connection.shutdown(socket.SHUT_WR)
+            connection.settimeout(30)
+            with suppress(ConnectionError):
+                assert connection.recv(100).startswith(b"HTTP/1.1 4")
+    clusters.create().close()
+
+
+def test_a_broker_under_test_makes_clusters_with_its_own_settings() -> None:
+    with SubprocessBroker(testing=True, settings={"num.partitions": 4}) as broker:
+        http = broker.http
+        status, made = order(http, "POST", "/clusters")
+        assert (status, made["state"]) == (201, "running")
+        clusters = Clusters.at(http)
+        (cluster,) = clusters.list()
+        assert cluster.bootstrap == made["bootstrap"] != broker.bootstrap
+        assert setting(cluster, "num.partitions") == "4"
+        write(cluster, "orders", b"one")
+        cluster.kill()
+        cluster.start()
+        assert read(cluster, "orders", b"one") == [b"one"]
+        with pytest.raises(ClusterRefused, match="cannot be chosen"):
+            clusters.create({"log.dirs": "/data"})
+        with clusters.create({"num.partitions": 2}) as other:
+            assert setting(other, "num.partitions") == "2"
+    wait_until(lambda: not listens(cluster.bootstrap), "the cluster ends with the broker", 30.0)
