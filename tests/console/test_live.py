@@ -97,9 +97,12 @@ async def test_a_page_that_comes_back_gets_what_it_has_not_seen() -> None:
     source.turn.release()
     assert (await waits)[1]["data"] == {"value": 1}
     # The ids of another run of the console say nothing.
-    stranger = hub.events(["counter"], "00000000-99")
-    assert (await _next(stranger))[1]["data"] == {"value": 1}
-    for events in (other, back, stranger):
+    run = last_id.partition("-")[0]
+    others = []
+    for strange_id in ("00000000-99", f"{run}-", f"{run}-x", f"{run}-{'9' * 5_000}"):
+        others.append(hub.events(["counter"], strange_id))
+        assert (await _next(others[-1]))[1]["data"] == {"value": 1}
+    for events in (other, back, *others):
         await events.aclose()
 
 
@@ -132,6 +135,7 @@ async def test_unknown_and_too_many_feeds_are_refused() -> None:
         ([], 400),
         ([f"counter:{n}" for n in range(17)], 400),
         (["nothing"], 404),
+        (["counter:" + "x" * 10_000], 400),
     ):
         with pytest.raises(Refusal) as refused:
             hub.check(names)

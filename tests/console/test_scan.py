@@ -71,6 +71,23 @@ def _packed(text: bytes) -> str:
         _packed(b"[1e9,[]]"),
         _packed(b"[" * 50_000),
         _packed(b"[1,[" + b",".join(b"[%d,0,0,0,9]" % part for part in range(300)) + b"]]"),
+        _packed(b"[0,[{}]]"),
+        _packed(b"{}"),
+        _packed(b"[1,{}]"),
+        _packed(b"[NaN,[]]"),
+        _packed(b"[1,[[[],0,0,0,0]]]"),
+        _packed(b"[1,[[0,0,0,0,true]]]"),
+        _packed(b"[1,[[0,0,0,0,9223372036854775808]]]"),
+        _packed(b"[1,[[2147483648,0,0,0,9]]]"),
+        # Twice the same partition.
+        _packed(b"[1,[[0,0,0,0,9],[0,0,0,0,9]]]"),
+        # Offsets in disorder.
+        _packed(b"[1,[[0,0,9,3,9]]]"),
+        _packed(b"[1,[[0,5,3,9,9]]]"),
+        # Without a window nothing leads to the offsets below 9: it would never end.
+        _packed(b"[0,[[0,0,9,9,9]]]"),
+        _packed(b"[" + b"9" * 5_000 + b",[]]"),
+        "\ud800",
         # A megabyte in a thousand characters.
         _packed(b"[1,[" + b" " * 1_000_000 + b"]]"),
     ],

@@ -71,6 +71,28 @@ async def test_changes_come_from_pages_of_the_console_only(
     assert answer.json()["error"]["title"]
 
 
+@pytest.mark.parametrize(
+    ("site", "status"),
+    [
+        ("same-origin", 200),
+        # Typed by a person.
+        ("none", 200),
+        ("cross-site", 403),
+        ("same-site", 403),
+        ("anything", 403),
+    ],
+)
+async def test_pages_of_other_sites_get_no_data_but_may_have_links(
+    console_client: httpx.AsyncClient, site: str, status: int
+) -> None:
+    headers = {"sec-fetch-site": site}
+    answer = await console_client.get("/api/console", headers=headers)
+    assert answer.status_code == status
+    if status != 200:
+        assert site in answer.json()["error"]["detail"]
+    assert (await console_client.get("/topics", headers=headers)).status_code == 200
+
+
 async def test_a_view_that_does_not_exist_is_an_error_in_json(
     console_client: httpx.AsyncClient,
 ) -> None:

@@ -30,8 +30,9 @@ DESCRIBE_CLUSTER = "DESCRIBE on the cluster"
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 500
-#: The longest parameter that a view takes: the longest name of a topic is 249, a filter is shorter.
-_TEXT_CHARACTERS_MAX = 10_000
+#: The longest parameter that a view takes, and the longest name of a feed: the longest name of a
+#: topic is 249, a filter is shorter.
+TEXT_CHARACTERS_MAX = 10_000
 
 
 class Refusal(Exception):
@@ -129,11 +130,11 @@ class Query:
         value = self._given.get(name, default)
         if value is None:
             raise Refusal(400, f"The parameter {name} is missing")
-        if len(value) > _TEXT_CHARACTERS_MAX:
+        if len(value) > TEXT_CHARACTERS_MAX:
             raise Refusal(
                 400,
                 f"The parameter {name} is too long",
-                f"{len(value):,} characters of {_TEXT_CHARACTERS_MAX:,}",
+                f"{len(value):,} characters of {TEXT_CHARACTERS_MAX:,}",
             )
         return value
 

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from odradek.console.answers import Json, Refusal, failed, refusal_of
+from odradek.console.answers import TEXT_CHARACTERS_MAX, Json, Refusal, failed, refusal_of
 from odradek.console.sessions import Session
 from odradek_client.errors import OdradekError
 
 _log = structlog.get_logger("odradek.console")
 
 FEEDS_OF_PAGE_MAX = 16
+#: The digits of an event's number. No run of the console has so many events.
+_DIGITS_MAX = 15
 _FEEDS_MAX = 128
 _LISTENERS_MAX = 64
 #: A comment for a connection on which nothing happens: a browser that is gone is noticed.
@@ -85,6 +87,12 @@ class Hub:
         if not names or len(names) > FEEDS_OF_PAGE_MAX:
             raise Refusal(400, f"A page listens to 1 to {FEEDS_OF_PAGE_MAX} feeds")
         for name in names:
+            if len(name) > TEXT_CHARACTERS_MAX:
+                raise Refusal(
+                    400,
+                    "The name of a feed is too long",
+                    f"{len(name):,} characters of {TEXT_CHARACTERS_MAX:,}",
+                )
             if name.partition(":")[0] not in self._feeds:
                 raise Refusal(404, "There is no such feed", f"{name[:100]!r}")
         new = set(names) - self._polled.keys()
@@ -122,7 +130,9 @@ class Hub:
 
     def _seen(self, last_id: str) -> int:
         run, _, number = last_id.partition("-")
-        return int(number) if run == self._run and number.isdecimal() else 0
+        if run != self._run or not number.isdecimal() or len(number) > _DIGITS_MAX:
+            return 0
+        return int(number)
 
     def _listen(self, name: str, listener: _Listener) -> _Polled:
         polled = self._polled.get(name)

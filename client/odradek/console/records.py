@@ -95,7 +95,9 @@ async def _scan_of(admin: Admin, choice: Choice, query: Query, count: int) -> tu
         else:
             found = await ranges_of(admin, choice, query, bounds)
     except CursorError as error:
-        raise Refusal(400, "The parameter cursor is wrong", str(error)) from None
+        raise Refusal(
+            400, "The parameter cursor is wrong", str(error), "Begin the search again."
+        ) from None
     scan = (
         Scan.backward(found.ranges, window) if choice.newest_first else Scan.forward(found.ranges)
     )

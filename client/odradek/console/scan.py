@@ -16,6 +16,7 @@ PARTITIONS_MAX = 256
 #: The most offsets in a window of a partition.
 _WINDOW_MAX = 20_000
 _OFFSET_MAX = (1 << 63) - 1
+_PARTITION_MAX = (1 << 31) - 1
 _CURSOR_BYTES_MAX = 64 * 1024
 
 
@@ -120,18 +121,39 @@ class Scan:
             packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             # A small text may hold gigabytes.
             plain = zlib.decompressobj().decompress(packed, _CURSOR_BYTES_MAX)
-            window, rows = json.loads(plain)
-            spans = {row[0]: Span(*row[1:]) for row in rows}
-        except (ValueError, TypeError, IndexError, zlib.error, RecursionError):
-            raise CursorError("a scan cannot go on from this text") from None
-        numbers = [window, *spans, *(number for row in rows for number in row[1:])]
-        if (
-            len(spans) > PARTITIONS_MAX
-            or not all(type(number) is int and 0 <= number <= _OFFSET_MAX for number in numbers)
-            or window > _WINDOW_MAX
-        ):
-            raise CursorError("a scan cannot go on from this text")
+            found = json.loads(plain)
+        except (ValueError, zlib.error, RecursionError):
+            raise CursorError("the console made no such text") from None
+        if not isinstance(found, list) or len(found) != 2 or not isinstance(found[1], list):
+            raise CursorError("it must have a window and a list of partitions")
+        window, rows = found
+        if not _is_whole(window, _WINDOW_MAX):
+            raise CursorError(f"its window must be a whole number from 0 to {_WINDOW_MAX:,}")
+        if len(rows) > PARTITIONS_MAX:
+            raise CursorError(f"{len(rows):,} partitions of {PARTITIONS_MAX} that a scan may have")
+        spans: dict[int, Span] = {}
+        for number, row in enumerate(rows):
+            span = _span_of(row, window)
+            if span is None or row[0] in spans:
+                raise CursorError(f"entry {number} has no sound offsets of a partition of its own")
+            spans[row[0]] = span
         return cls(spans, window)
+
+
+def _is_whole(number: object, most: int) -> bool:
+    return type(number) is int and 0 <= number <= most
+
+
+def _span_of(row: object, window: int) -> Span | None:
+    """The span of a cursor's entry; None if the entry cannot come from a scan."""
+    if not isinstance(row, list) or len(row) != 5 or not _is_whole(row[0], _PARTITION_MAX):
+        return None
+    if not all(_is_whole(offset, _OFFSET_MAX) for offset in row[1:]):
+        return None
+    span = Span(*row[1:])
+    # Without windows nothing leads to the offsets below.
+    in_order = span.floor <= span.low <= span.at <= span.high
+    return span if in_order and (window or span.floor == span.low) else None
 
 
 def last_records(ranges: Mapping[int, tuple[int, int]], count: int) -> dict[int, tuple[int, int]]:

@@ -93,6 +93,9 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _SAFE_METHODS = ("GET", "HEAD")
+#: The origins of requests for data, as browsers name them; "none" is a person who typed the
+#: address. Programs that are no browsers send nothing of the kind.
+_OWN_SITES = ("", "same-origin", "none")
 #: Scripts of other sites cannot send this header without asking, and they get no answer.
 WRITE_HEADER = "X-Odradek-Console"
 
@@ -136,13 +139,13 @@ class _Guard:
                 headers.setdefault("Cache-Control", "no-cache")
             await send(message)
 
-        refusal = self._refusal(scope["method"], Headers(scope=scope))
+        refusal = self._refusal(scope["method"], scope["path"], Headers(scope=scope))
         if refusal is None:
             await self._app(scope, receive, send_guarded)
         else:
             await _refused(refusal)(scope, receive, send_guarded)
 
-    def _refusal(self, method: str, headers: Headers) -> Refusal | None:
+    def _refusal(self, method: str, path: str, headers: Headers) -> Refusal | None:
         host = headers.get("host", "")
         name = _host_name(host)
         if name not in self._hosts and not _is_address(name):
@@ -151,6 +154,12 @@ class _Guard:
                 "The console does not answer to this name",
                 f"{name[:100]!r}",
                 f"Start it with --allow-host {name[:100]} if the name is yours.",
+            )
+        # Another site cannot read the answer, but could have the broker asked. Links to pages work.
+        site = headers.get("sec-fetch-site", "")
+        if path.startswith("/api/") and site not in _OWN_SITES:
+            return Refusal(
+                403, "The request came from a page of another site", f"Sec-Fetch-Site: {site[:50]}"
             )
         if method in _SAFE_METHODS:
             return None
