@@ -84,6 +84,9 @@ async def test_an_empty_group_has_lag_but_no_members_and_is_sorted_by_lag(
         up = await _asked(console_client, "/groups", **params, sort="lag")
         down = await _asked(console_client, "/groups", **params, sort="-lag", lag_min="1")
         assert [row["lag"] for row in up["rows"]] == [0, 1, 2]
+        ages_ms = [row["lag_ms"] for row in up["rows"]]
+        assert ages_ms[0] == 0 < ages_ms[1] <= ages_ms[2]
+        assert {row["lag_at_least"] for row in up["rows"]} == {False}
         assert {row["verdict"]["verdict"] for row in up["rows"]} == {"OK"}
         assert up["rows"][0]["verdict"]["text"].startswith("OK: ")
         assert [row["lag"] for row in down["rows"]] == [2, 1]
@@ -94,10 +97,11 @@ async def test_an_empty_group_has_lag_but_no_members_and_is_sorted_by_lag(
         (topic,) = shown["topics"]
         assert topic["cells"][0][2:] == [None, 1, 3, 2]
         assert topic["cells"][1][2:] == [None, None, 3, None]
-        _, records, _, at_least = shown["point"]
-        assert (records, at_least) == (2, True)
+        _, records, age_ms, at_least = shown["point"]
+        assert (records, at_least) == (2, False)
+        assert age_ms >= ages_ms[2]
         points = await _asked(console_client, "/group/lag", id=f"{unique_topic}-2")
-        assert [point[1] for point in points["points"]] == [2]
+        assert points["points"][-1] == shown["point"]
 
 
 async def test_a_group_that_is_not_there_is_told_from_one_that_is_gone(

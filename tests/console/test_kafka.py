@@ -37,7 +37,7 @@ async def test_a_console_shows_what_kafka_says_and_names_what_it_does_not(
         assert (row["partitions"], row["offsets"], row["size_bytes"]) == (3, 0, 0)
         rows = (await client.get("/api/settings?type=broker&name=1")).json()["rows"]
         assert "log.retention.hours" in {row["name"] for row in rows}
-        # Its authorizer is off.
+        # A Kafka of the tests has no authorizer.
         assert (await client.get("/api/acls")).json()["enforced"] is False
         for view in ("users", "quotas", "groups", "transactions"):
             assert (await client.get(f"/api/{view}")).status_code == 200, view

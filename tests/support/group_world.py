@@ -77,6 +77,9 @@ class GroupWorld(CoordinatorWorld):
         self.end_offsets: dict[TopicPartition, int | ErrorCode] = {}
         self.start()
 
+    def partition(self, topic: str, index: int) -> None:
+        """No partition has a log here."""
+
     def _new_coordinator(self) -> Shards[Any]:
         self.group_history = History(self.clock.wall_ms)
         recorder = GroupRecorder(self.group_history, self.metadata, self.config)

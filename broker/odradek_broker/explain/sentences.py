@@ -241,6 +241,9 @@ class EventKind(Enum):
         " requests[, the last one {request}][; the client is {software}]"
     )
     NOW_VERDICT = "{verdict}: {reason}[; most of them in {partitions}][, and {more} more]"
+    NOW_LAG = (
+        "the oldest record that it has not read has an age of {age}[ {bound}][, in {partitions}]"
+    )
     NOW_NOTHING = "{reason}"
 
 

@@ -29,6 +29,7 @@ from odradek_broker.explain.history import (
     Ring,
     SubjectHistory,
 )
+from odradek_broker.explain.lag import oldest_unread, state_of_lag
 from odradek_broker.explain.last_stable_offset import (
     BlockedPartition,
     blocked_partition,
@@ -54,6 +55,7 @@ from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, group, topic, transactional_id
 from odradek_broker.share_state import ShareKey, StateResult
 from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.log import PartitionLog
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas import describe_history as wire
@@ -128,7 +130,8 @@ def _group(
     history = node.group_history
     classic, consumer = node.groups.group(name), node.groups.consumer_group(name)
     share, streams = node.groups.share_group(name), node.groups.streams_group(name)
-    offsets = len(node.groups.committed(name))
+    committed = node.groups.committed(name)
+    offsets = len(committed)
     if consumer is not None:
         session_ms = session_timeout_ms(node.config, node.metadata, name)
         now = states_of_consumer_group(consumer, node.metadata, offsets, session_ms)
@@ -149,8 +152,18 @@ def _group(
         now = states_of_group(classic, offsets, node.clock.wall_ms())
     if share is None and offsets:
         members = sum(len(each.members) for each in (classic, consumer, streams) if each)
+        now += _lag(node, committed)
         now.append(_verdict(node, name, offsets, members))
     return _answer(node, context, request, history, now)
+
+
+def _lag(node: Node, committed: dict[TopicPartition, int]) -> list[CurrentState]:
+    def log_of(where: TopicPartition) -> PartitionLog | None:
+        partition = node.partition(*where)
+        return None if partition is None else partition.log
+
+    unread = oldest_unread(committed, log_of, node.clock.wall_ms())
+    return [] if unread is None else [state_of_lag(unread)]
 
 
 def _verdict(node: Node, group_id: str, offsets: int, members: int) -> CurrentState:

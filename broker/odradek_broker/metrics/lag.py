@@ -14,6 +14,7 @@ from bisect import bisect_left
 
 from odradek_broker.coordinator.groups.partitions import named
 from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
+from odradek_broker.explain.lag import timestamp_in_header
 from odradek_broker.metrics.families import PAUSE, Counter, Families, Gauge, labels_text
 from odradek_broker.node import Node
 from odradek_broker.storage.errors import StorageError
@@ -110,7 +111,7 @@ class UnreadTimes:
             return None
         if found is None:
             return _NOTHING_UNREAD
-        timestamp = _timestamp_in_header(found.header, key[2])
+        timestamp = timestamp_in_header(found.header, key[2])
         if timestamp is None:
             return self._to_open(key, found)
         self._keep(key, timestamp)
@@ -139,15 +140,6 @@ class UnreadTimes:
     def _keep(self, key: _Key, timestamp: int) -> None:
         if len(self._used) < _KEPT_MAX:
             self._used[key] = timestamp
-
-
-def _timestamp_in_header(header: BatchHeader, offset: int) -> int | None:
-    """The timestamp of the batch's first record from `offset` on, if the header has it."""
-    if header.is_log_append_time:
-        return header.max_timestamp
-    if header.base_offset >= offset and header.delete_horizon_ms is None:
-        return header.base_timestamp
-    return None
 
 
 class _Lags:

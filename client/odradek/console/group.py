@@ -19,6 +19,7 @@ from odradek.console.group_details import (
 from odradek.console.group_figures import (
     SHARE_KIND,
     STREAMS_KIND,
+    age_of,
     behind,
     committed_offsets,
     end_offsets,
@@ -76,7 +77,8 @@ async def _group(session: Session, admin: Admin, group_id: str) -> Json:
     counts = await _partition_counts(session, described, positions)
     every = _partitions(described, counts, positions)
     ends = await end_offsets(admin, every[:PARTITIONS_MAX])
-    point = session.store(LagHistories).of(group_id).add(_now_ms(), positions, ends)
+    told = age_of({state["name"]: state["details"] for state in history["states"]})
+    point = session.store(LagHistories).of(group_id).add(_now_ms(), positions, ends, told)
     if described.kind == SHARE_KIND and lags:
         # Records between the start offset and the end may be done with.
         point = point._replace(records=sum(lag or 0 for lag in lags.values()))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from odradek.console.answers import Json
+from odradek.console.lag import LagAge, LagHistories
 from odradek.console.sessions import Session
 from odradek_client.admin import Admin, GroupListing
 from odradek_client.admin.history import CurrentState, Subject
@@ -24,18 +26,27 @@ _AT_ONCE = 16
 _REMEMBERED_MAX = 50_000
 #: A page waits this long for the figures of all groups; the rest comes with its next turn.
 _PATIENCE_S = 1.0
-_VERDICT = "now_verdict"
+_VERDICT, _LAG = "now_verdict", "now_lag"
 SHARE_KIND, STREAMS_KIND = "share", "streams"
+
+
+Offsets = dict[TopicPartition, int]
 
 
 @dataclass
 class GroupFigures:
-    """The figures of a group; None if they could not be had. `lag`: records that it is behind.
-    `verdict`: that of the broker, and the sentence for it; None if it has none."""
+    """The figures of a group; None if they could not be had.
+
+    `lag`: records that the group is behind; `lag_ms`: the age of the oldest of them, which may be
+    older if `lag_at_least` is true. `verdict`: that of the broker, and the sentence for it; None
+    if the broker has none.
+    """
 
     members: int | None = None
     topics: int | None = None
     lag: int | None = None
+    lag_ms: int | None = None
+    lag_at_least: bool = False
     missing: str | None = None
     verdict: Json | None = None
 
@@ -58,17 +69,24 @@ async def figures_of(session: Session, groups: Sequence[GroupListing]) -> dict[s
         return {}
 
     async def ask(admin: Admin) -> dict[str, GroupFigures]:
-        found = await _figures(admin, groups)
-        await _judge(admin, found)
+        found, watched = await _figures(admin, groups)
+        ages = await _judge(admin, found)
+        histories = session.store(LagHistories)
+        now_ms = int(time.time() * 1_000)
+        for name, (positions, ends) in watched.items():
+            point = histories.of(name).add(now_ms, positions, ends, ages.get(name))
+            found[name].lag_ms, found[name].lag_at_least = point.age_ms, point.at_least
         return found
 
     key = ("figures of groups", *(group.group_id for group in groups))
     return await session.cached(key, _KEEP_MS, ask)
 
 
-async def _judge(admin: Admin, found: Mapping[str, GroupFigures]) -> None:
-    """Fill in the verdicts, unless the broker gives none."""
+async def _judge(admin: Admin, found: Mapping[str, GroupFigures]) -> dict[str, LagAge]:
+    """Fill in the verdicts, unless the broker gives none. Returns the ages of unread records that
+    it tells, by group id."""
     turn = asyncio.Semaphore(_AT_ONCE)
+    ages: dict[str, LagAge] = {}
     silent = False
 
     async def ask(name: str, figures: GroupFigures) -> None:
@@ -81,14 +99,19 @@ async def _judge(admin: Admin, found: Mapping[str, GroupFigures]) -> None:
             except UnsupportedByBroker:
                 silent = True
             except OdradekError:
-                # What is wrong is told where the figures are missing.
+                # The same error is shown in place of the missing figures.
                 return
             else:
-                figures.verdict = verdict_of([state for each in histories for state in each.states])
+                states = [state for each in histories for state in each.states]
+                figures.verdict = verdict_of(states)
+                age = age_of({state.name: state.details for state in states})
+                if age is not None:
+                    ages[name] = age
 
     async with asyncio.TaskGroup() as tasks:
         for name, figures in found.items():
             tasks.create_task(ask(name, figures))
+    return ages
 
 
 def verdict_of(states: Iterable[CurrentState]) -> Json | None:
@@ -97,6 +120,12 @@ def verdict_of(states: Iterable[CurrentState]) -> Json | None:
         if state.name == _VERDICT:
             return {"verdict": state.details["verdict"], "text": state.text}
     return None
+
+
+def age_of(details: Mapping[str, Mapping[str, str]]) -> LagAge | None:
+    """The age of the oldest unread record among the states of a group, by their names."""
+    told = details.get(_LAG)
+    return None if told is None else LagAge(int(told["age_ms"]), "bound" in told)
 
 
 async def figures_of_all(session: Session, groups: Sequence[GroupListing]) -> AllFigures:
@@ -112,7 +141,8 @@ async def figures_of_all(session: Session, groups: Sequence[GroupListing]) -> Al
             del every.known[name]
         for start in range(0, min(len(groups), _REMEMBERED_MAX), _CHUNK):
             chunk = groups[start : start + _CHUNK]
-            every.known |= await _figures(admin, chunk)
+            figures, _ = await _figures(admin, chunk)
+            every.known |= figures
 
     waits = asyncio.ensure_future(session.cached("figures of all groups", _KEEP_ALL_MS, sweep))
     # The sweep goes on without the page that began it.
@@ -123,19 +153,24 @@ async def figures_of_all(session: Session, groups: Sequence[GroupListing]) -> Al
     return every
 
 
-async def _figures(admin: Admin, groups: Sequence[GroupListing]) -> dict[str, GroupFigures]:
+async def _figures(
+    admin: Admin, groups: Sequence[GroupListing]
+) -> tuple[dict[str, GroupFigures], dict[str, tuple[Offsets, Offsets]]]:
+    """The figures of groups, and the positions and ends of those that have committed offsets."""
     found = {group.group_id: GroupFigures() for group in groups}
     topics: dict[str, set[str]] = {name: set() for name in found}
     for kind, names in _by_kind(groups).items():
         await _count_members(admin, kind, names, found, topics)
     positions = await _positions(admin, groups, found, topics)
     ends = await end_offsets(admin, {tp for offsets in positions.values() for tp in offsets})
+    watched: dict[str, tuple[Offsets, Offsets]] = {}
     for name, offsets in positions.items():
+        watched[name] = offsets, {tp: ends[tp] for tp in offsets if tp in ends}
         topics[name] |= {tp.topic for tp in offsets}
         found[name].lag = sum(behind(offset, ends.get(tp)) or 0 for tp, offset in offsets.items())
     for name, figures in found.items():
         figures.topics = len(topics[name])
-    return found
+    return found, watched
 
 
 def _by_kind(groups: Sequence[GroupListing]) -> dict[str, list[str]]:

@@ -83,6 +83,8 @@ def _row(group: GroupListing, figures: GroupFigures) -> Json:
         "members": figures.members,
         "topics": figures.topics,
         "lag": figures.lag,
+        "lag_ms": figures.lag_ms,
+        "lag_at_least": figures.lag_at_least,
         "verdict": figures.verdict,
         "missing": figures.missing,
     }

@@ -1,7 +1,8 @@
 """The lag of watched groups over time, in records and in seconds, within bounds.
 
-A record's age is the time since the end of its partition passed it, which is seen while the group
-is watched. A record from before that has at least the age of the watch.
+Odradek's own brokers tell the age of a group's oldest unread record. Otherwise a record's age is
+the time since the end of its partition passed it, which is seen while the group is watched. A
+record from before that has at least the age of the watch.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from odradek_client.structs import TopicPartition
 #: An hour of points, at one every two seconds.
 _POINTS_MAX = 1_800
 _ENDS_MAX = 64
-_GROUPS_MAX = 64
-#: Ends of partitions that are kept for all groups together.
-_ALL_ENDS_MAX = 400_000
+#: More groups than one page of the list has.
+_GROUPS_MAX = 256
+#: Ends of partitions and points that are kept for all groups together.
+_ALL_KEPT_MAX = 400_000
 
 
 class LagPoint(NamedTuple):
@@ -28,6 +30,13 @@ class LagPoint(NamedTuple):
     at_ms: int
     records: int | None
     age_ms: int | None
+    at_least: bool
+
+
+class LagAge(NamedTuple):
+    """The age of a group's oldest unread record, as its broker tells it."""
+
+    age_ms: int
     at_least: bool
 
 
@@ -48,16 +57,18 @@ class LagHistory:
 
     @property
     def size(self) -> int:
-        """The number of ends that are kept."""
-        return sum(map(len, self._ends.values()))
+        """The number of ends and points that are kept."""
+        return sum(map(len, self._ends.values())) + len(self.points)
 
     def add(
         self,
         now_ms: int,
         positions: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
+        told: LagAge | None = None,
     ) -> LagPoint:
-        """The lag of these positions, added to the points."""
+        """The lag of these positions, added to the points. `told`: the age as the broker knows
+        it."""
         records, known = 0, False
         times: list[tuple[int, bool]] = []
         for gone in self._ends.keys() - ends.keys():
@@ -75,7 +86,10 @@ class LagHistory:
         point = LagPoint(now_ms, None, None, False)
         if known:
             at_ms, exact = min(times, default=(now_ms, True))
-            point = LagPoint(now_ms, records, now_ms - at_ms, not exact)
+            age = LagAge(now_ms - at_ms, not exact)
+            if records and told is not None:
+                age = told
+            point = LagPoint(now_ms, records, age.age_ms, age.at_least)
         self.points.append(point)
         return point
 
@@ -120,7 +134,7 @@ class LagHistories:
         self._by_group.move_to_end(group_id)
         while len(self._by_group) > 1 and (
             len(self._by_group) > _GROUPS_MAX
-            or sum(each.size for each in self._by_group.values()) > _ALL_ENDS_MAX
+            or sum(each.size for each in self._by_group.values()) > _ALL_KEPT_MAX
         ):
             self._by_group.popitem(last=False)
         return found

@@ -12,6 +12,7 @@ from odradek import Admin, Consumer, NewTopic, Producer
 from odradek_broker.metrics import lag
 from odradek_broker.metrics.exposition import Exposition
 from odradek_broker.storage.log import PartitionLog
+from odradek_client.admin.history import Subject
 
 SECONDS = "kafka_consumergroup_group_lag_seconds"
 LONGEST = "kafka_consumergroup_group_max_lag_seconds"
@@ -193,3 +194,26 @@ async def test_the_labels_name_the_member(world: World, protocol: str) -> None:
         assert all("127.0.0.1" in host for host in world.values(SECONDS, "member_host"))
         assert list(world.values(SECONDS, "cluster_name")) == [world.node.cluster_id]
     assert list(world.values(SECONDS, "client_id")) == [""]
+
+
+async def _told(world: World, group: str) -> tuple[str, int]:
+    async with Admin(bootstrap_servers=world.bootstrap) as admin:
+        (found,) = await admin.describe_history(Subject.GROUP, group, limit=0)
+    (state,) = [state for state in found.states if state.name == "now_lag"]
+    return state.text, int(state.details["age_ms"])
+
+
+async def test_the_history_of_a_group_tells_the_age_of_the_oldest_unread_record(
+    world: World,
+) -> None:
+    """In the middle of a batch the newest record of it is the least age that is known."""
+    await world.fill()
+    for offset in (0, 3, 5, 10):
+        await world.commit(f"at-{offset}", offset)
+    text = "the oldest record that it has not read has an age of {}, in t-0"
+    assert await _told(world, "at-0") == (text.format("15.0 min"), 900_000)
+    assert await _told(world, "at-5") == (text.format("8.3 min"), 500_000)
+    assert await _told(world, "at-3") == (text.format("10.0 min or older"), 600_000)
+    async with Admin(bootstrap_servers=world.bootstrap) as admin:
+        (found,) = await admin.describe_history(Subject.GROUP, "at-10", limit=0)
+    assert "now_lag" not in {state.name for state in found.states}

@@ -1,7 +1,7 @@
 // The list of groups of all kinds: pages from the server, sorted and filtered there.
 import { useEffect, useState } from "../vendor/hooks.mjs";
 import { get } from "../api.mjs";
-import { count, visible } from "../format.mjs";
+import { count, duration, visible } from "../format.mjs";
 import { change, go, param } from "../place.mjs";
 import { Badge, Empty, Heading, Link, Missing, Name, Search, VirtualTable, html } from "../ui.mjs";
 
@@ -19,6 +19,15 @@ export const Verdict = ({ verdict }) =>
 export const GroupState = ({ state }) =>
   state ? html`<${Badge} level=${LEVELS[state] ?? "warning"}>${visible(state)}<//>` : html`<span class="faint">unknown</span>`;
 
+const OLDEST = "The age of the oldest record that the group has not read";
+
+/** The age of the oldest unread record, if anything is known of it. */
+const LagTime = ({ row }) => {
+  const unknown = row.lag_ms === null || (row.lag_at_least && row.lag_ms < 1000);
+  if (unknown) return html`<span class="faint" title=${`${OLDEST}: unknown`}>unknown</span>`;
+  return html`<span title=${OLDEST}>${row.lag_at_least ? "≥ " : ""}${row.lag_ms ? duration(row.lag_ms) : "0 s"}</span>`;
+};
+
 const COLUMNS = [
   { key: "group", label: "Group", sort: true, cell: (row) => html`<${Link} to="/group" params=${{ id: row.group }}><${Name} text=${row.group} /><//>` },
   { key: "state", label: "State", sort: true, width: "12rem", cell: (row) => html`<${GroupState} state=${row.state} />` },
@@ -26,6 +35,7 @@ const COLUMNS = [
   { key: "members", label: "Members", sort: true, align: "right", width: "8rem", cell: (row) => count(row.members) },
   { key: "topics", label: "Topics", sort: true, align: "right", width: "7rem", cell: (row) => count(row.topics) },
   { key: "lag", label: "Lag, records", sort: true, align: "right", width: "10rem", cell: (row) => row.missing ? html`<span class="faint" title=${visible(row.missing)}>no answer</span>` : count(row.lag) },
+  { key: "lag_ms", label: "Lag, time", align: "right", width: "8rem", cell: (row) => html`<${LagTime} row=${row} />` },
   { key: "verdict", label: "Verdict", width: "8rem", cell: (row) => html`<${Verdict} verdict=${row.verdict} />` },
   { key: "coordinator", label: "Coordinator", sort: true, align: "right", width: "9rem", cell: (row) => row.coordinator },
 ];

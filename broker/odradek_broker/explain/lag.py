@@ -1,0 +1,86 @@
+"""The lag of one consumer group as the age of the oldest record that it has not read.
+
+The header of one batch is read for each partition in which the group is behind, and no batch is
+opened: in the middle of a batch the age is at least that of the batch's newest record. Metrics,
+which have time for that, open such batches (`metrics/lag.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from odradek_broker.explain.history import CurrentState
+from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.storage.errors import StorageError
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.constants import NO_TIMESTAMP
+from odradek_protocol.records.batch import BatchHeader
+
+#: The most partitions that are looked at for one answer, those with the most unread records first.
+PARTITIONS_MAX = 64
+
+
+class Unread(NamedTuple):
+    """The oldest record that a group has not read. `at_least`: it may be older."""
+
+    partition: TopicPartition
+    age_ms: int
+    at_least: bool
+
+
+def timestamp_in_header(header: BatchHeader, offset: int) -> int | None:
+    """The timestamp of the batch's first record from `offset` on, if the header has it."""
+    if header.is_log_append_time:
+        return header.max_timestamp
+    if header.base_offset >= offset and header.delete_horizon_ms is None:
+        return header.base_timestamp
+    return None
+
+
+def oldest_unread(
+    committed: Mapping[TopicPartition, int],
+    log_of: Callable[[TopicPartition], PartitionLog | None],
+    now_ms: int,
+) -> Unread | None:
+    """The oldest record behind the committed offsets; None if there is none, or if nothing is known
+    of its age."""
+    logs = {partition: log_of(partition) for partition in committed}
+    behind = [
+        (log.high_watermark - committed[partition], partition, log)
+        for partition, log in logs.items()
+        if log is not None and committed[partition] < log.high_watermark
+    ]
+    behind.sort(key=lambda each: (-each[0], each[1]))
+    unknown = len(behind) > PARTITIONS_MAX
+    oldest: Unread | None = None
+    for _, partition, log in behind[:PARTITIONS_MAX]:
+        try:
+            log.ensure_loaded(now_ms)
+            batch = log.unread_batch(committed[partition])
+        except StorageError:
+            unknown = True
+            continue
+        if batch is None:
+            continue
+        exact = timestamp_in_header(batch.header, committed[partition])
+        timestamp = batch.header.max_timestamp if exact is None else exact
+        if timestamp == NO_TIMESTAMP:
+            unknown = True
+            continue
+        found = Unread(partition, max(now_ms - timestamp, 0), exact is None)
+        if oldest is None or found.age_ms > oldest.age_ms:
+            oldest = found
+        unknown = unknown or found.at_least
+    return oldest and oldest._replace(at_least=unknown)
+
+
+def state_of_lag(unread: Unread) -> CurrentState:
+    """The age with a sentence, for people, and in milliseconds, for programs."""
+    fields: dict[str, Value | None] = {
+        "age": duration_text(unread.age_ms),
+        "age_ms": unread.age_ms,
+        "bound": "or older" if unread.at_least else None,
+    }
+    return CurrentState.of(EventKind.NOW_LAG, fields, [unread.partition])
