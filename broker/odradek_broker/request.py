@@ -50,7 +50,8 @@ class Peer:
     `user`: the authenticated user, or ANONYMOUS. `throttle_ms`: the time for which the session has
     to throttle the connection; reading it clears it. `authentication`: the exchange in progress, or
     None. `requests`: the number of requests so far; `client_id` and `api_name` are those of the
-    last one. `opened_ms`: wall time. `end`: the reason for which the broker closes the connection.
+    last one. `recorded`: the history has its beginning. `opened_ms`: wall
+    time. `end`: the reason for which the broker closes the connection.
     """
 
     host: str
@@ -60,6 +61,7 @@ class Peer:
     throttle_ms: int = 0
     authentication: Authentication | None = None
     requests: int = 0
+    recorded: bool = False
     client_id: str | None = None
     api_name: str = ""
     software_name: str = ""

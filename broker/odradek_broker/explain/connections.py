@@ -1,7 +1,7 @@
 """The open connections, and the history of connections by client id (`odradek explain client`).
 
-The subject of an event is the client id of the connection's first request; connections without a
-request have no events.
+The subject of an event is the client id of the connection's first request, on a listener with SASL
+of the first one after authentication; connections without such a request have no events.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Connections:
         self.peers[peer.connection_id] = peer
 
     def first_request(self, peer: Peer) -> None:
-        """Record the connection under the client id of its first request."""
+        """Record the connection under the client id of its first request after authentication."""
         if peer.connection_id not in self.peers:
             return
         subject = self._subjects[peer.connection_id] = peer.client_id or ""

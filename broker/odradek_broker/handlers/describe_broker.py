@@ -17,7 +17,7 @@ from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.explain.history import Event, History
 from odradek_broker.explain.problems import Problem, find_problems
 from odradek_broker.explain.texts import Rights, event_text
-from odradek_broker.handlers.describe_history import may_see_of_producer
+from odradek_broker.handlers.describe_history import ProducerEventRights
 from odradek_broker.metrics.broker import BUCKETS_US, broker_version
 from odradek_broker.node import Node
 from odradek_broker.request import Peer, RequestContext
@@ -174,8 +174,6 @@ class _EventRights:
     """The rights of the client to events, each checked once."""
 
     def __init__(self, node: Node, context: RequestContext) -> None:
-        self._node, self._context = node, context
-
         def describes(make: Callable[[str], Any]) -> Rights:
             return Rights(
                 lambda name: node.authorizer.would_allow(context, Operation.DESCRIBE, make(name))
@@ -184,10 +182,11 @@ class _EventRights:
         self.topic = describes(topic)
         self.group = describes(group)
         self.transactional_id = describes(transactional_id)
+        self.of_producer = ProducerEventRights(node, context)
 
     def of_event(self, subject_type: int, subject: str, event: Event) -> bool:
         if subject_type == history_wire.PRODUCER_ID:
-            return may_see_of_producer(self._node, self._context, event)
+            return self.of_producer(event)
         return self._of(subject_type, subject)
 
     def of_problem(self, problem: Problem) -> bool:

@@ -314,11 +314,8 @@ def _producer(
     ]
     now += _partitions_that_know(node, context, producer_id)
     history = node.producer_history
-    events = [
-        event
-        for event in history.about(request.subject).events
-        if may_see_of_producer(node, context, event)
-    ]
+    may_see = ProducerEventRights(node, context)
+    events = [event for event in history.about(request.subject).events if may_see(event)]
     if not events and not now:
         return _failed(
             _E.UNKNOWN_PRODUCER_ID,
@@ -365,17 +362,23 @@ def _partitions_that_know(
     return found
 
 
-def may_see_of_producer(node: Node, context: RequestContext, event: Event) -> bool:
-    """True if the client may see an event of a producer id."""
-    name = event.fields.get("transactional_id")
-    if name is not None and not _may_describe_id(node, context, str(name)):
-        return False
-    if name is None and not event.partitions:
-        return node.authorizer.would_allow(context, Operation.DESCRIBE, CLUSTER)
-    return all(
-        node.authorizer.would_allow(context, Operation.READ, topic(where))
-        for where, _ in event.partitions
-    )
+class ProducerEventRights:
+    """The rights of the client to events of producer ids, each checked once."""
+
+    def __init__(self, node: Node, context: RequestContext) -> None:
+        would_allow = node.authorizer.would_allow
+        self._cluster = Rights(lambda _: would_allow(context, Operation.DESCRIBE, CLUSTER))
+        self._read = Rights(lambda name: would_allow(context, Operation.READ, topic(name)))
+        self._describe_id = Rights(lambda name: _may_describe_id(node, context, name))
+
+    def __call__(self, event: Event) -> bool:
+        """True if the client may see the event."""
+        name = event.fields.get("transactional_id")
+        if name is not None and not self._describe_id(str(name)):
+            return False
+        if name is None and not event.partitions:
+            return self._cluster("")
+        return all(self._read(where) for where, _ in event.partitions)
 
 
 def _may_describe_id(node: Node, context: RequestContext, name: str) -> bool:

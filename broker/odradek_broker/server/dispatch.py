@@ -264,7 +264,9 @@ class Dispatcher:
         peer.client_id = client_id
         peer.api_name = api.name
         peer.requests += 1
-        if peer.requests == 1:
+        # Without authentication nobody fills the history, and its events name the user.
+        if not peer.recorded and peer.authentication is None:
+            peer.recorded = True
             self._node.connections.first_request(peer)
 
     def _context(self, peer: Peer, api: Api, version: int, client_id: str | None) -> RequestContext:

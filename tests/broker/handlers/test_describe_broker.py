@@ -12,7 +12,13 @@ from odradek_broker.coordinator.transactions.transaction import TransactionState
 from odradek_broker.explain.problems import EACH_MAX
 from odradek_broker.explain.sentences import EventKind
 from odradek_broker.handlers.describe_broker import LISTED_MAX
-from odradek_broker.security.authorizer import Operation, ResourceType
+from odradek_broker.security.authorizer import (
+    CLUSTER,
+    Operation,
+    ResourceType,
+    topic,
+    transactional_id,
+)
 from odradek_client.admin import Admin
 from odradek_client.admin.broker import Section
 from odradek_client.admin.history import NothingKnown, Subject
@@ -146,6 +152,31 @@ async def test_a22_the_cluster_right_is_needed_and_events_need_their_own(
     assert {
         each.subject for each in found.events if each.subject_type is Subject.TRANSACTIONAL_ID
     } == {"mine"}
+
+
+async def test_a22_rights_to_events_of_producers_are_asked_once_for_each_resource(
+    admin: Admin, broker: RunningBroker
+) -> None:
+    history = broker.node.producer_history
+    before = (await admin.describe_broker_status(Section.EVENTS)).next_after
+    for number in range(20):
+        name = str(7_000 + number)
+        history.record(name, EventKind.PRODUCER_GIVEN, client="c", epoch=0)
+        history.record(name, EventKind.PRODUCER_EXPIRED, partitions=[("orders", number)])
+        history.record(name, EventKind.PRODUCER_OF_TRANSACTION, transactional_id="payments")
+    rules = RuleList(
+        CLUSTER_RULE,
+        Rule(Operation.READ, ResourceType.TOPIC, "orders"),
+        Rule(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+    )
+    broker.node.authorizer = rules
+    found = await admin.describe_broker_status(Section.EVENTS, after=before)
+    # The request itself asks for the cluster too.
+    assert rules.asked.count((Operation.DESCRIBE, CLUSTER)) <= 2
+    assert rules.asked.count((Operation.READ, topic("orders"))) == 1
+    assert rules.asked.count((Operation.DESCRIBE, transactional_id("payments"))) <= 2
+    seen = [each for each in found.events if each.subject_type is Subject.PRODUCER_ID]
+    assert len(seen) >= 40
 
 
 async def test_a22_a_transaction_that_has_been_open_for_long_is_a_problem(

@@ -11,6 +11,7 @@ import pytest
 
 import golden
 from broker_in_loop import RunningBroker, StartBroker
+from odradek_broker.explain.sentences import EventKind
 from odradek_broker.metadata.scram import credential_record
 from odradek_broker.security.sasl import OTHER_USER
 from odradek_broker.server import sasl_listeners
@@ -509,3 +510,47 @@ async def test_a20_n25_no_api_is_served_before_authentication(
         client.close()
     assert set(handled) == (_BEFORE if credentials == "none" else set())
     assert ends_of_logs(broker) == before
+
+
+async def test_a23_only_connections_that_authenticate_are_in_the_history(
+    start_broker: StartBroker,
+) -> None:
+    """Nobody without a password fills the history, and its events name the user."""
+    broker = await with_users(start_broker)
+    history = broker.node.connections.history
+    stranger = await broker.client()
+    assert (await stranger.call(SOFTWARE)).error_code == 0
+    wrong = await broker.client()
+    assert (await plain(wrong, "alice", "wrong")).error_code
+    stranger.close()
+    assert await wrong.closed()
+    await until(lambda: not broker.node.connections.peers)
+    assert list(history.newest(-1)) == []
+    client = await broker.client()
+    assert (await plain(client, "alice", "secret")).error_code == 0
+    assert list(history.newest(-1)) == []
+    assert await serves(client)
+    assert await serves(client)
+    client.close()
+    await until(lambda: not broker.node.connections.peers)
+    events = [event for _, _, event in history.newest(-1)][::-1]
+    assert [event.kind for event in events] == [
+        EventKind.CLIENT_CONNECTED,
+        EventKind.CLIENT_DISCONNECTED,
+    ]
+    assert {event.fields["user"] for event in events} == {"alice"}
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_a23_a_connection_that_authenticates_again_is_recorded_once(
+    start_broker: StartBroker, version: int
+) -> None:
+    broker = await with_users(start_broker, connections_max_reauth_ms="3600000")
+    history = broker.node.connections.history
+    client = await broker.client()
+    assert (await plain(client, "alice", "secret", version)).error_code == 0
+    assert await serves(client)
+    assert (await plain(client, "alice", "secret", version)).error_code == 0
+    assert await serves(client)
+    (kind,) = [event.kind for _, _, event in history.newest(-1)]
+    assert kind is EventKind.CLIENT_CONNECTED
