@@ -278,6 +278,12 @@ class SubprocessBroker:
             raise _not_testing(self.testing)
         return self._http
 
+    def log_tail(self) -> str:
+        """The end of the running broker's log; empty without one."""
+        if self._errors is None or not self._errors.exists():
+            return ""
+        return self._errors.read_bytes()[-_ERROR_TAIL_BYTES:].decode("utf-8", "replace").strip()
+
     def prepare(self) -> None:
         """Create the directory of the data, if it is temporary."""
         if self._given_dir is None:
@@ -352,9 +358,7 @@ class SubprocessBroker:
         return text.removeprefix(_READY).split()[0]
 
     def _last_words(self) -> str:
-        if self._errors is None or not self._errors.exists():
-            return "it said nothing"
-        return self._errors.read_bytes()[-_ERROR_TAIL_BYTES:].decode("utf-8", "replace").strip()
+        return self.log_tail() or "it said nothing"
 
     def stop(self) -> None:
         """Send SIGTERM, and wait for a clean stop; after `timeout_s` SIGKILL. May be called
