@@ -20,177 +20,60 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from odradek import sync
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import OdradekError
+from odradek_client.producer.arrow import ArrowDelivery
 from odradek_client.producer.batch import Delivery, ProducerBatch, RecordMetadata
 from odradek_client.producer.producer import Producer
 from odradek_client.share.consumer import ShareConsumer
 from odradek_client.share.record import ShareRecord
 from odradek_client.structs import ConsumerRecord
 from odradek_protocol.constants import NO_OFFSET
+from odradek_protocol.records.arrow import chosen_columns
 
 try:
     from opentelemetry import context, metrics, propagate, trace
-    from opentelemetry.trace import Link, SpanKind, StatusCode
+    from opentelemetry.trace import Link, StatusCode
+
+    from odradek.otel_names import PROCESS, RECEIVE, SEND, Attributes, Names, Operation
 except ImportError as error:
     raise ImportError(
         "OpenTelemetry is not installed; install the extra: pip install 'odradek[otel]'"
     ) from error
 
-Client = TypeVar("Client", Producer, Consumer, ShareConsumer)
+if TYPE_CHECKING:
+    import pyarrow
+
+Client = TypeVar(
+    "Client", Producer, Consumer, ShareConsumer, sync.Producer, sync.Consumer, sync.ShareConsumer
+)
 T = TypeVar("T")
-Attributes = dict[str, Any]
 Header = tuple[str, bytes | None]
 
 _NAME = "odradek"
 _OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
 #: As many as OpenTelemetry's SDK keeps by default.
 LINKS_MAX = 128
+#: The most rows of an Arrow batch whose headers are looked at for links.
+ARROW_ROWS_MAX = 1_024
 #: The bounds in seconds that the conventions give for durations.
 _DURATIONS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-
-
-# --- Names ----------------------------------------------------------------------------------------
-
-
-class Operation(NamedTuple):
-    """An operation: its names in the conventions of 1.24 and 1.45, the instruments of its duration
-    and of its number of messages in both, and the kind of its span in both."""
-
-    old: str
-    new: str
-    kind: str
-    old_duration: str
-    new_duration: str
-    old_messages: str
-    new_messages: str
-    old_span: SpanKind
-    new_span: SpanKind
-
-
-SEND = Operation(
-    "publish",
-    "send",
-    "send",
-    "messaging.publish.duration",
-    "messaging.client.operation.duration",
-    "messaging.publish.messages",
-    "messaging.client.sent.messages",
-    SpanKind.PRODUCER,
-    SpanKind.PRODUCER,
-)
-RECEIVE = Operation(
-    "receive",
-    "poll",
-    "receive",
-    "messaging.receive.duration",
-    "messaging.client.operation.duration",
-    "messaging.receive.messages",
-    "messaging.client.consumed.messages",
-    SpanKind.CONSUMER,
-    SpanKind.CLIENT,
-)
-#: Messages that are processed were counted when they were received, except by the old conventions.
-PROCESS = Operation(
-    "process",
-    "process",
-    "process",
-    "messaging.process.duration",
-    "messaging.process.duration",
-    "messaging.process.messages",
-    "",
-    SpanKind.CONSUMER,
-    SpanKind.CONSUMER,
-)
-
-
-class _Names:
-    """The names in force. `old`, `new`: those of 1.24 and of 1.45, at least one of them."""
-
-    def __init__(self, opted: str) -> None:
-        chosen = {part.strip() for part in opted.split(",")}
-        both = "messaging/dup" in chosen
-        self.new = both or "messaging" in chosen
-        self.old = both or not self.new
-
-    def span(self, operation: Operation, topic: str) -> str:
-        if self.new:
-            return f"{operation.new} {topic}".rstrip()
-        return f"{topic} {operation.old}".lstrip()
-
-    def kind(self, operation: Operation) -> SpanKind:
-        return operation.new_span if self.new else operation.old_span
-
-    def of_operation(self, operation: Operation, topic: str, group: str | None) -> Attributes:
-        """The attributes that spans and metrics of an operation share."""
-        found: Attributes = {}
-        if topic:
-            found["messaging.destination.name"] = topic
-        if self.old:
-            found["messaging.system"] = "kafka"
-            found["messaging.operation"] = operation.old
-            if group is not None:
-                found["messaging.kafka.consumer.group"] = group
-        if self.new:
-            found["messaging.system.name"] = "kafka"
-            found["messaging.operation.name"] = operation.new
-            found["messaging.operation.type"] = operation.kind
-            if group is not None:
-                found["messaging.consumer.group.name"] = group
-        return found
-
-    def of_client(self, client_id: str | None) -> Attributes:
-        found: Attributes = {}
-        if client_id and self.old:
-            found["messaging.client_id"] = client_id
-        if client_id and self.new:
-            found["messaging.client.id"] = client_id
-        return found
-
-    def of_record(self, key: object, value: object) -> Attributes:
-        """The attributes of one record. Keys that are no text are left out."""
-        found: Attributes = {}
-        text = _text(key)
-        if self.old:
-            if text is not None:
-                found["messaging.kafka.message.key"] = text
-            if value is None:
-                found["messaging.kafka.message.tombstone"] = True
-        if self.new:
-            if text is not None:
-                found["kafka.message.key"] = text
-            if value is None:
-                found["kafka.message.tombstone"] = True
-        return found
-
-    def of_place(self, partition: int, offset: int) -> Attributes:
-        """The attributes of the place of a record; an offset below 0 is unknown."""
-        found: Attributes = {}
-        if self.old:
-            found["messaging.kafka.destination.partition"] = partition
-            if offset >= 0:
-                found["messaging.kafka.message.offset"] = offset
-        if self.new:
-            found["messaging.destination.partition.id"] = str(partition)
-            if offset >= 0:
-                found["kafka.offset"] = offset
-        return found
-
-
-def _text(key: object) -> str | None:
-    if isinstance(key, str):
-        return key
-    if isinstance(key, bytes):
-        try:
-            return key.decode()
-        except UnicodeDecodeError:
-            return None
-    return None
 
 
 # --- Headers --------------------------------------------------------------------------------------
@@ -244,7 +127,7 @@ class _Telemetry:
         tracer_provider: trace.TracerProvider | None,
         meter_provider: metrics.MeterProvider | None,
     ) -> None:
-        self.names = _Names(os.environ.get(_OPT_IN, ""))
+        self.names = Names(os.environ.get(_OPT_IN, ""))
         self.tracer = trace.get_tracer(_NAME, tracer_provider=tracer_provider)
         self._meter = metrics.get_meter(_NAME, meter_provider=meter_provider)
         config: Any = client.config
@@ -362,10 +245,11 @@ class _Sent:
 class _TracedProducer:
     """The methods that stand in front of those of a producer."""
 
-    names = ("send", "send_nowait")
+    names = ("send", "send_nowait", "produce_arrow")
 
     def __init__(self, producer: Producer, telemetry: _Telemetry) -> None:
         self._send, self._send_nowait = producer.send, producer.send_nowait
+        self._produce_arrow = producer.produce_arrow
         self._telemetry = telemetry
         #: The records of each batch whose result is not known, and the tasks that wait for it.
         self._waiting: dict[ProducerBatch, list[tuple[Delivery, _Sent]]] = {}
@@ -409,15 +293,51 @@ class _TracedProducer:
         self._watch(delivery, sent)
         return delivery
 
+    async def produce_arrow(
+        self, topic: str, batch: pyarrow.RecordBatch, **where: Any
+    ) -> ArrowDelivery:
+        """The producer's `produce_arrow`, in one span for all rows, which ends when all of them are
+        written. Headers of the rows stay as they are."""
+        telemetry, began_s = self._telemetry, time.perf_counter()
+        span = telemetry.begin(SEND, topic, {"messaging.batch.message_count": batch.num_rows})
+
+        def end(error: BaseException | None) -> None:
+            name = _end(span, error)
+            telemetry.measure(SEND, topic, time.perf_counter() - began_s, batch.num_rows, name)
+
+        async def finish(delivery: ArrowDelivery) -> None:
+            try:
+                found = await delivery
+            except BaseException as error:
+                end(error)
+                if not isinstance(error, OdradekError):
+                    raise
+            else:
+                partitions = {rows.partition for rows in found.outcomes}
+                if len(partitions) == 1:
+                    span.set_attributes(telemetry.names.of_place(partitions.pop(), NO_OFFSET))
+                end(None)
+
+        try:
+            delivery = await self._produce_arrow(topic, batch, **where)
+        except BaseException as error:
+            end(error)
+            raise
+        self._begin(finish(delivery))
+        return delivery
+
     def _watch(self, delivery: Delivery, sent: _Sent) -> None:
         batch = delivery.owner
         waiting = self._waiting.get(batch)
         if waiting is None:
             waiting = self._waiting[batch] = []
-            task = asyncio.get_running_loop().create_task(self._finish(batch, waiting))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._finish(batch, waiting))
         waiting.append((delivery, sent))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _finish(self, batch: ProducerBatch, waiting: list[tuple[Delivery, _Sent]]) -> None:
         """End the spans of a batch's records. One task for each batch, as its records end
@@ -441,14 +361,61 @@ class _TracedProducer:
 # --- Consumers ------------------------------------------------------------------------------------
 
 
+class _Some(NamedTuple):
+    """Records of one topic that were received together. `offset`: that of a single one; `headed`:
+    the records whose headers may have a context."""
+
+    topic: str
+    messages: int
+    partitions: Collection[int]
+    offset: int
+    headed: Iterable[Any]
+
+
+def _by_topic(records: Iterable[Any]) -> Iterator[_Some]:
+    topics: dict[str, list[Any]] = {}
+    for record in records:
+        topics.setdefault(record.topic, []).append(record)
+    for topic, some in topics.items():
+        offset = some[0].offset if len(some) == 1 else NO_OFFSET
+        yield _Some(topic, len(some), {record.partition for record in some}, offset, some)
+
+
+def _rows_by_topic(batch: pyarrow.RecordBatch) -> Iterator[_Some]:
+    """The rows of a batch, whose context is looked for if the batch has their headers."""
+    import pyarrow
+
+    columns = ["topic", "partition"]
+    counted = pyarrow.Table.from_batches([batch.select(columns)]).group_by(columns)
+    counts: dict[str, dict[int, int]] = {}
+    for row in counted.aggregate([([], "count_all")]).to_pylist():
+        counts.setdefault(row["topic"], {})[row["partition"]] = row["count_all"]
+    for topic, partitions in counts.items():
+        yield _Some(
+            topic, sum(partitions.values()), partitions, NO_OFFSET, _headed_rows(batch, topic)
+        )
+
+
+def _headed_rows(batch: pyarrow.RecordBatch, topic: str) -> Iterator[Any]:
+    if "headers" not in batch.schema.names:
+        return
+    topics, headers = batch.column("topic"), batch.column("headers")
+    for row in range(min(batch.num_rows, ARROW_ROWS_MAX)):
+        if topics[row].as_py() == topic:
+            pairs = headers[row].as_py() or ()
+            yield SimpleNamespace(headers=[(each["key"], each["value"]) for each in pairs])
+
+
 class _Received:
     """Makes the spans of what a consumer has received."""
 
     def __init__(self, telemetry: _Telemetry) -> None:
         self._telemetry = telemetry
 
-    async def timed(self, receive: Callable[[], Awaitable[T]], found: Callable[[T], Any]) -> T:
-        """The result of `receive`, with a span for each topic of its records, which `found`
+    async def timed(
+        self, receive: Callable[[], Awaitable[T]], found: Callable[[T], Iterable[_Some]]
+    ) -> T:
+        """The result of `receive`, with a span for the records of each topic, which `found`
         gives."""
         began_ns, began_s = time.time_ns(), time.perf_counter()
         try:
@@ -461,44 +428,63 @@ class _Received:
         self.received(found(result), began_ns, time.perf_counter() - began_s)
         return result
 
-    def received(self, records: Sequence[Any], began_ns: int, seconds: float) -> None:
-        """Make a span for each topic of the records, with links to those who sent them."""
+    def received(self, found: Iterable[_Some], began_ns: int, seconds: float) -> None:
+        """Make a span for the records of each topic, with links to those who sent them."""
         telemetry = self._telemetry
-        by_topic: dict[str, list[Any]] = {}
-        for record in records:
-            by_topic.setdefault(record.topic, []).append(record)
-        for topic, some in by_topic.items():
-            more: Attributes = {"messaging.batch.message_count": len(some)}
-            partitions = {record.partition for record in some}
-            if len(partitions) == 1:
-                offset = some[0].offset if len(some) == 1 else NO_OFFSET
-                more |= telemetry.names.of_place(some[0].partition, offset)
-            _end(telemetry.begin(RECEIVE, topic, more, _links(some), began_ns), None)
-            telemetry.measure(RECEIVE, topic, seconds, len(some), None)
+        for some in found:
+            more: Attributes = {"messaging.batch.message_count": some.messages}
+            if len(some.partitions) == 1:
+                more |= telemetry.names.of_place(next(iter(some.partitions)), some.offset)
+            links = _links(some.headed)
+            _end(telemetry.begin(RECEIVE, some.topic, more, links, began_ns), None)
+            telemetry.measure(RECEIVE, some.topic, seconds, some.messages, None)
 
 
 class _TracedConsumer(_Received):
     """The methods that stand in front of those of a consumer: `poll`, `getone` and iteration are
     made of these."""
 
-    names = ("getmany", "_next_buffered")
+    names = ("getmany", "poll_arrow", "_next_buffered", "_take_buffered")
 
     def __init__(self, consumer: Consumer, telemetry: _Telemetry) -> None:
         super().__init__(telemetry)
-        self._getmany, self._buffered = consumer.getmany, consumer._next_buffered
+        self._getmany, self._poll_arrow = consumer.getmany, consumer.poll_arrow
+        self._buffered, self._taken = consumer._next_buffered, consumer._take_buffered
 
     async def getmany(self, *partitions: Any, **how: Any) -> Any:
         """The consumer's `getmany`, with spans."""
         return await self.timed(
             lambda: self._getmany(*partitions, **how),
-            lambda found: [record for records in found.values() for record in records],
+            lambda found: _by_topic(record for some in found.values() for record in some),
         )
+
+    async def poll_arrow(
+        self,
+        *how: Any,
+        include_headers: bool = False,
+        columns: Collection[str] | None = None,
+        **more: Any,
+    ) -> pyarrow.RecordBatch:
+        """The consumer's `poll_arrow`, with spans, which need the topic and the partition of each
+        row, whichever columns are wanted."""
+        chosen = chosen_columns(columns, include_headers)
+        read = {*chosen, "topic", "partition"}
+        batch = await self.timed(
+            lambda: self._poll_arrow(*how, columns=read, **more), _rows_by_topic
+        )
+        return batch.select(list(chosen))
 
     def _next_buffered(self) -> Any:
         """The next record that is buffered, with a span."""
-        record = self._buffered()
+        return self._one(self._buffered())
+
+    def _take_buffered(self) -> Any:
+        """The same for the blocking consumer."""
+        return self._one(self._taken())
+
+    def _one(self, record: Any) -> Any:
         if record is not None:
-            self.received([record], time.time_ns(), 0.0)
+            self.received(_by_topic([record]), time.time_ns(), 0.0)
         return record
 
 
@@ -514,7 +500,7 @@ class _TracedShareConsumer(_Received):
 
     async def poll(self, *how: Any, **more: Any) -> Any:
         """The share consumer's `poll`, with spans."""
-        return await self.timed(lambda: self._poll(*how, **more), lambda found: found)
+        return await self.timed(lambda: self._poll(*how, **more), _by_topic)
 
 
 # --- What users call ------------------------------------------------------------------------------
@@ -533,46 +519,57 @@ def instrument(
     tracer_provider: trace.TracerProvider | None = None,
     meter_provider: metrics.MeterProvider | None = None,
 ) -> Client:
-    """Have a producer, consumer or share consumer make spans and metrics; returns the client.
+    """Have a producer, consumer or share consumer make spans and metrics; returns the client, which
+    may be one of `odradek.sync`.
 
-    The providers are the global ones by default. TypeError for another object, also for the
-    blocking clients of `odradek.sync`; ValueError if the client is instrumented already.
+    The providers are the global ones by default. TypeError for another object; ValueError if the
+    client is instrumented already.
     """
-    traced = next((made for kind, made in _TRACED if isinstance(client, kind)), None)
+    inner = _asynchronous(client)
+    traced = next((made for kind, made in _TRACED if isinstance(inner, kind)), None)
     if traced is None:
         raise TypeError(
             f"instrument takes a Producer, a Consumer or a ShareConsumer, not {type(client)!r}"
         )
-    if client in _instrumented:
+    if inner in _instrumented:
         raise ValueError("this client is instrumented already")
-    telemetry = _Telemetry(client, tracer_provider, meter_provider)
-    methods = traced(client, telemetry)
+    telemetry = _Telemetry(inner, tracer_provider, meter_provider)
+    methods = traced(inner, telemetry)
     for name in traced.names:
-        setattr(client, name, getattr(methods, name))
-    _instrumented[client] = telemetry, traced.names
+        setattr(inner, name, getattr(methods, name))
+    _instrumented[inner] = telemetry, traced.names
     return client
+
+
+def _asynchronous(client: Any) -> Any:
+    """The client itself, or the one that a blocking client drives."""
+    blocking = isinstance(client, sync.Producer | sync.Consumer | sync.ShareConsumer)
+    return client._inner if blocking else client
 
 
 def uninstrument(client: Client) -> Client:
     """Undo `instrument`; nothing happens to a client that is not instrumented."""
-    _, names = _instrumented.pop(client, (None, ()))
+    inner = _asynchronous(client)
+    _, names = _instrumented.pop(inner, (None, ()))
     for name in names:
-        delattr(client, name)
+        delattr(inner, name)
     return client
 
 
 @contextmanager
 def processing(
-    client: Consumer | ShareConsumer, record: ConsumerRecord | ShareRecord
+    client: Consumer | ShareConsumer | sync.Consumer | sync.ShareConsumer,
+    record: ConsumerRecord | ShareRecord,
 ) -> Iterator[trace.Span]:
     """A span for the processing of a record, which is the present span inside the block. It has a
     link to the context in which the record was sent. An exception ends it with an error.
 
     ValueError if the client is not instrumented.
     """
-    if client not in _instrumented:
+    inner = _asynchronous(client)
+    if inner not in _instrumented:
         raise ValueError("this client is not instrumented: call instrument(client) first")
-    telemetry, _ = _instrumented[client]
+    telemetry, _ = _instrumented[inner]
     names, topic = telemetry.names, record.topic
     more = {
         **names.of_place(record.partition, record.offset),

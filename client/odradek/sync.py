@@ -180,7 +180,9 @@ def _waits(
     """A blocking method for a coroutine method."""
 
     def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return _run(self, functools.partial(method, self._inner, *args, **kwargs))
+        # By name: an instrumented client has methods of its own (odradek.otel).
+        found: Callable[P, Coroutine[Any, Any, R]] = getattr(self._inner, method.__name__)
+        return _run(self, functools.partial(found, *args, **kwargs))
 
     return _like(method, blocking)
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pyarrow
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -15,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
-from odradek import Admin, ConfigResource, Consumer, NewTopic, Producer, ShareConsumer, otel
+from odradek import Admin, ConfigResource, Consumer, NewTopic, Producer, ShareConsumer, otel, sync
 from odradek.broker import SubprocessBroker
 from odradek.otel import instrument, processing, uninstrument
 from odradek_client.errors import RecordTooLarge
@@ -280,6 +281,79 @@ async def test_a_share_consumer(telemetry: Telemetry) -> None:
     assert linked(receive) == [context_of(telemetry.spans("publish")[0])]
     (process,) = telemetry.attributes("process")
     assert process["messaging.kafka.consumer.group"] == telemetry.topic
+
+
+async def test_rows_of_arrow_have_one_span_for_all_that_were_sent_together(
+    telemetry: Telemetry,
+) -> None:
+    topic = telemetry.topic
+    async with telemetry.producer() as producer:
+        rows = pyarrow.RecordBatch.from_pydict({"value": [b"1", b"2", b"3"]})
+        await (await producer.produce_arrow(topic, rows))
+        await producer.send_and_wait(topic, b"4")
+        with pytest.raises((TypeError, ValueError), match="no part of a record"):
+            await producer.produce_arrow(topic, pyarrow.RecordBatch.from_pydict({"x": [1]}))
+    common = {"messaging.system": "kafka", "messaging.destination.name": topic}
+    together, sent, failed = sorted(
+        telemetry.spans("publish"), key=lambda span: span.start_time or 0
+    )
+    assert dict(together.attributes or {}) == {
+        **common, "messaging.operation": "publish", "messaging.client_id": "sender",
+        "messaging.batch.message_count": 3, "messaging.kafka.destination.partition": 0,
+    }  # fmt: skip
+    assert (failed.attributes or {})["error.type"] == "UnwritableColumn"
+    counts = [count for about, count in telemetry.metrics()["messaging.publish.messages"]
+              if "error.type" not in about]  # fmt: skip
+    assert counts == [4]
+    async with telemetry.consumer() as consumer:
+        found = await consumer.poll_arrow(10_000, 3, columns=["value"])
+        assert found.schema.names == ["value"]
+        left = 4 - found.num_rows
+        found = await consumer.poll_arrow(10_000, left, columns="value", include_headers=True)
+        assert (found.schema.names, found.num_rows) == (["value", "headers"], left)
+        with pytest.raises(ValueError, match="none given"):
+            await consumer.poll_arrow(columns=[])
+    first, second = telemetry.spans("receive")
+    assert dict(first.attributes or {}) == {
+        **common, "messaging.operation": "receive", "messaging.client_id": "reader",
+        "messaging.kafka.consumer.group": "g", "messaging.batch.message_count": 4 - left,
+        "messaging.kafka.destination.partition": 0,
+    }  # fmt: skip
+    assert linked(first) == []
+    assert linked(second) == [context_of(sent)]
+
+
+def test_blocking_clients_have_the_same_spans(telemetry: Telemetry) -> None:
+    topic, settings = telemetry.topic, {"bootstrap_servers": telemetry.bootstrap}
+    tracer = telemetry.tracers.get_tracer("test")
+    sender: Any = sync.Producer(client_id="sender", **settings)  # type: ignore[arg-type]
+    with instrument(sender, **telemetry.providers) as producer:
+        with tracer.start_as_current_span("request") as request:
+            producer.send(topic, b"0").result()
+        for number in range(1, 4):
+            producer.send_and_wait(topic, b"%d" % number)
+        producer.produce_arrow(topic, pyarrow.RecordBatch.from_pydict({"value": [b"4"]})).result()
+    spans = telemetry.spans("publish")
+    assert [span.parent for span in spans] == [request.get_span_context(), None, None, None, None]
+    reader: Any = sync.Consumer(
+        topic, group_id="g", auto_offset_reset="earliest", **settings  # type: ignore[arg-type]
+    )  # fmt: skip
+    with instrument(reader, **telemetry.providers) as consumer:
+        for record in consumer:
+            with processing(consumer, record):
+                assert record.value == b"%d" % record.offset
+            if record.offset == 4:
+                break
+    assert [each["messaging.batch.message_count"] for each in telemetry.attributes("receive")] == (
+        [1] * 5
+    )
+    links = [linked(span) for span in telemetry.spans("process")]
+    assert links == [[context_of(span)] for span in spans[:4]] + [[]]
+    with pytest.raises(ValueError, match="already"):
+        instrument(consumer)
+    assert uninstrument(consumer) is consumer
+    with pytest.raises(ValueError, match="not instrumented"), processing(consumer, record):
+        pass
 
 
 async def test_a_client_is_instrumented_once_and_can_be_as_before(telemetry: Telemetry) -> None:

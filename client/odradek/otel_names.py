@@ -1,0 +1,145 @@
+"""Names of OpenTelemetry's conventions for messaging, those of version 1.24 and of 1.45."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from opentelemetry.trace import SpanKind
+
+Attributes = dict[str, Any]
+
+
+class Operation(NamedTuple):
+    """An operation: its names in the conventions of 1.24 and 1.45, the instruments of its duration
+    and of its number of messages in both, and the kind of its span in both."""
+
+    old: str
+    new: str
+    kind: str
+    old_duration: str
+    new_duration: str
+    old_messages: str
+    new_messages: str
+    old_span: SpanKind
+    new_span: SpanKind
+
+
+SEND = Operation(
+    "publish",
+    "send",
+    "send",
+    "messaging.publish.duration",
+    "messaging.client.operation.duration",
+    "messaging.publish.messages",
+    "messaging.client.sent.messages",
+    SpanKind.PRODUCER,
+    SpanKind.PRODUCER,
+)
+RECEIVE = Operation(
+    "receive",
+    "poll",
+    "receive",
+    "messaging.receive.duration",
+    "messaging.client.operation.duration",
+    "messaging.receive.messages",
+    "messaging.client.consumed.messages",
+    SpanKind.CONSUMER,
+    SpanKind.CLIENT,
+)
+#: Messages that are processed were counted when they were received, except by the old conventions.
+PROCESS = Operation(
+    "process",
+    "process",
+    "process",
+    "messaging.process.duration",
+    "messaging.process.duration",
+    "messaging.process.messages",
+    "",
+    SpanKind.CONSUMER,
+    SpanKind.CONSUMER,
+)
+
+
+class Names:
+    """The names of spans, metrics and attributes in force. `old`, `new`: those of 1.24 and of 1.45,
+    at least one of them."""
+
+    def __init__(self, opted: str) -> None:
+        chosen = {part.strip() for part in opted.split(",")}
+        both = "messaging/dup" in chosen
+        self.new = both or "messaging" in chosen
+        self.old = both or not self.new
+
+    def span(self, operation: Operation, topic: str) -> str:
+        if self.new:
+            return f"{operation.new} {topic}".rstrip()
+        return f"{topic} {operation.old}".lstrip()
+
+    def kind(self, operation: Operation) -> SpanKind:
+        return operation.new_span if self.new else operation.old_span
+
+    def of_operation(self, operation: Operation, topic: str, group: str | None) -> Attributes:
+        """The attributes that spans and metrics of an operation share."""
+        found: Attributes = {}
+        if topic:
+            found["messaging.destination.name"] = topic
+        if self.old:
+            found["messaging.system"] = "kafka"
+            found["messaging.operation"] = operation.old
+            if group is not None:
+                found["messaging.kafka.consumer.group"] = group
+        if self.new:
+            found["messaging.system.name"] = "kafka"
+            found["messaging.operation.name"] = operation.new
+            found["messaging.operation.type"] = operation.kind
+            if group is not None:
+                found["messaging.consumer.group.name"] = group
+        return found
+
+    def of_client(self, client_id: str | None) -> Attributes:
+        found: Attributes = {}
+        if client_id and self.old:
+            found["messaging.client_id"] = client_id
+        if client_id and self.new:
+            found["messaging.client.id"] = client_id
+        return found
+
+    def of_record(self, key: object, value: object) -> Attributes:
+        """The attributes of one record. Keys that are no text are left out."""
+        found: Attributes = {}
+        text = _text(key)
+        if self.old:
+            if text is not None:
+                found["messaging.kafka.message.key"] = text
+            if value is None:
+                found["messaging.kafka.message.tombstone"] = True
+        if self.new:
+            if text is not None:
+                found["kafka.message.key"] = text
+            if value is None:
+                found["kafka.message.tombstone"] = True
+        return found
+
+    def of_place(self, partition: int, offset: int) -> Attributes:
+        """The attributes of the place of a record; an offset below 0 is unknown."""
+        found: Attributes = {}
+        if self.old:
+            found["messaging.kafka.destination.partition"] = partition
+            if offset >= 0:
+                found["messaging.kafka.message.offset"] = offset
+        if self.new:
+            found["messaging.destination.partition.id"] = str(partition)
+            if offset >= 0:
+                found["kafka.offset"] = offset
+        return found
+
+
+def _text(key: object) -> str | None:
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bytes):
+        try:
+            return key.decode()
+        except UnicodeDecodeError:
+            return None
+    return None
