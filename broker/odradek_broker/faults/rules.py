@@ -12,7 +12,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Any, NamedTuple
 
-from odradek_broker.platform.seams import Buffer, Clock, File
+from odradek_broker.platform.seams import BlockFile, Buffer, Clock, File
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import ApiKey
 from odradek_protocol.lazy_dataclass import dataclass
@@ -216,6 +216,11 @@ class DiskFaults:
         """The same file with the faults of this disk."""
         return _FaultyFile(file, self)
 
+    def wrap_blocks(self, file: BlockFile) -> BlockFile:
+        """The same file of blocks, whose durable writes take as long as a slow disk does. A full
+        disk has room for them: the blocks are there already."""
+        return _FaultyBlockFile(file, self)
+
 
 class _FaultyFile:
     """A `File`. A write that meets a full disk writes nothing."""
@@ -237,3 +242,18 @@ class _FaultyFile:
     def sync(self) -> None:
         self._disk.before_sync()
         self._file.sync()
+
+
+class _FaultyBlockFile:
+    """A `BlockFile`."""
+
+    __slots__ = ("_disk", "_file", "close")
+
+    def __init__(self, file: BlockFile, disk: DiskFaults) -> None:
+        self._file = file
+        self._disk = disk
+        self.close = file.close
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        self._disk.before_sync()
+        self._file.write_at(position, buffers)

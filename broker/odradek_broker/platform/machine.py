@@ -205,13 +205,25 @@ class RealBlockFile:
 class RealFiles:
     """`Files` below a directory. Absolute paths are used unchanged."""
 
-    def __init__(self, root: str = "", file_type: Callable[[int], File] = RealFile) -> None:
+    def __init__(
+        self,
+        root: str = "",
+        file_type: Callable[[int], File] = RealFile,
+        block_file_type: Callable[[str], BlockFile] = RealBlockFile,
+    ) -> None:
         self._root = root
         self._file_type = file_type
+        self._block_file_type = block_file_type
 
-    def with_files(self, wrap: Callable[[File], File]) -> RealFiles:
-        """The same tree, with `wrap` around every file that is opened."""
-        return RealFiles(self._root, lambda fd: wrap(self._file_type(fd)))
+    def with_files(
+        self, wrap: Callable[[File], File], wrap_blocks: Callable[[BlockFile], BlockFile]
+    ) -> RealFiles:
+        """The same tree, with `wrap` or `wrap_blocks` around every file that is opened."""
+        return RealFiles(
+            self._root,
+            lambda fd: wrap(self._file_type(fd)),
+            lambda path: wrap_blocks(self._block_file_type(path)),
+        )
 
     def _at(self, path: str) -> str:
         return os.path.join(self._root, path) if self._root else path
@@ -226,7 +238,7 @@ class RealFiles:
             raise
 
     def open_blocks(self, path: str) -> BlockFile:
-        return RealBlockFile(self._at(path))
+        return self._block_file_type(self._at(path))
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self._at(path))

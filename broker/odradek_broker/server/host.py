@@ -315,7 +315,7 @@ class RealHost:
             from odradek_broker.faults.rules import DiskFaults
 
             disk = DiskFaults(ordered, self.clock, time.sleep, Lock())
-            self.files = injection.files.with_files(disk.wrap)
+            self.files = injection.files.with_files(disk.wrap, disk.wrap_blocks)
         self.fault_points = injection.fault_points
         self.armed = injection.armed
         self.log_levels: LogLevels = PROCESS_LOG_LEVELS

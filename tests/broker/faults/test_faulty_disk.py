@@ -10,6 +10,7 @@ import pytest
 
 from odradek_broker.faults.rules import Action, DiskFaults, Rule, Rules
 from odradek_broker.platform.machine import RealFiles
+from odradek_broker.platform.seams import BLOCK_BYTES
 
 
 class StandingClock:
@@ -25,7 +26,7 @@ class StandingClock:
 def test_a_full_and_a_slow_disk(tmp_path: Path) -> None:
     rules, slept, clock = Rules(), list[float](), StandingClock()
     disk = DiskFaults(rules, clock, slept.append, Lock())
-    file = RealFiles(str(tmp_path)).with_files(disk.wrap).open("f", create=True)
+    file = RealFiles(str(tmp_path)).with_files(disk.wrap, disk.wrap_blocks).open("f", create=True)
     assert file.append([b"one"]) == 3
     file.sync()
     full = rules.add(Rule(Action.FULL_DISK), 0)
@@ -43,3 +44,21 @@ def test_a_full_and_a_slow_disk(tmp_path: Path) -> None:
     file.truncate(3)
     assert file.size() == 3
     file.close()
+
+
+def test_a_slow_disk_slows_writes_of_blocks_and_a_full_one_has_room_for_them(
+    tmp_path: Path,
+) -> None:
+    rules, slept = Rules(), list[float]()
+    disk = DiskFaults(rules, StandingClock(), slept.append, Lock())
+    files = RealFiles(str(tmp_path)).with_files(disk.wrap, disk.wrap_blocks)
+    (tmp_path / "blocks").write_bytes(bytes(2 * BLOCK_BYTES))
+    file = files.open_blocks("blocks")
+    rules.add(Rule(Action.FULL_DISK), 0)
+    file.write_at(BLOCK_BYTES, [b"one"])
+    slow = rules.add(Rule(Action.SLOW_DISK, delay_ms=250), 0)
+    file.write_at(0, [b"two"])
+    assert (slow.met, slept) == (1, [0.25])
+    file.close()
+    written = (tmp_path / "blocks").read_bytes()
+    assert written[:3] + written[BLOCK_BYTES : BLOCK_BYTES + 3] == b"twoone"
