@@ -196,10 +196,10 @@ def lag_families(node: Node, times: UnreadTimes) -> Families:
     lags = _Lags(node, times)
     waiting: list[tuple[str, str, _Opened]] = []
     times.begin()
-    for group in list(node.groups.groups()):
+    for group in node.groups.groups():
+        yield PAUSE
         if group.protocol_type == SHARE_TYPE:
             continue
-        yield PAUSE
         group_id = group.group_id
         owners: dict[TopicPartition, _Owner] = {}
         if group.members:
@@ -231,6 +231,7 @@ def lag_families(node: Node, times: UnreadTimes) -> Families:
         labels=_GROUP,
     )
     for group_id, seconds in lags.longest.items():
+        yield PAUSE
         maximum.add_metric([node.cluster_id, group_id], seconds)
     yield maximum
     yield Counter(
@@ -255,10 +256,10 @@ def verdict_families(node: Node) -> Families:
         labels=["consumergroup"],
     )
     now_ms = node.clock.wall_ms()
-    for group in list(node.groups.groups()):
+    for group in node.groups.groups():
+        yield PAUSE
         if group.protocol_type == SHARE_TYPE:
             continue
-        yield PAUSE
         generation.add_metric([group.group_id], group.generation)
         if group.offsets:
             found = node.verdicts.verdict(group.group_id, now_ms, group.members)

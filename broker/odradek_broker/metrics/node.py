@@ -227,10 +227,10 @@ def _group_families(node: Node) -> Families:
         "Current Approximate Lag of a ConsumerGroup at Topic for all partitions",
         labels=["consumergroup", "topic"],
     )
-    for group in list(node.groups.groups()):
+    for group in node.groups.groups():
+        yield PAUSE
         if group.protocol_type == SHARE_TYPE:
             continue  # share groups have families of their own
-        yield PAUSE
         members.add_metric([group.group_id], group.members)
         state.add_metric([group.group_id, group.state.value], 1)
         sums: dict[str, list[int]] = {}

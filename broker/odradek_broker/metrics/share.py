@@ -7,7 +7,7 @@ rules for Kafka; lag and members are named as kafka_exporter names those of cons
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
 from odradek_broker.metadata.cluster import SHARE_STATE_TOPIC
@@ -44,7 +44,8 @@ def _group_families(node: Node) -> Families:
     members = Gauge(
         "kafka_sharegroup_members", "Amount of members in a share group", labels=["sharegroup"]
     )
-    for group in list(node.groups.groups()):
+    for group in node.groups.groups():
+        yield PAUSE
         if group.protocol_type == SHARE_TYPE:
             members.add_metric([group.group_id], group.members)
     yield members
@@ -169,7 +170,8 @@ def _counted_families(node: Node) -> Families:
         "Records that were given up and should have a dead letter, but could not get one.",
         labels=_EXPORTER,
     )
-    for labels, counted in _counted(node):
+    groups = yield from _share_groups(node)
+    for labels, counted in _counted(node, groups):
         yield PAUSE
         expired.add_metric(labels, counted.locks_expired)
         letters.add_metric(labels, counted.dead_letters)
@@ -193,7 +195,7 @@ def _fetch_families(node: Node) -> Families:
         "How long fetches waited for partitions from which records can be acquired.",
         labels=["group"],
     )
-    existing = _share_groups(node)
+    existing = yield from _share_groups(node)
     for group_id, counted in list(node.share_partitions.statistics.groups.items()):
         yield PAUSE
         if group_id in existing:
@@ -202,13 +204,18 @@ def _fetch_families(node: Node) -> Families:
     yield from (used, waited)
 
 
-def _share_groups(node: Node) -> set[str]:
-    return {each.group_id for each in node.groups.groups() if each.protocol_type == SHARE_TYPE}
+def _share_groups(node: Node) -> Generator[None, None, set[str]]:
+    found = set()
+    for group in node.groups.groups():
+        yield PAUSE
+        if group.protocol_type == SHARE_TYPE:
+            found.add(group.group_id)
+    return found
 
 
-def _counted(node: Node) -> Iterator[tuple[list[str], PartitionStatistics]]:
-    """The counters of the share partitions whose group and topic exist, with their labels."""
-    groups = _share_groups(node)
+def _counted(node: Node, groups: set[str]) -> Iterator[tuple[list[str], PartitionStatistics]]:
+    """The counters of the share partitions of these groups whose topic exists, with their
+    labels."""
     for key, counted in list(node.share_partitions.statistics.partitions.items()):
         labels = _labels(node, key)
         if labels is not None and key.group_id in groups:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import field
 
-from odradek_broker.metrics.families import PAUSE, Counter, Families, Family, Gauge, labels_text
+from odradek_broker.metrics.families import (
+    PAUSE,
+    Counter,
+    Families,
+    Family,
+    Gauge,
+    in_order,
+    labels_text,
+)
 from odradek_broker.node import Node
 from odradek_broker.telemetry.manager import client_labels
 from odradek_broker.telemetry.otlp import Kind
 from odradek_broker.telemetry.series import Series
+from odradek_protocol.lazy_dataclass import dataclass
 
 _TOTAL = "_total"
 #: The samples between two places where the caller may pause.
@@ -72,31 +83,52 @@ def _own_families(node: Node) -> Iterator[Family]:
         yield Counter(f"kafka_server_client_metrics_{name}_count", text, value=value)
 
 
+@dataclass(slots=True)
+class _Named:
+    """The series of all clients with one name: their kinds, and their samples in chunks."""
+
+    source: str
+    kinds: set[Kind] = field(default_factory=set)
+    chunks: deque[list[tuple[str, float]]] = field(default_factory=deque)
+
+    def add(self, place: str, series: Series) -> None:
+        self.kinds.add(series.kind)
+        if not self.chunks or len(self.chunks[-1]) == _SAMPLES:
+            self.chunks.append([])
+        self.chunks[-1].append((place, series.value))
+
+
 def _client_families(node: Node) -> Families:
     """The series of all clients, those of one name together. Clients choose the kinds: a name with
     several has none."""
-    by_name: dict[str, list[tuple[str, Series]]] = {}
-    samples = 0
-    for client in list(node.telemetry.series.clients()):
+    by_name: dict[str, _Named] = {}
+    clients = yield from in_order(node.telemetry.series.ids())
+    for instance_id in clients:
+        yield PAUSE
+        client = node.telemetry.series.get(instance_id)
+        if client is None:
+            # The client was forgotten during a pause.
+            continue
         own = client_labels(client.attributes)
-        for (name, labels), series in list(client.series.items()):
+        for number, ((name, labels), series) in enumerate(list(client.series.items()), 1):
             # Clients push NaN for what they have not measured yet.
-            if not math.isfinite(series.value):
-                continue
-            place = labels_text(
-                [*own, *(label for label, _ in labels)],
-                [*own.values(), *(value for _, value in labels)],
-            )
-            by_name.setdefault(name, []).append((place, series))
-            samples += 1
-            if samples % _SAMPLES == 0:
-                yield PAUSE
-    for name, found in sorted(by_name.items()):
-        family = _family(name, found[0][1].source, {series.kind for _, series in found})
-        for number, (place, series) in enumerate(found, 1):
-            family.add_line(place, series.value)
+            if math.isfinite(series.value):
+                place = labels_text(
+                    [*own, *(label for label, _ in labels)],
+                    [*own.values(), *(value for _, value in labels)],
+                )
+                by_name.setdefault(name, _Named(series.source)).add(place, series)
             if number % _SAMPLES == 0:
                 yield PAUSE
+    names = yield from in_order(by_name)
+    for name in names:
+        found = by_name.pop(name)
+        family = _family(name, found.source, found.kinds)
+        while found.chunks:
+            # Taken out, so that the memory is freed in steps too.
+            for place, value in found.chunks.popleft():
+                family.add_line(place, value)
+            yield PAUSE
         yield family
 
 

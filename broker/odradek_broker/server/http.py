@@ -46,7 +46,7 @@ _LINGER_S = 1.0
 _LINGER_READS_MAX = 64
 _CONNECTIONS_MAX = 64
 #: The longest time for which a scrape keeps the loop at a time.
-_SLICE_US = 2_000
+_SLICE_US = 1_000
 #: The paths of orchestrators, which have no token.
 _PROBES = (b"/healthz", b"/readyz")
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"

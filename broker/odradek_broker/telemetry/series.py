@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import field
 from typing import NamedTuple
 
@@ -98,11 +98,6 @@ class ClientSeries:
     def ids(self) -> set[bytes]:
         """The ids of all clients."""
         return set(self._clients)
-
-    def clients(self) -> Iterator[ClientMetrics]:
-        """The clients in the order of their ids."""
-        for instance_id in sorted(self._clients):
-            yield self._clients[instance_id]
 
     def push(
         self,

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek_broker.metrics.families import Counter, Family, Gauge, HistogramFamily, Summary
+from odradek_broker.metrics.families import (
+    PAUSE,
+    Counter,
+    Family,
+    Gauge,
+    HistogramFamily,
+    Summary,
+    in_order,
+)
 
 
 def read(family: Family) -> tuple[str, str, dict[tuple[str, str], float]]:
@@ -42,10 +52,10 @@ def test_each_kind_is_read_as_it_was_written() -> None:
 def test_labels_and_helps_have_any_text(value: str) -> None:
     gauge = Gauge("a", f"About {value}.", ["x"])
     gauge.add_metric([value], 1)
-    _, _, samples = read(gauge)
+    _, about, samples = read(gauge)
     assert samples == {("a", f"x={value}"): 1}
     if '"' not in value:
-        assert read(gauge)[1] == f"About {value}."
+        assert about == f"About {value}."
 
 
 def test_a_family_refuses_labels_that_it_does_not_have() -> None:
@@ -59,4 +69,20 @@ def test_a_large_family_comes_in_parts() -> None:
         gauge.add_metric([str(number)], number)
     parts = list(gauge.parts())
     assert len(parts) == 3 and all(part.endswith(b"\n") for part in parts)
-    assert len(read(gauge)[2]) == 2_500
+    (found,) = text_string_to_metric_families(b"".join(parts).decode())
+    assert len(found.samples) == 2_500
+    assert gauge.encoded() == b""
+
+
+def test_keys_are_sorted_in_steps() -> None:
+    keys = random.Random(5).sample(range(100_000), 5_500)
+    steps = in_order(keys)
+    pauses = 0
+    while True:
+        try:
+            assert next(steps) is PAUSE
+        except StopIteration as end:
+            assert list(end.value) == sorted(keys)
+            break
+        pauses += 1
+    assert pauses == 6

@@ -387,9 +387,9 @@ class GroupCoordinator:
     # --- For metrics and tools ---
 
     def groups(self) -> Iterator[GroupListing]:
-        """All groups that are loaded."""
+        """All groups that are loaded. The caller may pause: groups may come and go meanwhile."""
         for shard in self.shards.cores:
-            for group in shard.groups.values():
+            for group in list(shard.groups.values()):
                 yield GroupListing(
                     group.group_id,
                     group.state,
@@ -398,7 +398,7 @@ class GroupCoordinator:
                     len(group.members),
                     shard.offsets.count(group.group_id),
                 )
-            for consumer in shard.consumers.values():
+            for consumer in list(shard.consumers.values()):
                 yield GroupListing(
                     consumer.group_id,
                     consumer.state,
@@ -407,7 +407,7 @@ class GroupCoordinator:
                     len(consumer.members),
                     shard.offsets.count(consumer.group_id),
                 )
-            for share in shard.shares.values():
+            for share in list(shard.shares.values()):
                 yield GroupListing(
                     share.group_id,
                     share.state,
@@ -417,7 +417,7 @@ class GroupCoordinator:
                     0,
                 )
 
-            for streams in shard.streams.values():
+            for streams in list(shard.streams.values()):
                 yield GroupListing(
                     streams.group_id,
                     streams.state,

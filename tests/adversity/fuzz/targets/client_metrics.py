@@ -38,7 +38,7 @@ def _served(points: Points) -> None:
         raise Broken(f"{series.series} series, with a limit of {_SERIES_MAX}")
     by_name: dict[str, Family] = {}
     places: set[tuple[str, str]] = set()
-    for client in series.clients():
+    for client in [kept for each in sorted(series.ids()) if (kept := series.get(each))]:
         for (name, labels), each in client.series.items():
             place = labels_text([key for key, _ in labels], [value for _, value in labels])
             if client is series.get(b"a") and (name, place) in places:
