@@ -18,6 +18,7 @@ from odradek_broker.coordinator.transactions.coordinator import TransactionCoord
 from odradek_broker.coordinator.transactions.markers import MarkerWriter
 from odradek_broker.coordinator.transactions.verification import TransactionVerification
 from odradek_broker.deferred import Deferred, gather
+from odradek_broker.emulation.served import ServedApi, served_apis
 from odradek_broker.explain.compaction import CompactionRecorder, state_of_compaction
 from odradek_broker.explain.connections import Connections
 from odradek_broker.explain.groups import GroupRecorder
@@ -88,6 +89,10 @@ class _TopicsAtStart:
 
     def is_removed(self, topic_id: bytes) -> bool:
         return topic_id in self._metadata_log.removed_topic_ids
+
+
+def _served(config: BrokerConfig) -> Mapping[int, ServedApi]:
+    return served_apis(config.profile, two_phase_commit=config.transaction_two_phase_commit_enable)
 
 
 def _new_authorizer(metadata: ClusterMetadata, clock: Clock) -> Authorizer:
@@ -217,6 +222,8 @@ class Node:
         """`cleaner` compacts logs, by default in the background of `logs`. `log_levels`: those of
         the broker's log lines, None if another program writes the lines."""
         self.config, self.node_id, self.cluster_id = config, config.node_id, logs.cluster_id
+        #: The emulated broker, if there is one, and the APIs that are answered.
+        self.profile, self.served = config.profile, _served(config)
         self.clock, self.scheduler, self.logs = clock, scheduler, logs
         self.metrics, self.fault_points, self._on_fatal = metrics, fault_points, on_fatal
         self.log_levels = log_levels or OthersLogLevels()

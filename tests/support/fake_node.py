@@ -13,6 +13,7 @@ from odradek.simulation.clock import SimulatedClock
 from odradek.simulation.disk import MemoryFiles
 from odradek_broker.config.broker import parse_config
 from odradek_broker.deferred import Deferred
+from odradek_broker.emulation.served import served_apis
 from odradek_broker.explain.verdicts import GroupVerdicts
 from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.features import FinalizedFeatures
@@ -161,6 +162,10 @@ class FakeNode:
     def __init__(self, **settings: str) -> None:
         given = {key.replace("_", "."): value for key, value in settings.items()}
         self.config, _ = parse_config(given)
+        self.profile = self.config.profile
+        self.served = served_apis(
+            self.profile, two_phase_commit=self.config.transaction_two_phase_commit_enable
+        )
         self.metadata = ClusterMetadata(self.config, CountingRandomness())
         self.node_id = self.config.node_id
         self.cluster_id = "cluster"

@@ -28,12 +28,6 @@ START_DEADLINE_S = 300.0
 STOP_DEADLINE_S = 30.0
 _FETCH_DEADLINE_S = 600.0
 
-_ARTIFACTS = (
-    ("org.apache.kafka", "kafka_2.13", VERSION),
-    ("org.apache.kafka", "kafka-tools", VERSION),
-    # Kafka writes its own log with this, to be read after an unexpected answer.
-    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
-)
 #: Further jars for the programs in tests/interop/java.
 _MORE_ARTIFACTS = (
     ("org.apache.kafka", "kafka-streams", VERSION),
@@ -93,15 +87,30 @@ def java() -> str:
     return found
 
 
-def class_path() -> str:
-    """Kafka's jars, fetched by Maven if they are missing. Raises KafkaUnavailable."""
-    named = os.environ.get(JARS_VARIABLE)
-    folder = Path(named) if named else Path.home() / ".cache" / "odradek" / f"kafka-{VERSION}"
-    if not any(folder.glob(f"kafka_2.13-{VERSION}.jar")):
+def class_path(version: str = VERSION) -> str:
+    """The jars of a release of Kafka, fetched by Maven if they are missing. Raises
+    KafkaUnavailable."""
+    named = os.environ.get(JARS_VARIABLE) if version == VERSION else None
+    folder = Path(named) if named else Path.home() / ".cache" / "odradek" / f"kafka-{version}"
+    if not any(folder.glob(f"kafka_2.13-{version}.jar")):
         if named:
-            raise KafkaUnavailable(f"{JARS_VARIABLE}={folder} holds no kafka_2.13-{VERSION}.jar")
-        _fetch_jars(folder)
+            raise KafkaUnavailable(f"{JARS_VARIABLE}={folder} holds no kafka_2.13-{version}.jar")
+        _fetch_jars(folder, _artifacts(version))
+        # Kafka 3 has another binding of SLF4J, which would write no log.
+        for jar in folder.glob("slf4j-reload4j-*.jar"):
+            jar.unlink()
     return str(folder / "*")
+
+
+def _artifacts(version: str) -> list[tuple[str, str, str]]:
+    """The jars of a broker, and of the release that is asked most also the tools."""
+    tools = [("org.apache.kafka", "kafka-tools", version)] if version == VERSION else []
+    return [
+        ("org.apache.kafka", "kafka_2.13", version),
+        *tools,
+        # Kafka writes its own log with this, to be read after an unexpected answer.
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+    ]
 
 
 def compiled(source: Path, folder: Path) -> Path:
@@ -148,7 +157,7 @@ def spark_format_jars(folder: Path) -> list[Path]:
     return [jar for name in _SPARK_FORMAT for jar in sorted(folder.glob(name))]
 
 
-def _fetch_jars(folder: Path, artifacts: Sequence[tuple[str, str, str]] = _ARTIFACTS) -> None:
+def _fetch_jars(folder: Path, artifacts: Sequence[tuple[str, str, str]]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaUnavailable(
@@ -203,7 +212,9 @@ class KafkaNode:
         port: int,
         heap: Sequence[str] = _SMALL_HEAP,
         plugins: Path | None = None,
+        version: str = VERSION,
     ) -> None:
+        self._version = version
         self.node_id, self.port, self._folder, self._heap = node_id, port, folder, heap
         self._plugins = plugins
         self._properties = folder / "server.properties"
@@ -249,7 +260,7 @@ class KafkaNode:
         return self._log.read_text(errors="replace")
 
     def _java(self, main: str, *arguments: str) -> list[str]:
-        classes = class_path()
+        classes = class_path(self._version)
         if self._plugins is not None:
             classes = os.pathsep.join((str(self._plugins), classes))
         return [
@@ -325,7 +336,7 @@ class KafkaCluster:
 
     `settings` override the shipped ones; with several nodes, topics have three replicas (as many as
     there are nodes) unless a setting says otherwise. `heap`: options of the JVM for memory.
-    `plugins`: a folder with compiled classes that settings name.
+    `plugins`: a folder with compiled classes that settings name. `version`: the release of Kafka.
     """
 
     def __init__(
@@ -335,7 +346,9 @@ class KafkaCluster:
         settings: Mapping[str, str] | None = None,
         heap: Sequence[str] = _SMALL_HEAP,
         plugins: Path | None = None,
+        version: str = VERSION,
     ) -> None:
+        self._version = version
         ports = free_ports(2 * nodes)
         voters = ",".join(f"{i + 1}@127.0.0.1:{ports[2 * i + 1]}" for i in range(nodes))
         many = {}
@@ -368,6 +381,7 @@ class KafkaCluster:
                 ports[2 * i],
                 heap,
                 plugins,
+                version,
             )
             for i in range(nodes)
         ]
@@ -378,7 +392,7 @@ class KafkaCluster:
 
     def start(self) -> None:
         """Format and start all nodes, and wait for them."""
-        class_path()
+        class_path(self._version)
         self._on_all(lambda node: node.format(self.cluster_id))
         for node in self.nodes:
             node.start()

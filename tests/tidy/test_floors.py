@@ -22,6 +22,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "re2",
         "share_state",
         "topic_partition",
+        "emulation",
         "explain.sentences",
         "metrics.broker",
     ),

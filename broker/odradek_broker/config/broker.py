@@ -41,6 +41,7 @@ from odradek_broker.config.unsupported import (
     NO_EFFECT_SETTINGS,
     UNSUPPORTED_KEYS,
 )
+from odradek_broker.emulation.profiles import PROFILES, Profile
 from odradek_broker.storage.log_config import LogConfig
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import did_you_mean
@@ -64,6 +65,8 @@ __all__ = [
 ]
 
 _PROTOCOL_MAP = "listener.security.protocol.map"
+#: The setting that names the broker to emulate.
+EMULATE = "odradek.emulate"
 #: The setting that is the same for all brokers and cannot be set for a single one (N-45).
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
@@ -112,6 +115,11 @@ class BrokerConfig(BrokerSettings):
     def data_dir(self) -> str:
         """The directory of the metadata log; the broker cannot run without it."""
         return self.metadata_log_dir or self.log_dirs[0]
+
+    @property
+    def profile(self) -> Profile | None:
+        """The broker that is emulated; None for none."""
+        return PROFILES[self.odradek_emulate] if self.odradek_emulate else None
 
     @property
     def serves_consumer_groups(self) -> bool:
@@ -221,8 +229,9 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 def parse_config(given: Mapping[str, str]) -> tuple[BrokerConfig, list[Notice]]:
     """The configuration, and notices about keys that were not used.
 
-    ConfigError for the first value that is bad.
+    The defaults of an emulated broker count as given. ConfigError for the first value that is bad.
     """
+    given = {**_emulated_defaults(given), **given}
     known = {key: value for key, value in given.items() if find_setting(key) is not None}
     notices = [notice for key in given if key not in known and (notice := _unused(key))]
     ignored = sorted(
@@ -243,6 +252,18 @@ def parse_config(given: Mapping[str, str]) -> tuple[BrokerConfig, list[Notice]]:
         )
     )
     return config, notices + _about_listeners(config, given) + _about_authorizer(config)
+
+
+def _emulated_defaults(given: Mapping[str, str]) -> dict[str, str]:
+    """The settings of the emulated broker, but not of those that are given, by any of their
+    names."""
+    profile = PROFILES.get(given.get(EMULATE, ""))
+    if profile is None:
+        return {}
+    rows = {id(row) for key in given if (row := find_setting(key)) is not None}
+    return {
+        key: value for key, value in profile.settings.items() if id(SETTING_OF_KEY[key]) not in rows
+    }
 
 
 def default_config() -> BrokerConfig:

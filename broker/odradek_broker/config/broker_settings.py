@@ -16,7 +16,9 @@ from odradek_broker.config.sasl_settings import SaslSettings
 from odradek_broker.config.share_group_settings import ShareGroupSettings
 from odradek_broker.config.share_settings import ShareSettings
 from odradek_broker.config.streams_group_settings import StreamsGroupSettings
+from odradek_broker.config.transaction_settings import TransactionSettings
 from odradek_broker.config.types import Kind, Setting, Synonym, setting
+from odradek_broker.emulation.profiles import PROFILES
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.settings import INT32_MAX, INT64_MAX, any_of, at_least, between, one_of
 
@@ -34,6 +36,7 @@ class BrokerSettings(
     ShareGroupSettings,
     ShareSettings,
     StreamsGroupSettings,
+    TransactionSettings,
     SaslSettings,
     ListenerSettings,
 ):
@@ -52,6 +55,14 @@ class BrokerSettings(
         Kind.STRING,
         "",
         "The id of the cluster; empty: one is made at the first start and kept.",
+        ours=True,
+    )
+    odradek_emulate: str = setting(
+        Kind.STRING,
+        "",
+        "For tests: another broker whose API versions, features and limits clients find here; "
+        "empty: none.",
+        one_of("", *PROFILES),
         ours=True,
     )
     broker_rack: str = setting(Kind.STRING, "", "The rack that clients are told; empty: none.")
@@ -596,96 +607,6 @@ class BrokerSettings(
     )
     offsets_retention_check_interval_ms: int = setting(
         Kind.LONG, 600_000, "Time between two looks for offsets to remove.", at_least(1)
-    )
-
-    # --- Producers and transactions ---
-
-    producer_id_expiration_ms: int = setting(
-        Kind.INT,
-        86_400_000,
-        "How long a partition remembers a producer that sends nothing.",
-        at_least(1),
-        dynamic=True,
-    )
-    producer_id_expiration_check_interval_ms: int = setting(
-        Kind.INT, 600_000, "Time between two looks for producers to forget.", at_least(1)
-    )
-    max_producer_ids: int = setting(
-        Kind.INT,
-        1_000_000,
-        "Most producers that all partitions together remember, looked at every second; beyond it "
-        "those that wrote longest ago, and have no transaction open, are forgotten as if they had "
-        "expired.",
-        between(1_000, 100_000_000),
-        ours=True,
-    )
-    max_transactional_ids: int = setting(
-        Kind.INT,
-        200_000,
-        "Most transactional ids that are remembered; a new one beyond it is refused with "
-        "POLICY_VIOLATION until others expire (transactional.id.expiration.ms).",
-        between(1, 100_000_000),
-        ours=True,
-    )
-    transaction_max_timeout_ms: int = setting(
-        Kind.INT,
-        900_000,
-        "Longest transaction timeout a producer may ask for.",
-        at_least(1),
-    )
-    transaction_state_log_num_partitions: int = setting(
-        Kind.INT,
-        50,
-        "Partitions of __transaction_state, fixed when it is created.",
-        between(1, 10_000),
-    )
-    transaction_state_log_replication_factor: int = setting(
-        Kind.SHORT,
-        1,
-        "Accepted for compatibility: one node keeps one copy of __transaction_state.",
-        between(1, 32767),
-        effective=False,
-    )
-    transaction_state_log_min_isr: int = setting(
-        Kind.INT,
-        1,
-        "Accepted for compatibility. There is one replica, and it is always in sync.",
-        at_least(1),
-        effective=False,
-    )
-    transaction_state_log_segment_bytes: int = setting(
-        Kind.INT, 104_857_600, "Segment size of __transaction_state.", at_least(14)
-    )
-    transactional_id_expiration_ms: int = setting(
-        Kind.INT,
-        604_800_000,
-        "How long an unused transactional id is remembered.",
-        at_least(1),
-    )
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
-        Kind.INT,
-        10_000,
-        "Time between two looks for transactions that ran out of time.",
-        at_least(1),
-    )
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
-        Kind.INT,
-        3_600_000,
-        "Time between two looks for transactional ids to forget.",
-        at_least(1),
-    )
-    transaction_partition_verification_enable: bool = setting(
-        Kind.BOOLEAN,
-        True,
-        "Ask the coordinator whether a transaction knows a partition before it is written to, for "
-        "producers that speak transactions of version 1. Off, a write that comes late can leave "
-        "a transaction open that nothing ends.",
-        dynamic=True,
-    )
-    transaction_two_phase_commit_enable: bool = setting(
-        Kind.BOOLEAN,
-        True,
-        "Allow transactions that are prepared and ended later (KIP-939); off in Kafka.",
     )
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 
-from odradek_broker.metadata.features import FEATURES
+from odradek_broker.emulation.profiles import NewerVersions
+from odradek_broker.emulation.served import ServedApi
 from odradek_broker.node import Node
-from odradek_broker.request import RequestContext
+from odradek_broker.request import CloseConnection, RequestContext
 from odradek_protocol.errors import ErrorCode
-from odradek_protocol.keys import APIS, Api, ApiKey
+from odradek_protocol.keys import ApiKey
 from odradek_protocol.schemas.api_versions import (
     CLIENT_SOFTWARE_SINCE,
     FEATURES_FROM_0_SINCE,
@@ -22,13 +23,12 @@ from odradek_protocol.schemas.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
-from odradek_protocol.schemas.init_producer_id import TWO_PHASE_COMMIT_SINCE
 
 _LEGAL_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """Every API with a row in `APIS`, all of which have handlers, and the features (N-52).
+    """Every API that is served, and the features (N-52).
 
     The finalized `transaction.version` makes clients use transactions of version 2 (T-60). Below
     version 4, clients fail at a supported feature with the lowest level 0.
@@ -42,39 +42,50 @@ def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> 
         if error:
             return ApiVersionsResponse(error_code=error)
     of_any_level = context.api_version >= FEATURES_FROM_0_SINCE
-    return ApiVersionsResponse(
-        api_keys=[
-            _row(api, TWO_PHASE_COMMIT_SINCE - 1)
-            if key is ApiKey.INIT_PRODUCER_ID
-            and not node.config.transaction_two_phase_commit_enable
-            else _row(api)
-            for key, api in sorted(APIS.items())
-        ],
+    supported = node.metadata.supported_features
+    response = ApiVersionsResponse(
+        api_keys=_rows(node),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.lowest, max_version=levels.highest)
-            for name, levels in FEATURES.items()
+            for name, levels in supported.items()
             if levels.lowest or of_any_level
         ],
-        # Clients keep the features of the answer with the highest epoch.
-        finalized_features_epoch=node.publisher.finalized_features.epoch,
-        finalized_features=[
-            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in node.publisher.finalized_features.levels.items()
-            if level
-        ],
     )
+    if supported:
+        finalized = node.publisher.finalized_features
+        # Clients keep the features of the answer with the highest epoch.
+        response.finalized_features_epoch = finalized.epoch
+        response.finalized_features = [
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in finalized.levels.items()
+            if level
+        ]
+    return response
 
 
 def handle_unsupported_version(node: Node, context: RequestContext) -> ApiVersionsResponse:
-    """The answer to a version that is not served: in version 0, with the served range (N-07)."""
-    return ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_row(APIS[ApiKey.API_VERSIONS])]
-    )
+    """The answer to a version that is not served: in version 0, with the served range (N-07).
+    Raises CloseConnection for an emulated broker that does so."""
+    rows = [_row(node.served[ApiKey.API_VERSIONS])]
+    if node.profile is not None:
+        if node.profile.newer_versions is NewerVersions.CLOSE:
+            raise CloseConnection(
+                f"ApiVersions request of version {context.api_version}, at which"
+                f" {node.profile.title} closes the connection (odradek.emulate)"
+            )
+        if node.profile.newer_versions is NewerVersions.ALL:
+            rows = _rows(node)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=rows)
 
 
-def _row(api: Api, last: int | None = None) -> ApiVersion:
+def _rows(node: Node) -> list[ApiVersion]:
+    return [_row(served) for served in node.served.values() if served.advertised is not None]
+
+
+def _row(served: ServedApi) -> ApiVersion:
+    assert served.advertised is not None
     return ApiVersion(
-        api_key=api.key,
-        min_version=api.advertised.first,
-        max_version=api.advertised.last if last is None else last,
+        api_key=served.api.key,
+        min_version=served.advertised.first,
+        max_version=served.advertised.last,
     )

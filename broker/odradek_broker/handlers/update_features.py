@@ -19,12 +19,16 @@ from odradek_protocol.schemas.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from odradek_protocol.stored.cluster_metadata import MetadataRecord
 
 
 def handle(
     node: MetadataChangeParts, context: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse | Deferred[UpdateFeaturesResponse]:
-    """Make all updates or none; the answer comes when they are durable."""
+    """Make all updates or none; the answer comes when they are durable.
+
+    With an emulated release that does so, each update is made or refused by itself.
+    """
     if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
         return UpdateFeaturesResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -34,17 +38,30 @@ def handle(
         FeatureUpdate(each.feature, each.max_version_level, each.upgrade_type)
         for each in request.feature_updates
     ]
-    try:
-        records = update_features(node.metadata.feature_levels, updates)
-    except AdminError as error:
-        return UpdateFeaturesResponse(error_code=error.error, error_message=error.message)
+    levels, supported = node.metadata.feature_levels, node.metadata.supported_features
+    profile = node.metadata.config.profile
+    records: list[MetadataRecord] = []
+    refused: dict[str, AdminError] = {}
+    separate = profile is not None and profile.separate_updates
+    for group in [[update] for update in updates] if separate else [updates]:
+        try:
+            records += update_features(levels, group, supported)
+        except AdminError as error:
+            if not separate:
+                return UpdateFeaturesResponse(error_code=error.error, error_message=error.message)
+            refused[group[0].feature] = error
+
+    def result_of(feature: str) -> UpdatableFeatureResult:
+        error = refused.get(feature)
+        if error is None:
+            # Kafka's message is the name of the error.
+            return UpdatableFeatureResult(feature=feature, error_message=ErrorCode.NONE.name)
+        return UpdatableFeatureResult(
+            feature=feature, error_code=error.error, error_message=error.message
+        )
 
     def respond() -> UpdateFeaturesResponse:
-        # Kafka's message is the name of the error.
-        results = [
-            UpdatableFeatureResult(feature=update.feature, error_message=ErrorCode.NONE.name)
-            for update in updates
-        ]
+        results = [result_of(update.feature) for update in updates]
         return UpdateFeaturesResponse(error_message=None, results=results)
 
     def timed_out() -> UpdateFeaturesResponse:

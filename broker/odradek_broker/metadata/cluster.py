@@ -23,10 +23,11 @@ from odradek_broker.config.topic_settings import DEAD_LETTERS_ALLOWED
 from odradek_broker.config.types import ConfigError
 from odradek_broker.metadata.features import (
     FEATURES,
-    FIRST_LEVELS,
     GROUP_VERSION,
     SHARE_VERSION,
     STREAMS_VERSION,
+    first_levels,
+    supported_features,
 )
 from odradek_broker.platform.seams import Randomness
 from odradek_broker.quotas.client_quotas import QuotaEntity, QuotaKey, quota_entity
@@ -130,7 +131,9 @@ class ClusterMetadata:
         #: The ACLs, for an authorizer that uses them. Changed by `replay` only.
         self.acls = AclIndex()
         #: The finalized level of each feature. Changed by `replay` only.
-        self.feature_levels = dict(FIRST_LEVELS)
+        self.feature_levels = first_levels(config.profile)
+        #: The levels of features that clients may be told of and ask for.
+        self.supported_features = supported_features(config.profile)
         self._log_configs: dict[str, LogConfig] = {}
         self._next_producer_id = 0
         # Not stored: the block in use and the one that is being made durable. A restart skips the

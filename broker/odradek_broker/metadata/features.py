@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple, NoReturn
 
+from odradek_broker.emulation.profiles import Profile
 from odradek_broker.metadata.errors import AdminError
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.cluster_metadata import FeatureLevelRecord, MetadataRecord
@@ -46,6 +47,28 @@ _LEVEL_LEFT_OUT = 1
 FIRST_LEVELS: dict[str, int] = {name: levels.highest for name, levels in FEATURES.items()}
 
 
+def supported_features(profile: Profile | None) -> dict[str, FeatureLevels]:
+    """The levels in answers to ApiVersions: the broker's own, or those of the emulated one, by
+    name."""
+    if profile is None:
+        return FEATURES
+    return {
+        name: FeatureLevels(feature.lowest, feature.highest)
+        for name, feature in profile.features.items()
+    }
+
+
+def first_levels(profile: Profile | None) -> dict[str, int]:
+    """The level of each feature before it was ever changed. An emulated broker has those that are
+    finalized when it is new; without features it has no level of any."""
+    if profile is None:
+        return dict(FIRST_LEVELS)
+    return {
+        name: profile.features[name].finalized if name in profile.features else 0
+        for name in FEATURES
+    }
+
+
 class FinalizedFeatures(NamedTuple):
     """The durable level of each feature, 0 if it is off; `epoch` grows with every change of a
     level."""
@@ -72,7 +95,9 @@ class FeatureUpdate(NamedTuple):
 
 
 def update_features(
-    levels: Mapping[str, int], updates: Iterable[FeatureUpdate]
+    levels: Mapping[str, int],
+    updates: Iterable[FeatureUpdate],
+    supported: Mapping[str, FeatureLevels] = FEATURES,
 ) -> list[MetadataRecord]:
     """The records that set features to the requested levels. AdminError if one of the levels is not
     possible: then none changes.
@@ -85,7 +110,7 @@ def update_features(
     if METADATA_VERSION in wanted:
         wanted = {name: update for name, update in wanted.items() if not _is_passed_over(update)}
     for update in wanted.values():
-        _check(levels, update)
+        _check(levels, update, supported)
     return [
         FeatureLevelRecord(name=update.feature, feature_level=update.level)
         for update in wanted.values()
@@ -98,11 +123,13 @@ def _is_passed_over(update: FeatureUpdate) -> bool:
     return update.feature in _LEFT_OUT and update.level == _LEVEL_LEFT_OUT and is_upgrade
 
 
-def _check(levels: Mapping[str, int], update: FeatureUpdate) -> None:
+def _check(
+    levels: Mapping[str, int], update: FeatureUpdate, supported: Mapping[str, FeatureLevels]
+) -> None:
     feature, level, upgrade_type = update
     if upgrade_type not in list(UpgradeType):
         _refuse(update, f"there is no upgrade type {upgrade_type}")
-    known = FEATURES.get(feature)
+    known = supported.get(feature) if feature in FEATURES else None
     if known is None:
         _refuse(update, _LEFT_OUT.get(feature, "there is no such feature"))
     if not known.lowest <= level <= known.highest:

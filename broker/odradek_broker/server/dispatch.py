@@ -154,13 +154,16 @@ class Dispatcher:
     ) -> None:
         self._node = node
         self._quotas = node.quotas
+        self._served = node.served
         self._handlers = handlers
         self._control_bytes_max = control_bytes_max
-        # Handlers that carry out ordered faults see only requests of the generated codec.
+        # Handlers that carry out ordered faults see only requests of the generated codec, and the
+        # second codec does not know of versions that an emulated broker has not got.
         self._common_shapes = {
             key: shape
             for key, shape in _COMMON_SHAPES.items()
             if handlers[shape.api.key] is HANDLERS[shape.api.key]
+            and node.served[shape.api.key].versions == shape.api.versions
         }
 
     def answer(self, peer: Peer, frame: memoryview) -> EncodedReply | Deferred[EncodedReply]:
@@ -202,11 +205,12 @@ class Dispatcher:
         except DecodeError as error:
             raise CloseConnection(str(error)) from error
         key, version = header.api_key, header.api_version
-        api = APIS.get(key)  # type: ignore[call-overload]
-        if api is None:
+        served = self._served.get(key)
+        if served is None:
             raise UnservedKey(_unserved(key))
+        api = served.api
         context = self._context(peer, api, version, header.client_id)
-        if version not in api.versions:
+        if version not in served.versions:
             return self._unsupported(api, context, header.correlation_id)
         if key != ApiKey.PRODUCE and len(frame) > self._control_bytes_max:
             raise CloseConnection(

@@ -1,0 +1,1 @@
+"""Other brokers that this one can emulate: their versions, features and limits."""
