@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from starlette.applications import Starlette
+from structlog.testing import capture_logs
 
 import sasl_brokers
 from odradek.broker import Broker
@@ -16,6 +20,7 @@ from odradek.console import sign_in
 from odradek.console.answers import Refusal
 from odradek.console.live import Feed
 from odradek.console.server import Console, ConsoleOptions
+from odradek.console.sessions import Session
 from odradek.console.sign_in import Visits, wants_sign_in
 from odradek_client.admin import (
     AclBinding,
@@ -24,7 +29,7 @@ from odradek_client.admin import (
     NewTopic,
     UserScramCredentialUpsertion,
 )
-from odradek_client.errors import AuthenticationFailed
+from odradek_client.errors import AuthenticationFailed, ConnectionLost
 
 _WRITE = {"origin": "http://127.0.0.1:8080", "X-Odradek-Console": "1"}
 _ALICE = {"mechanism": "SCRAM-SHA-512", "user": "alice", "password": "alice-secret"}
@@ -123,15 +128,29 @@ async def test_a_wrong_password_is_refused_and_few_can_be_tried(sasl_bootstrap: 
         # It would stand for a secret of the console's machine.
         {"mechanism": "PLAIN", "user": "alice", "password": "${env:HOME}"},
         {"mechanism": "OAUTHBEARER", "user": "alice"},
+        {"mechanism": ["PLAIN"]},
+        {"mechanism": {}, "user": "alice", "password": "x"},
+        # What no broker could be sent.
+        {"mechanism": "PLAIN", "user": "al\ud800ice", "password": "x"},
+        {"mechanism": "SCRAM-SHA-512", "user": "alice", "password": "\udfff"},
+        {"mechanism": "OAUTHBEARER", "token": "a.b.\ud800"},
+        {"mechanism": "OAUTHBEARER", "token": "a.b.ä"},
+        {"mechanism": "PLAIN", "user": "alice", "password": "a\0b"},
+        {"mechanism": "PLAIN", "user": "u" * 257, "password": "x"},
+        {"mechanism": "PLAIN", "user": "alice", "password": "x" * 5_000},
+        {"mechanism": "OAUTHBEARER", "token": "a" * 100_000},
     ],
 )
-async def test_what_is_no_sign_in_is_refused_before_the_broker_is_asked(
+async def test_what_is_no_sign_in_is_refused_before_the_broker_is_asked_and_counts(
     given: dict[str, Any],
 ) -> None:
     visits = _visits(_Clock())
-    with pytest.raises(Refusal) as refused:
+    for _ in range(sign_in.FAILURES_OF_HOST):
+        with pytest.raises(Refusal) as refused:
+            await visits.sign_in(given, "host")
+        assert refused.value.status == 400
+    with pytest.raises(Refusal, match="Too many failed"):
         await visits.sign_in(given, "host")
-    assert refused.value.status == 400
 
 
 @pytest.mark.parametrize(
@@ -164,7 +183,7 @@ class _Admin:
     """An admin client that lets everybody in but those with the password "wrong"."""
 
     def __init__(self, **settings: Any) -> None:
-        self._right = settings["sasl_password"] != "wrong"
+        self._right = settings.get("sasl_password") != "wrong"
 
     async def start(self) -> None:
         if not self._right:
@@ -195,26 +214,26 @@ async def test_a_session_ends_when_nobody_uses_it_and_after_its_lifetime() -> No
     token = await visits.sign_in(_ALICE, "host")
     for _ in range(3):
         clock.now_s += sign_in.IDLE_S - 1
-        visit = await visits.of(token)
+        visit = visits.of(token)
     clock.now_s += sign_in.IDLE_S + 1
     with pytest.raises(Refusal, match="Sign in"):
-        await visits.of(token)
+        visits.of(token)
     token = await visits.sign_in(_ALICE, "host")
-    visit = await visits.of(token)
+    visit = visits.of(token)
     events = visit.hub.events(["any"])
     await anext(events)
     # An open page is use, but not beyond the lifetime.
     clock.now_s += sign_in.IDLE_S + 1
-    assert await visits.of(token) is visit
+    assert visits.of(token) is visit
     await events.aclose()
     # A tail or a download as well.
     visit.session.streams += 1
     clock.now_s += sign_in.IDLE_S + 1
-    assert await visits.of(token) is visit
+    assert visits.of(token) is visit
     events = visit.hub.events(["any"])
     await anext(events)
     clock.now_s += sign_in.LIFETIME_S
-    await visits.drop_ended()
+    visits.drop_ended()
     assert visits.count == 0
     assert [each async for each in events if b"data" not in each] == []
     await visits.close()
@@ -237,6 +256,113 @@ async def test_failed_tries_are_forgotten_after_a_while_and_counted_by_host() ->
 
 
 @pytest.mark.usefixtures("anybody")
+async def test_failed_tries_are_counted_by_user_too() -> None:
+    """Somebody with many addresses may not guess one user's password for ever."""
+    clock = _Clock()
+    visits = _visits(clock)
+    for number in range(sign_in.FAILURES_OF_USER):
+        with pytest.raises(Refusal, match="does not accept this user"):
+            await visits.sign_in({**_ALICE, "password": "wrong"}, f"host {number}")
+    with pytest.raises(Refusal, match="Too many failed"):
+        await visits.sign_in(_ALICE, "another host")
+    await visits.sign_in({**_ALICE, "user": "bob"}, "another host")
+    clock.now_s += 61
+    await visits.sign_in(_ALICE, "another host")
+    await visits.close()
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("gone"), ValueError("odd")])
+async def test_a_try_that_fails_for_any_reason_counts(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class _Failing(_Admin):
+        async def start(self) -> None:
+            raise error
+
+    monkeypatch.setattr("odradek.console.sessions.Admin", _Failing)
+    visits = _visits(_Clock())
+    for _ in range(sign_in.FAILURES_OF_HOST):
+        with pytest.raises(type(error)):
+            await visits.sign_in(_ALICE, "host")
+    with pytest.raises(Refusal, match="Too many failed"):
+        await visits.sign_in(_ALICE, "host")
+
+
+@pytest.mark.usefixtures("anybody")
+async def test_the_audit_log_has_a_short_name_without_control_characters() -> None:
+    visits = _visits(_Clock())
+    odd = {**_ALICE, "user": "a\n\x1b[31m\u202e" + "b" * 200}
+    with capture_logs() as lines:
+        token = await visits.sign_in(odd, "host")
+        with pytest.raises(Refusal):
+            await visits.sign_in({**odd, "password": "wrong"}, "host")
+        visits.sign_out(token)
+        await visits.close()
+    names = [line.get("user") or line["claimed"] for line in lines]
+    assert [line["event"] for line in lines] == ["signed in", "sign-in refused", "signed out"]
+    for name in names:
+        assert name.startswith(r"a\n\x1b[31m\u202ebbb") and name.endswith("b...")
+        assert len(name) < 150
+
+
+def _jwt(claims: Any) -> str:
+    parts = ({"alg": "none"}, claims)
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts]
+    return ".".join(part.rstrip("=") for part in encoded) + ".c2ln"
+
+
+@pytest.mark.usefixtures("anybody")
+@pytest.mark.parametrize(
+    ("token", "user"),
+    [
+        (_jwt({"sub": "alice"}), "alice"),
+        (_jwt({"sub": ["alice"]}), "token"),
+        (_jwt({"sub": "a" * 300}), "token"),
+        (_jwt({}), "token"),
+        (_jwt([1]), "token"),
+        ("opaque", "token"),
+    ],
+)
+async def test_the_user_of_a_token_is_its_subject(token: str, user: str) -> None:
+    visits = _visits(_Clock())
+    with capture_logs() as lines:
+        session = await visits.sign_in({"mechanism": "OAUTHBEARER", "token": token}, "host")
+    assert visits.of(session).session.user == user
+    assert [(line["event"], line["user"]) for line in lines] == [("signed in", user)]
+    await visits.close()
+
+
+@pytest.mark.usefixtures("anybody")
+async def test_sessions_are_closed_beside_requests_and_a_failure_stops_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = _Clock()
+    visits = _visits(clock)
+    go_on, closed = asyncio.Event(), []
+    tokens = [await visits.sign_in({**_ALICE, "user": user}, "host") for user in "abc"]
+
+    async def close(session: Session) -> None:
+        await go_on.wait()
+        closed.append(session.user)
+        if session.user == "a":
+            raise OSError("no")
+
+    monkeypatch.setattr(Session, "close", close)
+    clock.now_s += sign_in.LIFETIME_S + 1
+    # The request of somebody does not wait for it.
+    with pytest.raises(Refusal, match="Sign in"):
+        visits.of(tokens[0])
+    assert (visits.count, closed) == (0, [])
+    go_on.set()
+    with capture_logs() as lines:
+        await visits.close()
+    assert sorted(filter(None, closed)) == ["a", "b", "c"]
+    assert [(line["event"], line["user"]) for line in lines] == [
+        ("a session could not be closed", "a")
+    ]
+
+
+@pytest.mark.usefixtures("anybody")
 async def test_few_sessions_are_open_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sign_in, "SESSIONS_MAX", 2)
     visits = _visits(_Clock())
@@ -244,6 +370,6 @@ async def test_few_sessions_are_open_at_once(monkeypatch: pytest.MonkeyPatch) ->
     await visits.sign_in(_ALICE, "host")
     with pytest.raises(Refusal, match="Too many people"):
         await visits.sign_in(_ALICE, "host")
-    await visits.sign_out(first)
+    visits.sign_out(first)
     await visits.sign_in(_ALICE, "host")
     await visits.close()

@@ -16,6 +16,7 @@ import structlog
 
 from odradek.console.answers import Json, Refusal, refusal_of
 from odradek.console.sessions import Session
+from odradek.console.sign_in import audited
 from odradek_client.errors import OdradekError
 
 _audit = structlog.get_logger("odradek.console.audit")
@@ -49,7 +50,7 @@ async def perform(name: str, change: Change, session: Session, sent: Json) -> Js
         key: (_without_values(value) if key in change.secret else str(value))[:_SHOWN_CHARACTERS]
         for key, value in sent.items()
     }
-    log = _audit.bind(change=name, user=session.user, of=told)
+    log = _audit.bind(change=name, user=audited(session.user), of=told)
     try:
         plan = await change.plan(session, sent)
         plan.pop("send", None)

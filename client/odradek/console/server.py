@@ -222,18 +222,18 @@ class Console:
             "mechanism": self.options.clients["admin"].get("sasl_mechanism"),
         }
         try:
-            visit = await self._visit(request)
+            visit = self._visit(request)
         except Refusal:
             return _json({**about, "user": None, "open": False})
         return _json({**about, "user": visit.session.user, "open": True})
 
-    async def _visit(self, request: Request) -> Visit:
-        return await self.visits.of(request.cookies.get(_cookie(request)))
+    def _visit(self, request: Request) -> Visit:
+        return self.visits.of(request.cookies.get(_cookie(request)))
 
     async def _sign_in(self, request: Request) -> Response:
         host = request.client.host if request.client is not None else ""
         token = await self.visits.sign_in(await _sent(request), host)
-        await self.visits.sign_out(request.cookies.get(_cookie(request)))
+        self.visits.sign_out(request.cookies.get(_cookie(request)))
         answer = _json({})
         # A cookie belongs to a host; its name keeps two consoles of one machine apart.
         answer.set_cookie(
@@ -246,7 +246,7 @@ class Console:
         return answer
 
     async def _sign_out(self, request: Request) -> Response:
-        await self.visits.sign_out(request.cookies.get(_cookie(request)))
+        self.visits.sign_out(request.cookies.get(_cookie(request)))
         answer = _json({})
         answer.delete_cookie(_cookie(request))
         return answer
@@ -295,10 +295,10 @@ class Console:
     async def _end_visits(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_FOR_ENDED_S)
-            await self.visits.drop_ended()
+            self.visits.drop_ended()
 
     async def _asked(self, request: Request) -> Asked:
-        visit = await self._visit(request)
+        visit = self._visit(request)
         last_id = request.headers.get("last-event-id", "")
         return Asked(visit.session, Query(request.query_params), last_id)
 
@@ -317,13 +317,13 @@ class Console:
 
     def _changer(self, path: str, change: Change) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            visit = await self._visit(request)
+            visit = self._visit(request)
             return _json(await perform(path, change, visit.session, await _sent(request)))
 
         return answer
 
     async def _live(self, request: Request) -> Response:
-        visit = await self._visit(request)
+        visit = self._visit(request)
         hub = visit.hub
         names = list(dict.fromkeys(request.query_params.getlist("feed")))
         hub.check(names)

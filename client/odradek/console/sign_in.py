@@ -8,6 +8,7 @@ of that person, for as long as the session lasts.
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import time
 from collections import deque
@@ -20,8 +21,10 @@ import structlog
 from odradek.console.answers import Json, Refusal
 from odradek.console.live import Feed, Hub
 from odradek.console.sessions import ClientSettings, Session
-from odradek_client.errors import AuthenticationFailed, OdradekError
+from odradek_client.errors import AuthenticationFailed
+from odradek_client.sasl.tokens import claims_of
 
+_log = structlog.get_logger("odradek.console")
 _audit = structlog.get_logger("odradek.console.audit")
 
 MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
@@ -30,13 +33,21 @@ SESSIONS_MAX = 200
 IDLE_S = 1_800.0
 #: A session ends after this time whatever happens in it.
 LIFETIME_S = 43_200.0
-#: Failed tries for an address, and for all of them, in the time of `_TRIES_S`.
+#: Failed tries for an address, for a user's name, and for all, in the time of `_TRIES_S`.
 FAILURES_OF_HOST = 5
+FAILURES_OF_USER = 10
 FAILURES_OF_ALL = 50
 _TRIES_S = 60.0
 _AT_ONCE = 8
-_HOSTS_MAX = 1_000
-_TEXT_MAX = 65_536
+_NAMES_MAX = 1_000
+#: The longest texts that a person may give.
+_CHARACTERS_MAX = {"user": 256, "password": 4_096, "token": 65_536}
+#: The time that closing a session may take, and the characters of a name in the audit log.
+_CLOSE_S = 30.0
+_AUDITED_CHARACTERS = 100
+#: NUL separates the parts of a message of PLAIN; half of a surrogate pair is no UTF-8.
+_NOT_SENT = re.compile(r"[\0\ud800-\udfff]")
+_TOKEN = re.compile(r"[-_.~+/A-Za-z0-9]+=*")
 _GIVEN = {"sasl_username", "sasl_jaas_config", "sasl_oauth_token_provider"}
 _GIVEN_ENDPOINT = "sasl_oauthbearer_token_endpoint_url"
 
@@ -64,21 +75,22 @@ class Visit:
 
     async def close(self) -> None:
         """End the feeds and the clients."""
-        await self.hub.close()
-        await self.session.close()
+        try:
+            await self.hub.close()
+        finally:
+            await self.session.close()
 
 
-@dataclass
 class _Tries:
-    """Times of failed tries to sign in, by address."""
+    """The times of failed tries to sign in: of each address, of each user's name, and of all."""
 
-    of_host: dict[str, deque[float]] = field(default_factory=dict)
-    of_all: deque[float] = field(default_factory=deque)
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, str], deque[float]] = {}
 
-    def check(self, host: str, now_s: float) -> None:
+    def check(self, host: str, user: str | None, now_s: float) -> None:
         """Refusal if there were too many."""
-        of_host = self.of_host.get(host, deque())
-        for times, most in ((of_host, FAILURES_OF_HOST), (self.of_all, FAILURES_OF_ALL)):
+        for key, most in self._limits(host, user):
+            times = self._times.get(key, deque())
             while times and now_s - times[0] > _TRIES_S:
                 times.popleft()
             if len(times) >= most:
@@ -86,11 +98,34 @@ class _Tries:
                     429, "Too many failed tries to sign in", "", "Wait a minute, then try again."
                 )
 
-    def failed(self, host: str, now_s: float) -> None:
-        self.of_host.setdefault(host, deque(maxlen=FAILURES_OF_HOST)).append(now_s)
-        self.of_all.append(now_s)
-        while len(self.of_host) > _HOSTS_MAX:
-            self.of_host.pop(next(iter(self.of_host)))
+    def failed(self, host: str, user: str | None, now_s: float) -> None:
+        """Count a failed try."""
+        for key, most in self._limits(host, user):
+            # The one with the newest try comes last.
+            times = self._times.pop(key, None) or deque(maxlen=most)
+            times.append(now_s)
+            self._times[key] = times
+        while len(self._times) > _NAMES_MAX:
+            self._times.pop(next(iter(self._times)))
+
+    def _limits(self, host: str, user: str | None) -> list[tuple[tuple[str, str], int]]:
+        limits = [(("host", host), FAILURES_OF_HOST), (("all", ""), FAILURES_OF_ALL)]
+        if user is not None:
+            limits.append((("user", user), FAILURES_OF_USER))
+        return limits
+
+
+@dataclass(frozen=True)
+class _Credentials:
+    """The credentials of a sign-in. `user`: the name; of a token its claim, or "token".
+
+    `guessed`: the name whose password could be guessed; None for a token. `settings`: of clients.
+    """
+
+    mechanism: str
+    user: str
+    guessed: str | None
+    settings: Mapping[str, Any] = field(repr=False)
 
 
 class Visits:
@@ -110,6 +145,7 @@ class Visits:
         self._by_token: dict[str, Visit] = {}
         self._tries = _Tries()
         self._at_once = asyncio.Semaphore(_AT_ONCE)
+        self._closing: set[asyncio.Task[None]] = set()
 
     def _new(self, session: Session) -> Visit:
         now_s = self._now_s()
@@ -120,11 +156,11 @@ class Visits:
         """The number of people who are signed in."""
         return len(self._by_token)
 
-    async def of(self, token: str | None) -> Visit:
+    def of(self, token: str | None) -> Visit:
         """The session of a request. Refusal if there is none, or no longer."""
         if self._everybody is not None:
             return self._everybody
-        await self.drop_ended()
+        self.drop_ended()
         visit = self._by_token.get(token or "")
         if visit is None:
             raise Refusal(401, "Sign in to see this cluster")
@@ -132,89 +168,139 @@ class Visits:
         return visit
 
     async def sign_in(self, given: Json, host: str) -> str:
-        """Sign in, and return the token of the session. Refusal if the broker refuses."""
+        """Sign in, and return the token of the session. Refusal if the broker refuses.
+
+        Every try that fails counts, whatever the reason; those that find no room are no tries.
+        """
         if not self.signs_in:
             raise Refusal(400, "There is nothing to sign in to")
-        mechanism, user, settings = _credentials(given)
-        self._tries.check(host, self._now_s())
-        await self.drop_ended()
-        if len(self._by_token) >= SESSIONS_MAX or self._at_once.locked():
+        self._tries.check(host, None, self._now_s())
+        try:
+            credentials = _credentials(given)
+        except Refusal as refusal:
+            self._tries.failed(host, None, self._now_s())
+            _audit.warning("sign-in refused", why=str(refusal), host=host)
+            raise
+        self._tries.check(host, credentials.guessed, self._now_s())
+        self.drop_ended()
+        most = max(len(self._by_token), len(self._closing))
+        if most >= SESSIONS_MAX or self._at_once.locked():
             raise Refusal(429, "Too many people are signed in, or sign in at the moment")
-        clients = {kind: {**each, **settings} for kind, each in self._clients.items()}
-        session = Session(clients, user)
         async with self._at_once:
-            try:
-                await session.admin()
-            except AuthenticationFailed as error:
-                await session.close()
-                self._tries.failed(host, self._now_s())
-                _audit.warning("sign-in refused", user=user, mechanism=mechanism, host=host)
-                raise Refusal(
-                    403, "The broker does not accept this user and password", str(error)
-                ) from None
-            except OdradekError:
-                await session.close()
-                raise
+            session = await self._proved(credentials, host)
         token = secrets.token_urlsafe(32)
         self._by_token[token] = self._new(session)
-        _audit.info("signed in", user=user, mechanism=mechanism, host=host)
+        _audit.info("signed in", user=audited(credentials.user), **_of(credentials, host))
         return token
 
-    async def sign_out(self, token: str | None) -> None:
+    async def _proved(self, credentials: _Credentials, host: str) -> Session:
+        """A session whose client the broker lets in."""
+        clients = {kind: {**each, **credentials.settings} for kind, each in self._clients.items()}
+        session = Session(clients, credentials.user)
+        try:
+            await session.admin()
+        except BaseException as error:
+            self._tries.failed(host, credentials.guessed, self._now_s())
+            # Until the broker accepts a token, anybody may have written its claims.
+            claimed = audited(credentials.user)
+            why = type(error).__name__
+            _audit.warning("sign-in refused", claimed=claimed, why=why, **_of(credentials, host))
+            await session.close()
+            if not isinstance(error, AuthenticationFailed):
+                raise
+            what = "token" if credentials.guessed is None else "user and password"
+            raise Refusal(403, f"The broker does not accept this {what}", str(error)) from None
+        return session
+
+    def sign_out(self, token: str | None) -> None:
         """End the session of a token; nothing without one."""
         visit = self._by_token.pop(token or "", None)
         if visit is not None:
-            _audit.info("signed out", user=visit.session.user)
-            await visit.close()
+            _audit.info("signed out", user=audited(visit.session.user))
+            self._close_soon(visit)
 
-    async def drop_ended(self) -> None:
-        """Close the sessions that have lasted long enough."""
+    def drop_ended(self) -> None:
+        """Have the sessions closed that have lasted long enough."""
         now_s = self._now_s()
         for token, visit in list(self._by_token.items()):
             if visit.ended(now_s):
-                self._by_token.pop(token, None)
-                await visit.close()
+                del self._by_token[token]
+                self._close_soon(visit)
+
+    def _close_soon(self, visit: Visit) -> None:
+        """Close a session while requests go on. Nobody signs in while too many are being closed."""
+        task = asyncio.create_task(_close(visit))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """End all sessions."""
         visits = [*self._by_token.values(), *([self._everybody] if self._everybody else [])]
         self._by_token.clear()
         for visit in visits:
+            self._close_soon(visit)
+        await asyncio.gather(*self._closing)
+
+
+async def _close(visit: Visit) -> None:
+    """Close a session; a failure is a line of the log, and no other session's concern."""
+    try:
+        async with asyncio.timeout(_CLOSE_S):
             await visit.close()
+    except Exception:  # noqa: BLE001 - logged, and the other sessions are closed
+        _log.exception("a session could not be closed", user=audited(visit.session.user))
 
 
-def _credentials(given: Json) -> tuple[str, str, dict[str, Any]]:
-    """(mechanism, user, settings of a client) of what was typed."""
+def audited(user: str | None) -> str | None:
+    """A user's name for the log: its beginning, with escapes for what cannot be printed."""
+    if user is None:
+        return None
+    more = "..." if len(user) > _AUDITED_CHARACTERS else ""
+    return repr(user[:_AUDITED_CHARACTERS])[1:-1] + more
+
+
+def _of(credentials: _Credentials, host: str) -> dict[str, str]:
+    return {"mechanism": credentials.mechanism, "host": host}
+
+
+def _credentials(given: Json) -> _Credentials:
+    """The credentials that were typed. Refusal for those that no broker could be asked about."""
     mechanism = given.get("mechanism")
     if mechanism not in MECHANISMS:
         raise Refusal(400, "There is no such mechanism", f"use one of {', '.join(MECHANISMS)}")
     if mechanism == "OAUTHBEARER":
-        token = _text(given, "token")
-        return (
-            mechanism,
-            "token",
-            {
-                "sasl_mechanism": mechanism,
-                "sasl_oauth_token_provider": lambda: token,
-            },
-        )
+        token = _text(given, "token").strip()
+        if not _TOKEN.fullmatch(token):
+            raise Refusal(400, "The token has characters that no bearer token has")
+        settings = {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": lambda: token}
+        return _Credentials(mechanism, _subject_of(token), None, settings)
     user = _text(given, "user")
-    return (
-        mechanism,
-        user,
-        {
-            "sasl_mechanism": mechanism,
-            "sasl_username": user,
-            "sasl_password": _text(given, "password"),
-        },
-    )
+    settings = {
+        "sasl_mechanism": mechanism,
+        "sasl_username": user,
+        "sasl_password": _text(given, "password"),
+    }
+    return _Credentials(mechanism, user, user, settings)
+
+
+def _subject_of(token: str) -> str:
+    """The user that a JWT claims to be of; "token" if it names none."""
+    subject = claims_of(token).get("sub")
+    if not isinstance(subject, str) or not 0 < len(subject) <= _CHARACTERS_MAX["user"]:
+        return "token"
+    return subject
 
 
 def _text(given: Json, name: str) -> str:
     text = given.get(name)
-    if not isinstance(text, str) or not text.strip() or len(text) > _TEXT_MAX:
+    if not isinstance(text, str) or not text.strip():
         raise Refusal(400, f"Give a {name}")
+    most = _CHARACTERS_MAX[name]
+    if len(text) > most:
+        raise Refusal(400, f"The {name} is too long", f"{len(text):,} characters of {most:,}")
+    if _NOT_SENT.search(text):
+        raise Refusal(400, f"The {name} has characters that cannot be sent to a broker")
     if "${" in text:
         # In settings that stands for a secret of the machine on which the console runs.
         raise Refusal(400, f"A {name} with ${{ in it cannot be used here")
-    return text if name != "token" else text.strip()
+    return text

@@ -61,13 +61,13 @@ def token_of(
         raise AuthenticationFailed("the token is empty")
     if len(value) > TOKEN_CHARACTERS_MAX:
         raise AuthenticationFailed(f"the token has more than {TOKEN_CHARACTERS_MAX} characters")
-    claims = _claims(value)
+    claims = claims_of(value)
     if expires_ms is None:
         expires_ms = _time_ms(claims.get("exp"))
     return Token(value, expires_ms, _time_ms(claims.get("iat")), extensions or {})
 
 
-def _claims(value: str) -> Mapping[str, object]:
+def claims_of(value: str) -> Mapping[str, object]:
     """The claims of a JWT, which only the broker checks; none for any other token."""
     parts = value.split(".")
     if len(parts) != _JWT_PARTS:
