@@ -29,6 +29,7 @@ from odradek.faults import FaultRefused, Faults
 from odradek_client.errors import IllegalState, OdradekError
 
 if TYPE_CHECKING:
+    from odradek.assertions import Assertions, AsyncAssertions
     from odradek_broker.server.fault_control import FaultControl
 
 Mode = Literal["in-process", "subprocess"]
@@ -111,6 +112,11 @@ class Broker:
         if self._faults is None:
             raise _not_testing(self._process.testing)
         return self._faults
+
+    @property
+    def assertions(self) -> AsyncAssertions:
+        """Assertions about topics and groups. IllegalState before the first start."""
+        return self._process.assertions.aio
 
     async def start(self) -> None:
         """Start the broker, and wait until it answers."""
@@ -277,6 +283,13 @@ class SubprocessBroker:
         if self._http is None or self._child is None:
             raise _not_testing(self.testing)
         return self._http
+
+    @property
+    def assertions(self) -> Assertions:
+        """Assertions about topics and groups. IllegalState before the first start."""
+        from odradek.assertions import Assertions
+
+        return Assertions(self.bootstrap)
 
     def log_tail(self) -> str:
         """The end of the running broker's log; empty without one."""

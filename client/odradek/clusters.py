@@ -22,11 +22,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from odradek.faults import Faults
 from odradek.http_orders import HttpOrders
 from odradek_client.errors import IllegalState, OdradekError
+
+if TYPE_CHECKING:
+    from odradek.assertions import Assertions
 
 #: The environment variable with the address of a process that makes clusters, for `shared`.
 CLUSTERS_VARIABLE = "ODRADEK_CLUSTERS"
@@ -80,6 +83,13 @@ class Cluster:
 
     def _order(self, change: str) -> None:
         self._orders.send("POST", f"/{self.id}/{change}", None)
+
+    @property
+    def assertions(self) -> Assertions:
+        """Assertions about topics and groups of this cluster."""
+        from odradek.assertions import Assertions
+
+        return Assertions(self.bootstrap)
 
     def log_tail(self, lines: int = 30) -> str:
         """The last lines of the broker's log; empty if there are none."""

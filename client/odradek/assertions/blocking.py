@@ -1,0 +1,96 @@
+"""The same assertions for tests without an event loop: every call blocks until it is decided."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from queue import SimpleQueue
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from odradek.assertions.asynchronous import WITHIN_S, AsyncAssertions
+from odradek.assertions.reading import Matching, Positions
+from odradek.sync import loop_thread
+from odradek_client.errors import IllegalState
+from odradek_client.structs import ConsumerRecord
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _blocks(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """A blocking method for a method of `AsyncAssertions`."""
+
+    @functools.wraps(method)
+    def blocking(self: Assertions, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        _refuse_on_loop(method.__name__)
+        work = functools.partial(method, self.aio, *args, **kwargs)
+        return loop_thread().run(work, SimpleQueue())
+
+    return blocking
+
+
+def _refuse_on_loop(call: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise IllegalState(
+        f"{call}() would block the event loop that it is called on, and with it the code under test;"
+        f" in async code use `await ....aio.{call}()`"
+    )
+
+
+class Assertions:
+    """Assertions about the brokers at `bootstrap`; see `AsyncAssertions` for each of them.
+
+    `client_settings`: those for the connection, such as `security_protocol`. May be used from any
+    thread.
+    """
+
+    def __init__(self, bootstrap: str, **client_settings: Any) -> None:
+        #: The same assertions for async tests.
+        self.aio = AsyncAssertions(bootstrap, **client_settings)
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers' addresses."""
+        return self.aio.bootstrap
+
+    @overload
+    def assert_produced(
+        self,
+        topic: str,
+        matching: Matching | None = None,
+        *,
+        count: None = None,
+        within_s: float = WITHIN_S,
+        since: Positions | None = None,
+    ) -> ConsumerRecord: ...
+    @overload
+    def assert_produced(
+        self,
+        topic: str,
+        matching: Matching | None = None,
+        *,
+        count: int,
+        within_s: float = WITHIN_S,
+        since: Positions | None = None,
+    ) -> list[ConsumerRecord]: ...
+    def assert_produced(self, topic: str, matching: Matching | None = None, **options: Any) -> Any:
+        """Wait for a record and return the first one; with `count`, for exactly so many, and return
+        them. AssertionError if they are not there after `within_s`, or more are."""
+        return _produced(self, topic, matching, **options)
+
+    assert_nothing_produced = _blocks(AsyncAssertions.assert_nothing_produced)
+    assert_no_duplicates = _blocks(AsyncAssertions.assert_no_duplicates)
+    assert_lag_zero = _blocks(AsyncAssertions.assert_lag_zero)
+    assert_committed = _blocks(AsyncAssertions.assert_committed)
+    assert_topic_equals = _blocks(AsyncAssertions.assert_topic_equals)
+    snapshot = _blocks(AsyncAssertions.snapshot)
+    positions = _blocks(AsyncAssertions.positions)
+
+
+_produced: Callable[..., Any] = _blocks(AsyncAssertions.assert_produced)
