@@ -114,6 +114,18 @@ def test_a_port_in_use_is_said_before_the_broker_starts(tmp_path: Path) -> None:
         (["serve", "--console-write"], "give --console too"),
         (["console", "--listen", "0.0.0.0:0"], "--insecure"),
         (["console", "--listen", "127.0.0.1:99999"], "must be HOST:PORT"),
+        (["console", "--behind-proxy", "proxy.example"], "must be an address such as"),
+        (["console", "--behind-proxy", "10.0.0.7/24"], "must be an address such as"),
+        (["console", "--behind-proxy", "*"], "must be an address such as"),
+        (["console", "--behind-proxy", "127.0.0.1"], "--insecure"),
+        # Everybody would be the console's user.
+        (
+            [
+                *("console", "--listen", "0.0.0.0:0", "-X", "security.protocol=SASL_PLAINTEXT"),
+                *("-X", "sasl.mechanism=PLAIN", "-X", "sasl.jaas.config=x"),
+            ],
+            "--insecure",
+        ),
     ],
 )
 def test_a_wrong_address_is_refused(tmp_path: Path, arguments: list[str], text: str) -> None:

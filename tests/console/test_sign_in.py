@@ -57,20 +57,21 @@ async def users(sasl_bootstrap: str) -> None:
         await admin.alter_user_scram_credentials(
             [UserScramCredentialUpsertion("alice", "alice-secret", "SCRAM-SHA-512")]
         )
-        await admin.create_topics([NewTopic("hers", 1), NewTopic("other", 1)])
+        await admin.create_topics([NewTopic("hers", 1), NewTopic("other", 1)], raise_errors=False)
         await admin.create_acls([AclBinding.topic("hers", "User:alice", AclOperation.DESCRIBE)])
 
 
 @asynccontextmanager
-async def _console(bootstrap: str) -> AsyncIterator[httpx.AsyncClient]:
+async def _console(bootstrap: str, *proxies: str, **more: Any) -> AsyncIterator[httpx.AsyncClient]:
     settings = {
         "bootstrap_servers": bootstrap,
         "security_protocol": "SASL_PLAINTEXT",
         "request_timeout_ms": 10_000,
         "default_api_timeout_ms": 10_000,
+        **more,
     }
     clients = {"admin": settings, "consumer": settings, "producer": settings}
-    app = Console(ConsoleOptions(clients)).app()
+    app = Console(ConsoleOptions(clients, proxies=proxies)).app()
     assert isinstance(app, Starlette)
     async with (
         app.router.lifespan_context(app),
@@ -116,6 +117,42 @@ async def test_a_wrong_password_is_refused_and_few_can_be_tried(sasl_bootstrap: 
         answer = await client.post("/api/sign-in", json=_ALICE)
         assert answer.status_code == 429
         assert (await client.get("/api/topics")).status_code == 401
+
+
+async def test_a_proxy_is_believed_if_it_is_named(sasl_bootstrap: str, users: None) -> None:
+    wrong = {"mechanism": "none"}
+
+    async def tried(client: httpx.AsyncClient, given: Any, address: str) -> httpx.Response:
+        proxied = {"x-forwarded-proto": "https", "x-forwarded-for": address}
+        return await client.post("/api/sign-in", json=given, headers=proxied)
+
+    # The address of the transport in the process is 127.0.0.1.
+    async with _console(sasl_bootstrap, "127.0.0.1", "10.0.0.0/8") as client:
+        for _ in range(sign_in.FAILURES_OF_HOST):
+            # A browser can begin the header, but the proxy ends it.
+            assert (await tried(client, wrong, "9.9.9.9, 192.0.2.1, 10.1.1.1")).status_code == 400
+        assert (await tried(client, _ALICE, "192.0.2.1")).status_code == 429
+        answer = await tried(client, _ALICE, "192.0.2.2")
+        assert answer.status_code == 200
+        assert "Secure" in answer.headers["set-cookie"]
+    async with _console(sasl_bootstrap, "192.0.2.77") as client:
+        answer = await tried(client, _ALICE, "192.0.2.1")
+        assert "Secure" not in answer.headers["set-cookie"]
+        for number in range(sign_in.FAILURES_OF_HOST):
+            assert (await tried(client, wrong, f"192.0.2.{number}")).status_code == 400
+        assert (await tried(client, _ALICE, "192.0.2.200")).status_code == 429
+
+
+@pytest.mark.parametrize("address", ["x" * 5_000, "\x7f", "fe80::1%" + "z" * 500, ""])
+async def test_an_address_that_is_none_is_no_text_of_the_log(
+    sasl_bootstrap: str, address: str
+) -> None:
+    async with _console(sasl_bootstrap, "127.0.0.1") as client:
+        headers = {"x-forwarded-for": address}
+        with capture_logs() as lines:
+            await client.post("/api/sign-in", json={"mechanism": "no"}, headers=headers)
+        (line,) = lines
+        assert line["host"] in ("unknown", "fe80::1", "127.0.0.1")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import signal
@@ -42,6 +43,16 @@ _ASK_MS = 3_000
 #: The time for a clean end after the broker that started the console is gone.
 _END_S = 5.0
 
+BehindProxy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--behind-proxy",
+        metavar="ADDRESS",
+        help="A proxy's address or network, whose X-Forwarded-For and X-Forwarded-Proto are"
+        " believed; repeatable.",
+    ),
+]
+
 
 def console(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -59,6 +70,7 @@ def console(
             "--allow-host", metavar="NAME", help="A name of this machine in addresses; repeatable."
         ),
     ] = None,
+    behind_proxy: BehindProxy = None,
     insecure: Annotated[
         bool,
         typer.Option("--insecure", help="Let other machines look without knowing who they are."),
@@ -76,22 +88,20 @@ def console(
     no history to show. `odradek serve --console` serves one beside the broker. With --listen there
     is always a new one.
     """
+    proxies = tuple(map(_proxy, behind_proxy or ()))
     clients = {
         kind: _patient(bootstrap, setting, kind) for kind in ("admin", "consumer", "producer")
     }
-    served = None if listen or listen_on is not None else asyncio.run(_served(clients["admin"]))
+    own = listen or listen_on is not None or proxies
+    served = None if own else asyncio.run(_served(clients["admin"]))
     if served is not None:
         tell(f"odradek console of the broker at {bootstrap}: {served}")
         if not no_open:
             _open_browser(served)
         return
     host, port = parse_address(listen or _LISTEN, "--listen")
-    if not (insecure or _signs_in(clients["admin"]) or is_of_this_machine(host)):
-        fail(
-            f"--listen {listen} would show other machines everything without asking who they are:"
-            " say so with --insecure, or use a listener with SASL (-X security.protocol=...)",
-            2,
-        )
+    if not (insecure or _signs_in(clients["admin"])):
+        _refuse_if_open(host, listen, proxies)
     if listen_on is not None:
         _end_with_stdin()
         ours = socket.socket(fileno=listen_on)
@@ -105,24 +115,39 @@ def console(
             if not no_open:
                 _open_browser(address)
 
-    _serve(clients, ours, frozenset([host, *(allow_host or [])]), write, started)
+    hosts = frozenset([host, *(allow_host or [])])
+    _serve(ours, started, clients=clients, hosts=hosts, write=write, proxies=proxies)
 
 
-def _serve(
-    clients: dict[str, dict[str, Any]],
-    listening_on: socket.socket,
-    hosts: frozenset[str],
-    write: bool,
-    started: Callable[[], None],
-) -> None:
-    """Serve a console until a signal."""
+def _refuse_if_open(host: str, listen: str, proxies: tuple[str, ...]) -> None:
+    """End the program if other machines could look without signing in."""
+    if is_of_this_machine(host) and not proxies:
+        return
+    fail(
+        f"{'--behind-proxy' if proxies else f'--listen {listen}'} would show other machines"
+        " everything without asking who they are: say so with --insecure, or use a listener with"
+        " SASL (-X security.protocol=...)",
+        2,
+    )
+
+
+def _proxy(text: str) -> str:
+    """The address or network of a proxy. Ends the program for any other text."""
+    try:
+        return str(ipaddress.ip_network(text) if "/" in text else ipaddress.ip_address(text))
+    except ValueError:
+        fail(f"--behind-proxy {text!r} must be an address such as 10.0.0.7, or 10.0.0.0/24", 2)
+
+
+def _serve(listening_on: socket.socket, started: Callable[[], None], **options: Any) -> None:
+    """Serve a console with these `ConsoleOptions` until a signal."""
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         fail(f"the console needs {', '.join(missing)}: pip install 'odradek[console]'")
     from odradek.console.server import ConsoleOptions, serve
 
     _log_to_stderr()
-    run(serve(ConsoleOptions(clients, hosts, write), listening_on, started), fast=True)
+    run(serve(ConsoleOptions(**options), listening_on, started), fast=True)
 
 
 def _patient(bootstrap: str, given: list[str] | None, kind: str) -> dict[str, Any]:
@@ -135,8 +160,9 @@ def _patient(bootstrap: str, given: list[str] | None, kind: str) -> dict[str, An
 
 def _signs_in(settings: Mapping[str, Any]) -> bool:
     """True if everybody at the browser has to say who they are."""
-    protocol = str(settings.get("security_protocol", "PLAINTEXT"))
-    return protocol.startswith("SASL") and "sasl_username" not in settings
+    from odradek.console.sign_in import wants_sign_in
+
+    return wants_sign_in(settings)
 
 
 async def _served(settings: dict[str, Any]) -> str | None:

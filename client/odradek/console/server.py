@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -24,6 +25,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from odradek.console import (
     access,
@@ -96,6 +98,10 @@ _SAFE_METHODS = ("GET", "HEAD")
 #: The origins of requests for data, as browsers name them; "none" is a person who typed the
 #: address. Programs that are no browsers send nothing of the kind.
 _OWN_SITES = ("", "same-origin", "none")
+_HOST = re.compile(
+    r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s\[\]:/?#@\\]*))(?::(?P<port>[0-9]{0,5}))?"
+)
+_PORT_MAX = 65_535
 #: Scripts of other sites cannot send this header without asking, and they get no answer.
 WRITE_HEADER = "X-Odradek-Console"
 
@@ -103,11 +109,13 @@ WRITE_HEADER = "X-Odradek-Console"
 @dataclass(frozen=True)
 class ConsoleOptions:
     """The choices of whoever starts a console. `hosts`: names besides those of this machine, under
-    which browsers may ask for it. `write`: it may change things."""
+    which browsers may ask for it. `write`: it may change things. `proxies`: addresses and networks
+    of the proxies that are believed when they say for whom and over what they ask."""
 
     clients: ClientSettings
     hosts: frozenset[str] = frozenset()
     write: bool = False
+    proxies: tuple[str, ...] = ()
 
     @property
     def bootstrap(self) -> str:
@@ -148,6 +156,8 @@ class _Guard:
     def _refusal(self, method: str, path: str, headers: Headers) -> Refusal | None:
         host = headers.get("host", "")
         name = _host_name(host)
+        if name is None:
+            return Refusal(400, "The header Host is wrong", f"{host[:100]!r}")
         if name not in self._hosts and not _is_address(name):
             return Refusal(
                 421,
@@ -169,10 +179,12 @@ class _Guard:
         return None
 
 
-def _host_name(host: str) -> str:
-    """The name in a Host header, without port and brackets."""
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    return name.strip("[]").lower()
+def _host_name(host: str) -> str | None:
+    """The name in a Host header, without port and brackets; None if there is none."""
+    found = _HOST.fullmatch(host)
+    if found is None or int(found["port"] or 0) > _PORT_MAX:
+        return None
+    return (found["address"] or found["name"]).lower()
 
 
 def _is_address(name: str) -> bool:
@@ -231,8 +243,7 @@ class Console:
         return self.visits.of(request.cookies.get(_cookie(request)))
 
     async def _sign_in(self, request: Request) -> Response:
-        host = request.client.host if request.client is not None else ""
-        token = await self.visits.sign_in(await _sent(request), host)
+        token = await self.visits.sign_in(await _sent(request), _asking(request))
         self.visits.sign_out(request.cookies.get(_cookie(request)))
         answer = _json({})
         # A cookie belongs to a host; its name keeps two consoles of one machine apart.
@@ -278,7 +289,10 @@ class Console:
                 # The address belongs to the router in the page.
                 Route("/{rest:path}", _index),
             ],
-            middleware=[Middleware(_Guard, hosts=self.options.hosts)],
+            middleware=[
+                Middleware(ProxyHeadersMiddleware, trusted_hosts=list(self.options.proxies)),
+                Middleware(_Guard, hosts=self.options.hosts),
+            ],
             exception_handlers={HTTPException: _http_error},
             lifespan=self._lifespan,
         )
@@ -345,6 +359,12 @@ async def _sent(request: Request) -> Json:
     if not isinstance(sent, dict):
         raise Refusal(400, "The request is no JSON object")
     return sent
+
+
+def _asking(request: Request) -> str:
+    """The address that asks. A proxy may pass on any text in its place."""
+    host = "" if request.client is None else request.client.host.partition("%")[0]
+    return host if _is_address(host) else "unknown"
 
 
 def _cookie(request: Request) -> str:

@@ -48,6 +48,7 @@ _AUDITED_CHARACTERS = 100
 #: NUL separates the parts of a message of PLAIN; half of a surrogate pair is no UTF-8.
 _NOT_SENT = re.compile(r"[\0\ud800-\udfff]")
 _TOKEN = re.compile(r"[-_.~+/A-Za-z0-9]+=*")
+_ADVICE = re.compile(r"[;:] check sasl[^;]*\Z")
 _GIVEN = {"sasl_username", "sasl_jaas_config", "sasl_oauth_token_provider"}
 _GIVEN_ENDPOINT = "sasl_oauthbearer_token_endpoint_url"
 
@@ -208,8 +209,7 @@ class Visits:
             await session.close()
             if not isinstance(error, AuthenticationFailed):
                 raise
-            what = "token" if credentials.guessed is None else "user and password"
-            raise Refusal(403, f"The broker does not accept this {what}", str(error)) from None
+            raise _refused(credentials, error) from None
         return session
 
     def sign_out(self, token: str | None) -> None:
@@ -257,6 +257,17 @@ def audited(user: str | None) -> str | None:
         return None
     more = "..." if len(user) > _AUDITED_CHARACTERS else ""
     return repr(user[:_AUDITED_CHARACTERS])[1:-1] + more
+
+
+def _refused(credentials: _Credentials, error: AuthenticationFailed) -> Refusal:
+    """The broker's refusal, without advice about settings, which a person at a browser has not."""
+    detail = _ADVICE.sub("", str(error))
+    if credentials.guessed is None:
+        what, advice = "token", "Check its end, its audience and its scope."
+    else:
+        what = "user and password"
+        advice = f"Check both, and that the broker knows the user by {credentials.mechanism}."
+    return Refusal(403, f"The broker does not accept this {what}", detail, advice)
 
 
 def _of(credentials: _Credentials, host: str) -> dict[str, str]:
