@@ -503,6 +503,7 @@ class Node:
         report.problems += problems
         self.cleaner.tick()
         self.verdicts.step(now_ms)
+        self.metrics.take_sample(now_ms, wall_ms)
         self.telemetry.expire()
         self.logs.forget_producers_beyond(self.config.max_producer_ids)
         if now_ms >= self._next_expiry_ms:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
 
@@ -11,6 +13,7 @@ from odradek.console.sessions import Session
 from odradek_client.admin import Admin
 from odradek_client.admin.broker import BrokerDescription, RequestCounts
 from odradek_client.errors import UnsupportedByBroker
+from waiting import deadline_in
 
 _BOUNDS_US = [100, 200, 400]
 
@@ -98,6 +101,20 @@ async def test_feeds_tell_what_a_broker_does(live_bootstrap: str, unique_topic: 
         assert produce["total"]["p99_ms"] > 0
     finally:
         await session.close()
+
+
+async def test_charts_begin_with_what_the_broker_has_kept(
+    console_client: httpx.AsyncClient,
+) -> None:
+    """Nobody has looked before."""
+    check = deadline_in(60)
+    found: list[dict[str, float]] = []
+    while not found:
+        check("the broker takes two samples")
+        await asyncio.sleep(0.5)
+        found = (await console_client.get("/api/throughput")).json()["samples"]
+    assert found[0]["requests"] >= 0
+    assert found[0].keys() >= {"time_ms", "in_bytes", "out_bytes", "errors", "connections"}
 
 
 async def test_connections_come_in_pages(

@@ -18,7 +18,7 @@ from odradek_broker.explain.history import Event, History
 from odradek_broker.explain.problems import Problem, find_problems
 from odradek_broker.explain.texts import Rights, event_text
 from odradek_broker.handlers.describe_history import ProducerEventRights
-from odradek_broker.metrics.broker import BUCKETS_US, broker_version
+from odradek_broker.metrics.broker import BUCKETS_US, SAMPLED, broker_version
 from odradek_broker.node import Node
 from odradek_broker.request import Peer, RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation, group, topic, transactional_id
@@ -33,7 +33,7 @@ _E = ErrorCode
 LISTED_MAX = 1_000
 #: The most events that are looked at for one answer: the client may not be allowed to see most.
 _LOOKED_AT_MAX = 10_000
-_SECTIONS = frozenset(range(wire.COUNTERS, wire.EVENTS + 1))
+_SECTIONS = frozenset(range(wire.COUNTERS, wire.SAMPLES + 1))
 
 
 def handle(
@@ -80,6 +80,12 @@ def handle(
         ]
     if wire.EVENTS in request.sections:
         answer.next_after, answer.events = _events(node, rights, request.after, limit)
+    if wire.SAMPLES in request.sections:
+        answer.sample_names = list(SAMPLED)
+        answer.samples = [
+            wire.Sample(time_ms=each.wall_ms, values=[float(value) for value in each.values])
+            for each in node.metrics.samples
+        ]
     return answer
 
 

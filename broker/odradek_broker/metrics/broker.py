@@ -7,6 +7,7 @@ metrics are read (`exposition.py`).
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -96,11 +97,33 @@ def _error_walker(struct: type[Struct]) -> ErrorWalker | None:
     return walk
 
 
+#: The counters that are sampled, by their names in DescribeBroker.
+SAMPLED = (
+    "connections",
+    "requests_total",
+    "request_errors_total",
+    "appended_bytes_total",
+    "fetched_bytes_total",
+    "flushes_total",
+    "flush_time_us_total",
+)
+#: The time between two samples, and the most samples: those of a quarter of an hour.
+SAMPLE_INTERVAL_MS = 5_000
+SAMPLES_MAX = 181
+
+
 class ProcessUsage(NamedTuple):
     """The most memory that the process has had, and the processor time that it has taken."""
 
     memory_peak_bytes: int
     processor_ms: int
+
+
+class Sample(NamedTuple):
+    """The counters `SAMPLED` at a time."""
+
+    wall_ms: int
+    values: tuple[float, ...]
 
 
 class BrokerMetrics:
@@ -135,6 +158,25 @@ class BrokerMetrics:
         self.throttle_time_ms: dict[str, int] = {}
         self.appended_total = 0
         self.fetched_total = 0
+        #: The newest samples, the oldest first.
+        self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+        self._next_sample_ms = 0
+
+    def take_sample(self, monotonic_ms: int, wall_ms: int) -> None:
+        """Keep the present values of the sampled counters, if it is time for that."""
+        if monotonic_ms < self._next_sample_ms:
+            return
+        self._next_sample_ms = monotonic_ms + SAMPLE_INTERVAL_MS
+        values = (
+            self.connections.value,
+            sum(self.requests.values()),
+            sum(self.errors.values()),
+            self.appended_total,
+            self.fetched_total,
+            sum(self.flushes.counts),
+            self.flushes.sum_us,
+        )
+        self.samples.append(Sample(wall_ms, values))
 
     def request_finished(self, api: Api, version: int, started_us: int, reply: object) -> None:
         """Count a request, its time since `started_us`, and the errors of its response, if there is

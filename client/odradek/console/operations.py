@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 from odradek.console.answers import LIMIT_DEFAULT, LIMIT_MAX, Json
@@ -16,12 +17,12 @@ from odradek.console.live import Feed
 from odradek.console.sessions import Session
 from odradek_client.admin.broker import BrokerDescription, RequestCounts, Section
 
-#: The time between two samples, and the number of samples that are kept: ten minutes.
+#: The time between two questions while a page looks.
 EVERY_MS = 2_000
-SAMPLES_MAX = 300
+_KEEP_PAST_MS = 4_000
 #: Percentiles of the recent past are of this time.
 _RECENT_MS = 30_000
-#: A sample that is later than this stands alone: there was nobody to see what lay between.
+#: A sample that is later than this stands alone: nothing is known of the time between.
 _GAP_MS = 4 * EVERY_MS
 
 #: The rates of a sample: the name in the answer and the counter that grows.
@@ -102,7 +103,7 @@ class _Watched:
     """The recent past of a broker, as a session has seen it."""
 
     last: BrokerDescription | None = None
-    samples: deque[Json] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
+    sample: Json | None = None
     requests: deque[BrokerDescription] = field(default_factory=deque)
 
 
@@ -131,10 +132,9 @@ async def _throughput(session: Session, _name: str) -> Json:
     if before is None or found.now_ms > before.now_ms:
         watched.last = found
         sample = None if before is None else rates(before, found)
-        if sample is not None:
-            watched.samples.append(sample)
+        watched.sample = sample or watched.sample
     return {
-        "sample": watched.samples[-1] if watched.samples else None,
+        "sample": watched.sample,
         "counters": found.counters,
         "version": found.version,
         "started_ms": found.started_ms,
@@ -143,8 +143,16 @@ async def _throughput(session: Session, _name: str) -> Json:
 
 
 async def _samples(asked: Asked) -> Json:
-    """The samples of the last minutes, oldest first."""
-    return {"samples": list(_of(asked.session).samples)}
+    """The samples that the broker keeps of the last quarter of an hour, oldest first."""
+    found = await asked.session.cached(
+        "samples", _KEEP_PAST_MS, lambda admin: admin.describe_broker_status(Section.SAMPLES)
+    )
+    past = [
+        replace(found, now_ms=time_ms, counters=counters, samples=[])
+        for time_ms, counters in found.samples
+    ]
+    samples = [rates(before, after) for before, after in pairwise(past)]
+    return {"samples": [sample for sample in samples if sample is not None]}
 
 
 # --- Requests -------------------------------------------------------------------------------------

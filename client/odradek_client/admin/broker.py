@@ -23,6 +23,7 @@ class Section(Enum):
     CONNECTIONS = wire.CONNECTIONS
     PROBLEMS = wire.PROBLEMS
     EVENTS = wire.EVENTS
+    SAMPLES = wire.SAMPLES
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ class BrokerDescription:
     Times in milliseconds since 1970, by the broker's clock. `counters`: numbers by name; those
     whose names end in _total only grow. `connections_total`: the number of connections that match
     the filter. `next_after`: the `after` for the events that follow. Events are oldest first.
+    `samples`: the time and some of the counters, every few seconds of the last quarter of an hour,
+    oldest first.
     """
 
     node_id: int
@@ -99,6 +102,7 @@ class BrokerDescription:
     problems: list[Problem] = field(default_factory=list)
     next_after: int = -1
     events: list[SubjectEvent] = field(default_factory=list)
+    samples: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
 
 class BrokerAdmin(AdminPart):
@@ -166,6 +170,10 @@ def _description(answer: DescribeBrokerResponse) -> BrokerDescription:
         ],
         next_after=answer.next_after,
         events=[found for each in answer.events if (found := _event(each)) is not None],
+        samples=[
+            (each.time_ms, dict(zip(answer.sample_names, each.values, strict=True)))
+            for each in answer.samples
+        ],
     )
 
 

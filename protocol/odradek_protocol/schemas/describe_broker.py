@@ -4,8 +4,8 @@ events of one broker.
 Versions: only 0.
 
 Of note: this API is Odradek's own, for `odradek console` and `odradek top`, as DescribeHistory is.
-Only the requested sections are filled. Counters never go down while the broker runs; the client
-makes rates of them.
+Only the requested sections are filled. Samples are the same counters in the past. Counters never go
+down while the broker runs; the client makes rates of them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ REQUESTS = 2
 CONNECTIONS = 3
 PROBLEMS = 4
 EVENTS = 5
+SAMPLES = 6
 
 
 @message(key=10001, versions="0", flexible="0+")
@@ -43,6 +44,14 @@ class Counter(Struct):
 
     name: str = field(STRING)
     value: float = field(FLOAT64)
+
+
+@struct
+class Sample(Struct):
+    """The counters `sample_names` at a time in the past."""
+
+    time_ms: int = field(INT64)
+    values: list[float] = field(array(FLOAT64))
 
 
 @struct
@@ -112,7 +121,7 @@ class DescribeBrokerResponse(Message):
     `now_ms`: the broker's clock; `started_ms`: its start. `console_url`: the address of the console
     that the broker serves, if it serves one. `connections_total`: the number of those that match
     the filter. `next_after`: the `after` of a request for the events that follow. Events are oldest
-    first.
+    first, and so are samples.
     """
 
     throttle_time_ms: int = field(INT32)
@@ -131,3 +140,5 @@ class DescribeBrokerResponse(Message):
     problems: list[Problem] = field(array(Problem))
     next_after: int = field(INT64)
     events: list[NumberedEvent] = field(array(NumberedEvent))
+    sample_names: list[str] = field(array(STRING), tag=0, tagged="0+")
+    samples: list[Sample] = field(array(Sample), tag=1, tagged="0+")

@@ -49,6 +49,7 @@ async def test_a22_only_the_requested_sections_are_filled(admin: Admin) -> None:
     assert not any(
         (nothing.counters, nothing.requests, nothing.connections, nothing.problems, nothing.events)
     )
+    assert nothing.samples == []
     everything = await admin.describe_broker_status(*Section)
     assert everything.counters["connections"] >= 1
     assert everything.counters["disk_usable_bytes"] > 0
@@ -58,6 +59,22 @@ async def test_a22_only_the_requested_sections_are_filled(admin: Admin) -> None:
     mine = by_api["DescribeBroker"]
     assert mine.requests == sum(mine.counts) == 1
     assert len(mine.counts) == len(everything.bounds_us) + 1
+
+
+async def test_a22_samples_of_the_last_quarter_of_an_hour_are_kept(
+    admin: Admin, broker: RunningBroker
+) -> None:
+    metrics = broker.node.metrics
+    metrics.samples.clear()
+    for second in range(2_000):
+        metrics.take_sample(10**15 + 1_000 * second, 1_000 * second)
+    found = await admin.describe_broker_status(Section.SAMPLES)
+    times_ms = [time_ms for time_ms, _ in found.samples]
+    assert times_ms == list(range(1_095_000, 2_000_000, 5_000))
+    _, last = found.samples[-1]
+    now = (await admin.describe_broker_status(Section.COUNTERS)).counters
+    assert last.keys() <= now.keys()
+    assert 0 < last["requests_total"] <= now["requests_total"]
 
 
 async def test_a22_the_broker_says_where_its_console_is(

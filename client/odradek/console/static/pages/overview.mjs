@@ -6,7 +6,7 @@ import { bytes, count, duration, time, zoneName } from "../format.mjs";
 import { PAGES } from "../routes.mjs";
 import { Failure, Figure, Heading, Loading, Missing, Name, Sentences, Table, html } from "../ui.mjs";
 
-const SAMPLES_MAX = 300;
+const SPAN_MS = 15 * 60_000;
 const there = (path) => (PAGES.some((row) => row.path === path) ? path : null);
 const right = (label) => ({ label, align: "right" });
 
@@ -26,7 +26,7 @@ const Disks = ({ rows }) => html`<section>
   <//>
 </section>`;
 
-/** The samples of the last minutes: those that the server has, and then each new one. */
+/** The samples of the last quarter of an hour: those that the broker has kept, and then each new one. */
 function useSamples(sample) {
   const [samples, setSamples] = useState([]);
   useEffect(() => {
@@ -45,13 +45,14 @@ function useSamples(sample) {
 
 function merged(old, more) {
   const last = old.at(-1)?.time_ms ?? -1;
-  return [...old, ...more.filter((each) => each.time_ms > last)].slice(-SAMPLES_MAX);
+  const all = [...old, ...more.filter((each) => each.time_ms > last)];
+  return all.filter((each) => each.time_ms > all.at(-1).time_ms - SPAN_MS);
 }
 
-// More than four times the time between two samples: nobody looked in between.
+// More than the time between two samples: nothing is known of what lay in between.
 const GAP_MS = 8000;
 
-/** Times and samples with a gap where there was nobody to see. */
+/** Times and samples with a gap where nothing is known. */
 function withGaps(samples) {
   const times = [];
   const rows = [];
@@ -84,7 +85,7 @@ function Charts({ samples }) {
         lines=${series.map(([, text, color]) => ({ label: text, color, scale: "y", ...line }))}
       />
     </figure>`;
-  return html`<section class="charts" aria-label="The last ten minutes">
+  return html`<section class="charts" aria-label="The last fifteen minutes">
     ${chart("Bytes", { text: perSecond, least: 1024 }, ["in_bytes", "written", "--accent"], ["out_bytes", "read", "--warning"])}
     ${chart("Requests", { text: rate }, ["requests", "all", "--accent"], ["errors", "with errors", "--error"])}
     ${chart("Connections", { text: count, whole: true }, ["connections", "open", "--accent"])}
