@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import json
@@ -26,10 +27,13 @@ from odradek.cli import build_app, serving
 from odradek.cli.commands import COMMANDS
 from odradek.cli.pid_file import PidFile, PidFileBusyError, RunningBroker
 from odradek.cli.serving import ServeOptions, parse_plain
+from odradek.cli.starter import PortFile
+from odradek.faults import Faults
 from odradek_broker.config.broker import parse_config
 from odradek_protocol import frames
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from waiting import wait_until
 
 PATIENCE_S = 60.0
 SBIN = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
@@ -624,6 +628,94 @@ def test_every_subcommand_loads_and_has_help() -> None:
         assert "Usage:" in result.output
 
 
+# --- For the program that started the broker ------------------------------------------------------
+
+
+def test_the_port_file_is_there_while_the_broker_is_ready(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "port"
+    path.write_text("what a killed broker has left\n")
+    served = serve("--port-file", str(path))
+    assert path.read_text() == f"{served.address}\n\n"
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith("port")] == ["port"]
+    assert served.end()[0] == 0
+    assert not path.exists()
+
+
+def test_the_second_line_of_a_port_file_is_the_address_for_faults(
+    serve: Serve, tmp_path: Path
+) -> None:
+    path = tmp_path / "port"
+    served = serve("--testing", "--port-file", str(path))
+    address, http = path.read_text().splitlines()
+    assert served.line.endswith(f", faults on {http}\n")
+    ask_versions(address)
+    Faults.at(http).clear()
+    served.end(signal.SIGKILL)
+    path.write_text("of another broker\n")
+    other = PortFile(path)
+    other.write("127.0.0.1:1", "")
+    path.write_text("of a third one\n")
+    other.remove()
+    assert path.exists()
+
+
+def test_a_port_file_that_cannot_be_written(data: Path, tmp_path: Path) -> None:
+    done = run("serve", "--data-dir", str(data), "--port-file", str(tmp_path / "no" / "port"))
+    assert done.returncode == 2
+    (line,) = lines(done.stderr)
+    assert "cannot write the port file" in line and "no such folder" in line
+
+
+def test_a_daemon_has_a_port_file(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "port"
+    listen = ("--listen", "127.0.0.1:0", "--data-dir", str(data), "--port-file", str(path))
+    started = run("start", *listen)
+    try:
+        assert f"odradek ready on {path.read_text().splitlines()[0]} " in started.stdout
+    finally:
+        run("stop", "--data-dir", str(data))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_broker_ends_with_the_process_that_started_it(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    path = tmp_path / "port"
+    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    command = [*ODRADEK, "serve", *arguments, "--port-file", str(path), "--exit-with-parent"]
+    program = (
+        "import subprocess, sys; child = subprocess.Popen(sys.argv[1:]); print(child.pid, flush=True);"
+        " child.wait()"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program, *command], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    try:
+        wait_until(path.exists, "the broker is ready")
+        parent.send_signal(number)
+        parent.wait(PATIENCE_S)
+        wait_until(lambda: not path.exists(), "a clean stop removes the port file")
+        wait_until(lambda: not is_running(pid), "the broker has ended")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        parent.kill()
+        parent.communicate()
+
+
+def is_running(pid: int) -> bool:
+    """True if the process exists and is no zombie that nobody has waited for."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return state.stdout.strip()[:1] not in ("", "Z")
+
+
 # --- The small parser of serve's options ----------------------------------------------------------
 
 
@@ -640,6 +732,7 @@ def plain(*arguments: str, **environment: str) -> ServeOptions | None:
         ["--set", "a=b", "--set=c=d=e", "--config", "/f"],
         ["--data-dir", "/d", "--data-dir", "/e", "--log-file", "/l"],
         ["--testing", "--listen", "127.0.0.1:0"],
+        ["--port-file", "/p", "--exit-with-parent"],
     ],
 )
 @pytest.mark.parametrize("environment", [{}, {"ODRADEK_DATA_DIR": "/env"}])
@@ -667,6 +760,7 @@ def test_the_plain_reader_and_typer_understand_the_same(
         ["--liste", "a:1"],
         ["a=b"],
         ["--testing=1"],
+        ["--exit-with-parent=1"],
     ],
 )
 def test_the_plain_reader_leaves_everything_else_to_typer(arguments: list[str]) -> None:

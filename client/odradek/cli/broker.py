@@ -87,6 +87,21 @@ ConsoleWrite = Annotated[
     bool,
     typer.Option("--console-write", help="Let the console change things; it only shows otherwise."),
 ]
+PortFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--port-file",
+        metavar="FILE",
+        help="While the broker is ready: its HOST:PORT in the first line; that of faults and clusters in the second.",
+    ),
+]
+ExitWithParent = Annotated[
+    bool,
+    typer.Option(
+        "--exit-with-parent",
+        help="Stop when the process that started this one ends, even by SIGKILL.",
+    ),
+]
 LogFile = Annotated[Path | None, typer.Option("--log-file", hidden=True)]
 Scratch = Annotated[Path | None, typer.Option("--until-stdin-ends", hidden=True)]
 
@@ -106,6 +121,8 @@ def serve(
     console_write: ConsoleWrite = False,
     log_file: LogFile = None,
     scratch: Scratch = None,
+    port_file: PortFile = None,
+    exit_with_parent: ExitWithParent = False,
 ) -> None:
     """Run a broker in the foreground.
 
@@ -125,6 +142,8 @@ def serve(
             console,
             console_write,
             scratch,
+            port_file,
+            exit_with_parent,
         )
     )
 
@@ -142,6 +161,7 @@ def start(
     user: Users = None,
     console: Console = None,
     console_write: ConsoleWrite = False,
+    port_file: PortFile = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait until it is ready.")
     ] = 60.0,
@@ -176,6 +196,8 @@ def start(
         command += ["--console", console]
     if console_write:
         command.append("--console-write")
+    if port_file is not None:
+        command += ["--port-file", str(port_file.absolute())]
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = log_file.open("ab")

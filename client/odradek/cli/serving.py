@@ -10,19 +10,17 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import shutil
-import signal
 import stat
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.commands import fail, with_value
 from odradek.cli.pid_file import PidFile, PidFileBusyError
+from odradek.cli.starter import PortFile, ended_by_stdin, ended_with_parent
 from odradek.cli.streams import drop_output
 
 if TYPE_CHECKING:
@@ -30,46 +28,6 @@ if TYPE_CHECKING:
     from odradek_broker.config.broker import BrokerConfig, Notice
     from odradek_broker.server.fault_control import FaultControl
     from odradek_broker.server.server import OnTesting, Server
-
-#: The time for a clean stop; after it the process is ended.
-_STOP_S = 10.0
-
-
-@contextmanager
-def ended_by_stdin(scratch: Path | None) -> Iterator[None]:
-    """Interrupt the block when standard input ends, and then remove `scratch`. None: do nothing.
-
-    While standard input is open, `scratch` is left to the other program to remove.
-    """
-    if scratch is None:
-        yield
-        return
-    orphaned, stopped = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        while _read_some():
-            pass
-        orphaned.set()
-        os.kill(os.getpid(), signal.SIGINT)
-        if not stopped.wait(_STOP_S):
-            shutil.rmtree(scratch, ignore_errors=True)
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True, name="odradek-parent").start()
-    try:
-        yield
-    finally:
-        if orphaned.is_set():
-            shutil.rmtree(scratch, ignore_errors=True)
-        stopped.set()
-
-
-def _read_some() -> bytes:
-    try:
-        return os.read(0, 4096)
-    except OSError:
-        return b""
-
 
 EXIT_BAD_CONFIG = 2
 
@@ -80,6 +38,7 @@ TESTING_HTTP = "127.0.0.1:0"
 TESTING_WORDS = ", faults on "
 _USERS = "sasl.scram.initial.users"
 DATA_DIR_VARIABLE = "ODRADEK_DATA_DIR"
+_SWITCHES = ("--testing", "--insecure", "--console-write", "--exit-with-parent")
 
 
 @dataclass
@@ -98,8 +57,12 @@ class ServeOptions:
     #: things.
     console: str | None = None
     console_write: bool = False
-    #: The pid of a program that has started the broker for itself: see `parent_watch`.
+    #: The directory of the program that has started the broker for itself: see `ended_by_stdin`.
     scratch: Path | None = None
+    #: The file that gets the addresses of the ready broker.
+    port_file: Path | None = None
+    #: True if the broker ends with the process that started it.
+    exit_with_parent: bool = False
 
 
 def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions | None:
@@ -110,7 +73,7 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
     left = with_value(arguments)
     while left:
         name, equals, value = left.pop(0).partition("=")
-        if name in ("--testing", "--insecure", "--console-write") and not equals:
+        if name in _SWITCHES and not equals:
             setattr(options, name.removeprefix("--").replace("-", "_"), True)
             continue
         if not equals:
@@ -135,6 +98,8 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
             options.log_file = Path(value)
         elif name == "--until-stdin-ends":
             options.scratch = Path(value)
+        elif name == "--port-file":
+            options.port_file = Path(value)
         else:
             return None
     return options
@@ -143,7 +108,7 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
 def serve(options: ServeOptions) -> None:
     """Serve until a signal. Ends the program with 2 for a bad setting, 1 if serving is
     impossible."""
-    with ended_by_stdin(options.scratch):
+    with ended_by_stdin(options.scratch), ended_with_parent(options.exit_with_parent):
         _serve(options)
 
 
@@ -175,6 +140,7 @@ def _serve(options: ServeOptions) -> None:
     directory = Path(parsed.data_dir).absolute()
     pid_file = PidFile(directory)
     console, begin_console = _console(options, parsed)
+    port_file = _port_file(options.port_file)
 
     orders = ""
 
@@ -189,6 +155,8 @@ def _serve(options: ServeOptions) -> None:
         durability = parsed.log_durability
         shown = f", console on {console.address}" if console is not None else ""
         line = f"odradek ready on {address} (data {directory}, durability {durability})"
+        if port_file is not None:
+            port_file.write(address, orders.removeprefix(TESTING_WORDS))
         _print_if_anybody_reads(f"{line}{shown}{orders}")
 
     try:
@@ -202,7 +170,22 @@ def _serve(options: ServeOptions) -> None:
     finally:
         if console is not None:
             console.end()
+        if port_file is not None:
+            port_file.remove()
         pid_file.release()
+
+
+def _port_file(path: Path | None) -> PortFile | None:
+    """The file for the addresses, without what a killed broker has left. Ends the program if it
+    cannot be written."""
+    if path is None:
+        return None
+    port_file = PortFile(path)
+    try:
+        port_file.prepare()
+    except OSError as error:
+        fail(f"cannot write the port file {path}: {reason(error)}", EXIT_BAD_CONFIG)
+    return port_file
 
 
 def _console(
