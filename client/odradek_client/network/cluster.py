@@ -82,6 +82,8 @@ class ClusterView:
         self.all_topics = False
         self.needs_update = True
         self._wanted: dict[str, float | None] = {}
+        #: The topics of the last request; None for all topics.
+        self._requested: frozenset[str] | None = frozenset()
 
     # --- the requested topics ---
 
@@ -106,6 +108,13 @@ class ClusterView:
                     self._wanted[topic] = until_ms if until_ms is None else max(before_ms, until_ms)
         self.needs_update = self.needs_update or (news and not self.all_topics)
         return news
+
+    @property
+    def has_new_topics(self) -> bool:
+        """True if topics are wanted that the last request for metadata did not name."""
+        if self._requested is None:
+            return False
+        return self.all_topics or not self._requested.issuperset(self._wanted)
 
     def unwant(self, topics: Iterable[str]) -> None:
         """Request these topics no longer; their metadata is dropped with the next answer."""
@@ -175,6 +184,7 @@ class ClusterView:
 
     def request(self, version: int, *, allow_auto_create: bool) -> MetadataRequest:
         """The request for the topics, to a broker that serves `version`."""
+        self._requested = None if self.all_topics else frozenset(self._wanted)
         topics: list[MetadataRequestTopic] | None
         if self.all_topics:
             topics = [] if version == 0 else None

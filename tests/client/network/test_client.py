@@ -469,6 +469,20 @@ async def test_hints_without_anybody_waiting_are_one_question_per_backoff() -> N
         assert 1 <= len(broker.received(ApiKey.METADATA)) - before <= 6
 
 
+async def test_c82_topics_that_are_wanted_anew_do_not_wait_for_the_backoff() -> None:
+    broker = ScriptedBroker(topics={"t": 1, "u": 1})
+    async with Connected(broker, retry_backoff_ms=600_000, retry_backoff_max_ms=600_000) as network:
+        for topics in ({"t"}, {"t", "u"}):
+            network.cluster.want(topics)
+            network.request_metadata_update()
+            while not network.cluster.topics.keys() >= topics:
+                await asyncio.sleep(0.001)
+        before = len(broker.received(ApiKey.METADATA))
+        network.request_metadata_update()
+        await asyncio.sleep(0.05)
+        assert len(broker.received(ApiKey.METADATA)) == before
+
+
 async def test_metadata_is_asked_for_at_least_every_max_age() -> None:
     broker = ScriptedBroker()
     async with Connected(broker, metadata_max_age_ms=20):
