@@ -9,10 +9,14 @@ from collections.abc import Mapping
 from odradek_broker.config.broker import BrokerConfig, ConfigSource
 
 #: Records stay whatever their timestamps are. A cluster survives SIGKILL, which is all that happens
-#: to it, without a flush for each request. Members of groups learn soon of a new assignment.
+#: to it, without a flush for each request. Internal topics, which the first group or transaction of
+#: each test would wait for, have one partition. Members of groups learn soon of a new assignment.
 DEFAULTS = {
     "log.retention.ms": "-1",
     "log.durability": "page-cache",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.share.min.heartbeat.interval.ms": "200",

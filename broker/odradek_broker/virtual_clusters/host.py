@@ -275,10 +275,18 @@ class ClusterHost:
         """Start spares with these settings if they are ordered twice in a row."""
         if wanted == self._last_settings != self._spare_settings:
             self._spare_settings = wanted
-            for spare in self._spares:
-                self._begin(self.delete(spare))
-            self._spares.clear()
+            self._drop_spares()
         self._last_settings = wanted
+
+    def renew_spares(self) -> None:
+        """Start other brokers ahead, which begin with what this process has become since."""
+        self._drop_spares()
+        self.start_ahead()
+
+    def _drop_spares(self) -> None:
+        for spare in self._spares:
+            self._begin(self.delete(spare))
+        self._spares.clear()
 
     def _take_spare(self, wanted: dict[str, str]) -> Cluster | None:
         if wanted != self._spare_settings or not self._spares:
