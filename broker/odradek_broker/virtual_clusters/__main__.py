@@ -36,6 +36,7 @@ def main() -> None:
     try:
         configure_logging("auto", "error")
         run(_warm_up(root / "first"))
+        shutil.rmtree(root / "first")
         gc.collect()
         gc.freeze()
         asyncio.run(_serve(root, settings))

@@ -30,6 +30,7 @@ log = structlog.get_logger("odradek.server")
 
 #: No process of ours has more open files than this.
 _DESCRIPTORS_MAX = 65_536
+_DELETIONS_MAX = 100
 
 
 def live(
@@ -79,7 +80,11 @@ async def _serve(config: BrokerConfig, folder: Path, lifeline: int, told: int) -
     loop = asyncio.get_running_loop()
 
     def orphaned() -> None:
-        shutil.rmtree(folder, ignore_errors=True)
+        # Threads of the broker may still make files.
+        for _ in range(_DELETIONS_MAX):
+            shutil.rmtree(folder, ignore_errors=True)
+            if not folder.exists():
+                break
         os._exit(1)
 
     loop.add_reader(lifeline, orphaned)

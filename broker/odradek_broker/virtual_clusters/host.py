@@ -298,6 +298,9 @@ class ClusterHost:
 
     async def _start_spare(self, spare: Cluster) -> None:
         async with spare.lock:
+            if spare not in self._spares:
+                # An order has taken it, and has started it itself, or it is no longer wanted.
+                return
             # A failure is met again, and told, by the order that takes the spare.
             with suppress(StartFailed, BadSettings):
                 await self._start(spare)

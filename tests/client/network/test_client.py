@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from functools import partial
 from typing import Any
 
 import pytest
@@ -475,8 +476,7 @@ async def test_c82_topics_that_are_wanted_anew_do_not_wait_for_the_backoff() -> 
         for topics in ({"t"}, {"t", "u"}):
             network.cluster.want(topics)
             network.request_metadata_update()
-            while not network.cluster.topics.keys() >= topics:
-                await asyncio.sleep(0.001)
+            await until(partial(network.cluster.topics.keys().__ge__, topics))
         before = len(broker.received(ApiKey.METADATA))
         network.request_metadata_update()
         await asyncio.sleep(0.05)
