@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ LIMIT_MAX = 500
 #: The longest parameter that a view takes, and the longest name of a feed: the longest name of a
 #: topic is 249, a filter is shorter.
 TEXT_CHARACTERS_MAX = 10_000
+_HALF_PAIR = re.compile(r"[\ud800-\udfff]")
 
 
 class Refusal(Exception):
@@ -119,6 +121,15 @@ def failed(error: Exception) -> Refusal:
     )
 
 
+def check_text(what: str, text: str) -> None:
+    """Refusal for a text that is too long, or that cannot be sent to a broker."""
+    if len(text) > TEXT_CHARACTERS_MAX:
+        detail = f"{len(text):,} characters of {TEXT_CHARACTERS_MAX:,}"
+        raise Refusal(400, f"{what} is too long", detail)
+    if _HALF_PAIR.search(text):
+        raise Refusal(400, f"{what} has half of a surrogate pair, which is no character")
+
+
 class Query:
     """The parameters of a request, read with bounds."""
 
@@ -130,12 +141,7 @@ class Query:
         value = self._given.get(name, default)
         if value is None:
             raise Refusal(400, f"The parameter {name} is missing")
-        if len(value) > TEXT_CHARACTERS_MAX:
-            raise Refusal(
-                400,
-                f"The parameter {name} is too long",
-                f"{len(value):,} characters of {TEXT_CHARACTERS_MAX:,}",
-            )
+        check_text(f"The parameter {name}", value)
         return value
 
     def whole(self, name: str, default: int | None = None, *, least: int = 0, most: int) -> int:

@@ -41,6 +41,7 @@ class Change:
 
 async def perform(name: str, change: Change, session: Session, sent: Json) -> Json:
     """The answer to a page: the plan, with what to send to have it done, or the result."""
+    _check_fields(sent)
     seen = sent.pop("plan", None)
     if seen is None:
         plan = await change.plan(session, sent)
@@ -77,6 +78,18 @@ async def perform(name: str, change: Change, session: Session, sent: Json) -> Js
     log.info("done", result=str(result)[:_SHOWN_CHARACTERS])
     session.forget()
     return {"result": result}
+
+
+def _check_fields(sent: Json) -> None:
+    """Refusal for fields that no broker could be sent, and that no answer could repeat."""
+    try:
+        json.dumps(sent, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise Refusal(400, "A field has half of a surrogate pair, which is no character") from None
+    except ValueError:
+        raise Refusal(400, "A field has a number that is none") from None
+    except RecursionError:
+        raise Refusal(400, "The fields are nested too deeply") from None
 
 
 def _without_values(value: Any) -> str:

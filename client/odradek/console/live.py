@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from odradek.console.answers import TEXT_CHARACTERS_MAX, Json, Refusal, failed, refusal_of
+from odradek.console.answers import Json, Refusal, check_text, failed, refusal_of
 from odradek.console.sessions import Session
 from odradek_client.errors import OdradekError
 
@@ -87,12 +87,7 @@ class Hub:
         if not names or len(names) > FEEDS_OF_PAGE_MAX:
             raise Refusal(400, f"A page listens to 1 to {FEEDS_OF_PAGE_MAX} feeds")
         for name in names:
-            if len(name) > TEXT_CHARACTERS_MAX:
-                raise Refusal(
-                    400,
-                    "The name of a feed is too long",
-                    f"{len(name):,} characters of {TEXT_CHARACTERS_MAX:,}",
-                )
+            check_text("The name of a feed", name)
             if name.partition(":")[0] not in self._feeds:
                 raise Refusal(404, "There is no such feed", f"{name[:100]!r}")
         new = set(names) - self._polled.keys()
