@@ -12,11 +12,15 @@ import asyncio
 import os
 import random
 import sys
+from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import confluent_kafka
 
 from odradek.broker import SubprocessBroker
-from odradek_client.admin import Admin, NewTopic
+from odradek_client.admin import Admin, ConfigResource, NewTopic
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import OdradekError
 from odradek_client.producer.producer import Producer
@@ -24,8 +28,12 @@ from odradek_client.producer.producer import Producer
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 from console_process import browser_program, console_process
 
+if TYPE_CHECKING:
+    from playwright.async_api import ViewportSize
+
 FOLDER = Path(__file__).parents[1] / "operate" / "console"
-_SIZE = {"width": 1180, "height": 740}
+_SIZE: ViewportSize = {"width": 1180, "height": 740}
+_THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 _WARM_UP_MS = 30_000
 #: The name of each picture and the address of its page.
 PAGES = {
@@ -41,6 +49,7 @@ PAGES = {
     "producers": "producers?topic=orders",
     "timeline": "timeline?s=group:billing&s=transaction:payments",
     "connections": "connections",
+    "client-metrics": "client-metrics",
     "requests": "requests",
     "settings": "settings",
     "access": "access",
@@ -82,8 +91,12 @@ async def _reader(bootstrap: str, group: str, client_id: str, protocol: str, s: 
 
 
 async def _payments(bootstrap: str) -> None:
-    settings = {"bootstrap_servers": bootstrap, "transactional_id": "payments"}
-    async with Producer(client_id="worker-a", **settings) as first:  # type: ignore[arg-type]
+    def worker(client_id: str) -> Producer:
+        return Producer(
+            bootstrap_servers=bootstrap, client_id=client_id, transactional_id="payments"
+        )
+
+    async with worker("worker-a") as first:
         await first.init_transactions()
         for _ in range(4):
             async with first.transaction():
@@ -92,17 +105,28 @@ async def _payments(bootstrap: str) -> None:
         await first.begin_transaction()
         await first.send_and_wait("payments", b"20 EUR")
         await asyncio.sleep(3)
-        async with Producer(client_id="worker-b", **settings) as second:  # type: ignore[arg-type]
+        async with worker("worker-b") as second:
             await second.init_transactions()
             await second.begin_transaction()
             await second.send_and_wait("payments", b"20 EUR")
             await asyncio.sleep(600)
 
 
-async def _after(s: float, work: object) -> None:
+async def _mails(bootstrap: str, client_id: str) -> None:
+    """Records of a client of librdkafka, which pushes its metrics."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "client.id": client_id, "log_level": 0}
+    )
+    while True:
+        producer.produce("mails-to-send", b'{"to": "customer-7"}')
+        producer.poll(0)
+        await asyncio.sleep(0.1)
+
+
+async def _after(s: float, work: Awaitable[None]) -> None:
     await asyncio.sleep(s)
     with suppress(OdradekError, TimeoutError):
-        await work  # type: ignore[misc]
+        await work
 
 
 async def _shop(bootstrap: str) -> None:
@@ -115,8 +139,11 @@ async def _shop(bootstrap: str) -> None:
                 NewTopic("mails-to-send", partitions=2),
             ]
         )
+        wanted = {"metrics": "org.apache.kafka.producer.", "interval.ms": "1000"}
+        await admin.alter_configs({ConfigResource.client_metrics("producers"): wanted})
     await asyncio.gather(
         _orders(bootstrap),
+        *(_mails(bootstrap, f"mailer-{number}") for number in (1, 2, 3)),
         _after(0, _payments(bootstrap)),
         _after(0, _reader(bootstrap, "billing", "billing-1", "classic", 600)),
         _after(4, _reader(bootstrap, "billing", "billing-2", "classic", 9)),
@@ -142,11 +169,8 @@ async def _picture(address: str, names: list[str]) -> None:
         page = await browser.new_page()
         await page.goto(address)
         await page.wait_for_timeout(_WARM_UP_MS)
-        for theme in ("light", "dark"):
-            context = await browser.new_context(
-                viewport=_SIZE,  # type: ignore[arg-type]
-                color_scheme=theme,
-            )
+        for theme in _THEMES:
+            context = await browser.new_context(viewport=_SIZE, color_scheme=theme)
             page = await context.new_page()
             for name in names:
                 await page.goto(address + PAGES[name])

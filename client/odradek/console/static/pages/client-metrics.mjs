@@ -27,13 +27,13 @@ const CLIENTS = [
     cell: (row) =>
       html`<${Link} to="/client-metrics" params=${{ id: row.client_instance_id }}><${Name} text=${row.client_id || row.client_instance_id} /><//>`,
   },
-  { key: "software_name", label: "Software", sort: true, width: "13rem", cell: (row) => html`<${Name} text=${software(row)} />` },
-  { key: "host", label: "From", width: "9rem", cell: (row) => html`<${Name} text=${row.host} />` },
-  { key: "user", label: "User", width: "9rem", cell: (row) => html`<${Name} text=${row.user} />` },
-  { key: "series", label: "Series", sort: true, align: "right", width: "7rem", cell: (row) => count(row.series) },
-  { key: "pushes", label: "Pushes", sort: true, align: "right", width: "7rem", cell: (row) => count(row.pushes) },
-  { key: "last_push_age_ms", label: "Last push", sort: true, align: "right", width: "9rem", cell: (row) => ago(row.last_push_age_ms) },
-  { key: "gone", label: "State", width: "7rem", cell: (row) => (row.gone ? html`<${Badge}>ended<//>` : html`<${Badge} level="good">pushes<//>`) },
+  { key: "software_name", label: "Software", sort: true, width: "11rem", cell: (row) => html`<${Name} text=${software(row)} />` },
+  { key: "host", label: "From", width: "8rem", cell: (row) => html`<${Name} text=${row.host} />` },
+  { key: "user", label: "User", width: "8rem", cell: (row) => html`<${Name} text=${row.user} />` },
+  { key: "series", label: "Series", sort: true, align: "right", width: "5.5rem", cell: (row) => count(row.series) },
+  { key: "pushes", label: "Pushes", sort: true, align: "right", width: "5.5rem", cell: (row) => count(row.pushes) },
+  { key: "last_push_age_ms", label: "Last push", sort: true, align: "right", width: "8rem", cell: (row) => ago(row.last_push_age_ms) },
+  { key: "gone", label: "State", width: "6rem", cell: (row) => (row.gone ? html`<${Badge}>ended<//>` : html`<${Badge} level="good">pushes<//>`) },
 ];
 
 const labels = ({ labels: given }) =>
