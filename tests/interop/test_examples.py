@@ -1,0 +1,101 @@
+"""The examples in other languages pass, and their tests fail without what they rely on.
+
+Their tool chains and package registries are required.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.kafka, pytest.mark.own_broker, pytest.mark.timeout(600)]
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+DEADLINE_S = 500
+#: The file that users copy, and its longest length.
+HELPERS = {
+    "java": "src/test/java/Odradek.java",
+    "go": "odradek_test.go",
+    "node": "odradek.js",
+}
+HELPER_LINES_MAX = 105
+
+
+class Example:
+    """A copy of an example, in which its commands run."""
+
+    def __init__(self, language: str, folder: Path) -> None:
+        self.folder = folder / language
+        shutil.copytree(EXAMPLES / language, self.folder)
+        self.odradek = folder / "odradek"
+        self.odradek.write_text(f'#!/bin/sh\nexec {sys.executable} -m odradek "$@"\n')
+        self.odradek.chmod(0o755)
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command; skips without its program."""
+        program = shutil.which(command[0])
+        if program is None:
+            pytest.skip(f"there is no {command[0]}")
+        return subprocess.run(
+            [program, *command[1:]],
+            cwd=self.folder,
+            env={**os.environ, "ODRADEK": str(self.odradek)},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+
+    def replace(self, file: str, old: str, new: str) -> None:
+        """Change the only place of a file that has the old text."""
+        text = (self.folder / file).read_text("utf-8")
+        assert text.count(old) == 1, (file, old)
+        (self.folder / file).write_text(text.replace(old, new))
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    return f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+
+
+def check(
+    example: Example, command: list[str], passed: str, without_fault: tuple[str, ...]
+) -> None:
+    """The tests pass; with a fault that is not met, one of them fails."""
+    done = example.run(*command)
+    assert done.returncode == 0, said(done)
+    assert passed in done.stdout, said(done)
+    example.replace(*without_fault)
+    done = example.run(*command)
+    assert done.returncode != 0, said(done)
+
+
+def test_java(tmp_path: Path) -> None:
+    example = Example("java", tmp_path)
+    never = ("src/test/java/OrdersTest.java", 'api\\": \\"Produce', 'api\\": \\"DeleteTopics')
+    check(example, ["mvn", "-B", "test"], "Tests run: 3, Failures: 0, Errors: 0, Skipped: 0", never)
+
+
+def test_go(tmp_path: Path) -> None:
+    example = Example("go", tmp_path)
+    tidied = example.run("go", "mod", "tidy")
+    assert tidied.returncode == 0, said(tidied)
+    never = ("orders_test.go", '"Produce"', '"DeleteTopics"')
+    check(example, ["go", "test", "./..."], "ok", never)
+
+
+def test_node(tmp_path: Path) -> None:
+    example = Example("node", tmp_path)
+    installed = example.run("npm", "install", "--no-package-lock")
+    assert installed.returncode == 0, said(installed)
+    check(example, ["npm", "test"], "pass 3", ("orders.test.js", '"Produce"', '"DeleteTopics"'))
+
+
+@pytest.mark.parametrize("language", sorted(HELPERS))
+def test_the_file_to_copy_is_short(language: str) -> None:
+    lines = (EXAMPLES / language / HELPERS[language]).read_text("utf-8").splitlines()
+    assert len(lines) <= HELPER_LINES_MAX
