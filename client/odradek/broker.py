@@ -23,9 +23,10 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from odradek.faults import FaultRefused, Faults
+from odradek.security import Secured, Security, SecurityOptions
 from odradek_client.errors import IllegalState, OdradekError
 
 if TYPE_CHECKING:
@@ -43,13 +44,14 @@ class BrokerFailed(OdradekError):
     """The broker did not start, or ended by itself; the text has its last log lines."""
 
 
-class Broker:
+class Broker(Secured):
     """A broker that runs for as long as an `async with` block lasts.
 
     `mode`: "in-process" runs on the loop of the caller, in the same process; "subprocess" has a
     process of its own, which may be killed (`kill`) in tests of recovery. `settings`: the broker's,
     with Kafka's names. `listen`: "HOST:PORT"; port 0 is a free one, which `restart` keeps. With
-    `testing` it takes orders for `faults`. BrokerFailed if it does not start within `timeout_s`.
+    `testing` it takes orders for `faults`. `users`, `tls`, `superusers` and `acls` are those of
+    `odradek.security.Security`. BrokerFailed if it does not start within `timeout_s`.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Broker:
         settings: Mapping[str, object] | None = None,
         testing: bool = False,
         timeout_s: float = 30.0,
+        **security: Unpack[SecurityOptions],
     ) -> None:
         if mode not in ("in-process", "subprocess"):
             raise ValueError(f"mode={mode!r} must be 'in-process' or 'subprocess'")
@@ -70,7 +73,10 @@ class Broker:
             settings=settings,
             testing=testing,
             timeout_s=timeout_s,
+            **security,
         )
+        #: The users and the authority of the broker.
+        self.security = self._process.security
         self._task: asyncio.Task[None] | None = None
         self._faults: Faults | None = None
         self.mode: Mode = mode
@@ -83,6 +89,7 @@ class Broker:
         settings: Mapping[str, object] | None = None,
         testing: bool = False,
         timeout_s: float = 30.0,
+        **security: Unpack[SecurityOptions],
     ) -> SubprocessBroker:
         """A broker for a `with` block without an event loop."""
         return SubprocessBroker(
@@ -91,6 +98,7 @@ class Broker:
             settings=settings,
             testing=testing,
             timeout_s=timeout_s,
+            **security,
         )
 
     @property
@@ -222,7 +230,7 @@ class Broker:
         await self.close()
 
 
-class SubprocessBroker:
+class SubprocessBroker(Secured):
     """`odradek serve` in a process of its own, for as long as a `with` lasts.
 
     The broker ends with the program that started it, also if that is killed; its temporary
@@ -237,6 +245,7 @@ class SubprocessBroker:
         settings: Mapping[str, object] | None = None,
         testing: bool = False,
         timeout_s: float = 30.0,
+        **security: Unpack[SecurityOptions],
     ) -> None:
         self._given_dir = None if data_dir is None else Path(data_dir)
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -246,6 +255,8 @@ class SubprocessBroker:
         self._errors: Path | None = None
         self._faults: Faults | None = None
         self._http: str | None = None
+        #: The users and the authority of the broker.
+        self.security = Security(self._make_scratch() if security else "", **security)
         self.testing = testing
         self.timeout_s = timeout_s
         #: The address of the running broker; a restart listens at the same one.
@@ -289,7 +300,8 @@ class SubprocessBroker:
         """Assertions about topics and groups. IllegalState before the first start."""
         from odradek.assertions import Assertions
 
-        return Assertions(self.bootstrap)
+        settings = self.client_settings()
+        return Assertions(settings.pop("bootstrap_servers"), **settings)
 
     def log_tail(self) -> str:
         """The end of the running broker's log; empty without one."""
@@ -299,16 +311,13 @@ class SubprocessBroker:
 
     def prepare(self) -> None:
         """Create the directory of the data, if it is temporary."""
-        if self._given_dir is None:
-            self._make_scratch()
+        if self._given_dir is None or self.security.has_files:
+            self.security.folder = Path(self._make_scratch())
 
     def settings(self) -> dict[str, str]:
         """All settings, as Kafka's keys and texts."""
-        where = {
-            "listeners": f"PLAINTEXT://{self.address or self._listen}",
-            "log.dirs": str(self.data_dir),
-        }
-        return where | self._settings
+        own = self.security.broker_settings(self.address or self._listen)
+        return own | {"log.dirs": str(self.data_dir)} | self._settings
 
     def start(self) -> None:
         """Start the broker, and wait until it answers. BrokerFailed if it does not."""
@@ -401,7 +410,7 @@ class SubprocessBroker:
                 pipe.close()
         self._child = None
         self._errors = None
-        if self._given_dir is not None:
+        if self._given_dir is not None and not self.security.has_files:
             self._remove_scratch()
 
     def restart(self) -> None:

@@ -12,15 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, cast
 
 from odradek.broker import SubprocessBroker
+from odradek.security import SecurityOptions
 from odradek.testcontainers.environment import read_env_file, settings_of
 from odradek_client.errors import OdradekError
 
 _HOST = "127.0.0.1"
 #: The port of the listener that a container has for other brokers.
 _BROKER_PORT = 9092
+_SECURITY = ("users", "tls", "superusers", "acls")
 #: The settings that a container of Kafka has, unless the environment has others. Kafka does not
 #: flush each write either.
 _SETTINGS = {
@@ -63,6 +65,8 @@ class _BrokerContainer:
         self.ports: dict[str, int | None] = {}
         self._name: str | None = kwargs.pop("name", None)
         self.with_exposed_ports(*(kwargs.pop("ports", None) or ()))
+        security = {name: kwargs.pop(name) for name in _SECURITY if name in kwargs}
+        self._security = cast(SecurityOptions, security)
         if kwargs.get("network") is not None:
             self.with_network(kwargs.pop("network"))
         self._kwargs = kwargs
@@ -168,7 +172,13 @@ class _BrokerContainer:
         seconds."""
         if self._broker is not None:
             raise ContainerRefused("the container is started already")
-        broker = SubprocessBroker(settings=self._settings(), testing=True, timeout_s=timeout)
+        broker = SubprocessBroker(
+            listen=self._address(),
+            settings=self._settings(),
+            testing=True,
+            timeout_s=timeout,
+            **self._security,
+        )
         try:
             broker.start()
         except BaseException:
@@ -186,16 +196,20 @@ class _BrokerContainer:
         settings = {**_SETTINGS, **self._own_settings(), **given}
         if "node.id" in given:
             del settings["broker.id"]
-        bound = [self.ports.get(str(port)) for port in self._inside]
-        port = next((each for each in bound if each is not None), 0)
-        name = self._listener_name
-        settings["listeners"] = f"{name}://{_HOST}:{port}"
-        if name != self._security_protocol:
-            settings["listener.security.protocol.map"] = f"{name}:{self._security_protocol}"
+        if not self._security:
+            name = self._listener_name
+            settings["listeners"] = f"{name}://{self._address()}"
+            if name != self._security_protocol:
+                settings["listener.security.protocol.map"] = f"{name}:{self._security_protocol}"
         for notice in parse_config(settings)[1]:
             if notice.level == "warning":
                 warnings.warn(notice.text, ContainerIgnores, stacklevel=3)
         return settings
+
+    def _address(self) -> str:
+        """The address outside; port 0 is a free one."""
+        bound = [self.ports.get(str(port)) for port in self._inside]
+        return f"{_HOST}:{next((each for each in bound if each is not None), 0)}"
 
     def _own_settings(self) -> Mapping[str, str]:
         return {}
@@ -290,7 +304,8 @@ class KafkaContainer(_BrokerContainer):
     """A broker with the interface of `testcontainers.kafka.KafkaContainer`.
 
     `port`: the port inside, for `get_exposed_port`; the port outside is a free one. `image` and
-    `wait_strategy_check_string` have no effect.
+    `wait_strategy_check_string` have no effect. `users`, `tls`, `superusers` and `acls` are those
+    of `odradek.security.Security`: with them, clients connect by `broker.client_settings(user)`.
     """
 
     def __init__(
