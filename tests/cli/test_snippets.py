@@ -64,6 +64,10 @@ def test_a_configuration_file_is_taken(code: str) -> None:
     assert notices == []
 
 
+#: Tests of pytest or unittest in a block.
+_TESTS = re.compile(r"^(async )?def test_|TestCase\):$", re.MULTILINE)
+
+
 class Reader:
     """A reader who tries the blocks of a page, in a directory of its own."""
 
@@ -85,6 +89,8 @@ class Reader:
         code = _ADDRESS.sub(self._bootstrap, snippet.code)
         if snippet.language == "sh":
             self._run_shell(snippet, code)
+        elif _TESTS.search(code):
+            self._run_tests(snippet, code)
         elif snippet.language == "python":
             self._run_python(snippet, code)
 
@@ -100,6 +106,12 @@ class Reader:
             check=False,
         )
         assert done.returncode == 0, f"{snippet.name}\n{done.stdout}\n{done.stderr}"
+
+    def _run_tests(self, snippet: Snippet, code: str) -> None:
+        """Run the tests of a block with pytest, as a reader does."""
+        file = self._folder / f"test_line_{snippet.line}.py"
+        file.write_text(code)
+        self._run_shell(snippet, f"{sys.executable} -m pytest -q -n0 -o asyncio_mode=auto {file.name}")
 
     def _run_python(self, snippet: Snippet, code: str) -> None:
         names: dict[str, Any] = {"__name__": "__main__"}
