@@ -111,7 +111,9 @@ class Reader:
         """Run the tests of a block with pytest, as a reader does."""
         file = self._folder / f"test_line_{snippet.line}.py"
         file.write_text(code)
-        self._run_shell(snippet, f"{sys.executable} -m pytest -q -n0 -o asyncio_mode=auto {file.name}")
+        self._run_shell(
+            snippet, f"{sys.executable} -m pytest -q -n0 -o asyncio_mode=auto {file.name}"
+        )
 
     def _run_python(self, snippet: Snippet, code: str) -> None:
         names: dict[str, Any] = {"__name__": "__main__"}
