@@ -17,11 +17,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.own_broker, pytest.mark.timeout(600
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 DEADLINE_S = 500
+#: Where cargo builds: librdkafka takes minutes, so that the next run takes what this one built.
+TARGET = Path.home() / ".cache" / "odradek" / "cargo"
 #: The file that users copy, and its longest length.
 HELPERS = {
     "java": "src/test/java/Odradek.java",
     "go": "odradek_test.go",
     "node": "odradek.js",
+    "rust": "tests/odradek/mod.rs",
 }
 HELPER_LINES_MAX = 105
 
@@ -44,7 +47,7 @@ class Example:
         return subprocess.run(
             [program, *command[1:]],
             cwd=self.folder,
-            env={**os.environ, "ODRADEK": str(self.odradek)},
+            env={**os.environ, "ODRADEK": str(self.odradek), "CARGO_TARGET_DIR": str(TARGET)},
             check=False,
             capture_output=True,
             text=True,
@@ -93,6 +96,13 @@ def test_node(tmp_path: Path) -> None:
     installed = example.run("npm", "install", "--no-package-lock")
     assert installed.returncode == 0, said(installed)
     check(example, ["npm", "test"], "pass 3", ("orders.test.js", '"Produce"', '"DeleteTopics"'))
+
+
+def test_rust(tmp_path: Path) -> None:
+    """The build of librdkafka stays in the cache for the next run."""
+    example = Example("rust", tmp_path)
+    never = ("tests/orders.rs", '"Produce"', '"DeleteTopics"')
+    check(example, ["cargo", "test"], "3 passed", never)
 
 
 @pytest.mark.parametrize("language", sorted(HELPERS))

@@ -30,7 +30,8 @@ func startOdradek() (*Odradek, error) {
 	if err != nil {
 		return nil, err
 	}
-	process := exec.Command(program, "serve", "--testing", "--listen", "127.0.0.1:0", "--data-dir", folder+"/data")
+	process := exec.Command(program, "serve", "--testing", "--exit-with-parent",
+		"--listen", "127.0.0.1:0", "--data-dir", folder+"/data")
 	output, err := process.StdoutPipe()
 	if err != nil {
 		return nil, err

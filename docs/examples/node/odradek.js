@@ -8,9 +8,9 @@ const path = require("node:path");
 async function startOdradek() {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "odradek-"));
   const broker = spawn(process.env.ODRADEK ?? "odradek", [
-    ...["serve", "--testing", "--listen", "127.0.0.1:0", "--data-dir", path.join(folder, "data")],
+    ...["serve", "--testing", "--exit-with-parent", "--listen", "127.0.0.1:0"],
+    ...["--data-dir", path.join(folder, "data")],
   ], { stdio: ["ignore", "pipe", "ignore"] });
-  process.once("exit", () => broker.kill());
   const orders = await new Promise((resolve, reject) => {
     let printed = "";
     broker.once("error", reject);

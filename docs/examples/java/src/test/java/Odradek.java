@@ -5,6 +5,7 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.regex.Pattern;
 import org.junit.jupiter.api.extension.AfterEachCallback;
 import org.junit.jupiter.api.extension.BeforeEachCallback;
@@ -20,11 +21,10 @@ public class Odradek implements BeforeEachCallback, AfterEachCallback {
     private static synchronized String orders() throws Exception {
         if (orders == null) {
             String program = System.getenv().getOrDefault("ODRADEK", "odradek");
-            String folder = Files.createTempDirectory("odradek-") + "/data";
+            String folder = Files.createTempDirectory(Path.of("target"), "odradek-") + "/data";
             Process broker = new ProcessBuilder(
-                program, "serve", "--testing", "--listen", "127.0.0.1:0", "--data-dir", folder)
+                program, "serve", "--testing", "--exit-with-parent", "--listen", "127.0.0.1:0", "--data-dir", folder)
                 .redirectError(ProcessBuilder.Redirect.DISCARD).start();
-            Runtime.getRuntime().addShutdownHook(new Thread(broker::destroy));
             String line = new BufferedReader(new InputStreamReader(broker.getInputStream())).readLine();
             orders = field("faults on (\\S+)", String.valueOf(line));
         }
