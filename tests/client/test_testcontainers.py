@@ -70,6 +70,17 @@ def test_the_port_inside_leads_to_a_free_one(kafka: KafkaContainer) -> None:
         kafka.get_exposed_port(2181)
 
 
+def test_the_port_outside_can_be_chosen() -> None:
+    with KafkaContainer() as first:
+        port = first.get_exposed_port(9093)
+    with KafkaContainer().with_bind_ports(9093, port) as container:
+        assert container.get_exposed_port(9093) == port
+        with sync.Producer(bootstrap_servers=f"127.0.0.1:{port}") as producer:
+            producer.send_and_wait("orders", b"4 apples")
+    with pytest.raises(ValueError, match="host='any' must be a port"):
+        KafkaContainer().with_bind_ports(9093, "any")
+
+
 def test_several_run_at_once(kafka: KafkaContainer) -> None:
     with KafkaContainer(port=9093).with_kraft().with_cluster_id("4L6g3nShT-eMCtK--X86sw") as other:
         assert other.get_bootstrap_server() != kafka.get_bootstrap_server()

@@ -17,12 +17,13 @@ from odradek.assertions.reading import (
     Matching,
     Positions,
     TopicReader,
+    connection_settings,
     matcher,
 )
 from odradek.assertions.snapshots import Snapshot, difference, write_snapshot
 from odradek_client.admin import Admin
 from odradek_client.admin.history import Subject
-from odradek_client.errors import Retriable
+from odradek_client.errors import OdradekError, Retriable
 from odradek_client.structs import ConsumerRecord, OffsetAndMetadata, TopicPartition
 
 WITHIN_S = 10.0
@@ -400,7 +401,7 @@ class AsyncAssertions:
         return TopicReader(self.bootstrap, self._settings, topic, since=since, **options)
 
     def _admin(self) -> Admin:
-        return Admin(bootstrap_servers=self.bootstrap, **self._settings)
+        return Admin(**connection_settings(self.bootstrap, self._settings))
 
     async def _uncommitted(
         self,
@@ -457,11 +458,11 @@ def _count(reader: TopicReader) -> str:
 
 
 async def _within_limit(lines: Awaitable[list[str]]) -> list[str]:
-    """Lines that are nice to have: none if they take too long."""
+    """Lines that a failure can do without: none if they take too long, or cannot be had."""
     try:
         async with asyncio.timeout(_EXPLAIN_S):
             return await lines
-    except (TimeoutError, Retriable):
+    except (TimeoutError, OdradekError):
         return []
 
 

@@ -24,8 +24,18 @@ SHOWN_MAX = 5
 #: The pause before a broker is asked again for something that it does not have yet.
 PAUSE_S = 0.05
 _POLL_S = 1.0
-#: The longest time to find a broker.
-CONNECT_MS = 10_000
+#: The longest time to find a broker, and to wait for its answer.
+_PATIENCE_MS = 10_000
+
+
+def connection_settings(bootstrap: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the clients of assertions."""
+    return {
+        "bootstrap_servers": bootstrap,
+        "allow_auto_create_topics": False,
+        "default_api_timeout_ms": _PATIENCE_MS,
+        **settings,
+    }
 
 
 def matcher(matching: Matching | None) -> Callable[[ConsumerRecord], bool]:
@@ -88,7 +98,7 @@ class TopicReader:
         isolation: str = "read_committed",
         only: int | None = None,
     ) -> None:
-        common = {"bootstrap_servers": bootstrap, "allow_auto_create_topics": False, **settings}
+        common = connection_settings(bootstrap, settings)
         self.topic = topic
         self.partitions: list[TopicPartition] = []
         #: The number of records that were read, and the last of them.
@@ -132,7 +142,7 @@ class TopicReader:
             if self._only in (None, each.partition)
         ]
         if not self._connected:
-            await self._consumer.start(CONNECT_MS)
+            await self._consumer.start()
             self._connected = True
         self._consumer.assign(partitions)
         for each in partitions:
@@ -172,7 +182,7 @@ class TopicReader:
         return False
 
     async def __aenter__(self) -> Self:
-        await self.admin.start(CONNECT_MS)
+        await self.admin.start()
         return self
 
     async def __aexit__(
