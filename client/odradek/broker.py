@@ -50,7 +50,8 @@ class Broker(Secured):
     `mode`: "in-process" runs on the loop of the caller, in the same process; "subprocess" has a
     process of its own, which may be killed (`kill`) in tests of recovery. `settings`: the broker's,
     with Kafka's names. `listen`: "HOST:PORT"; port 0 is a free one, which `restart` keeps. With
-    `testing` it takes orders for `faults`. `users`, `tls`, `superusers` and `acls` are those of
+    `testing` it takes orders for `faults`. `emulate`: the name of another broker that clients find
+    in this one (docs/use/emulation.md). `users`, `tls`, `superusers` and `acls` are those of
     `odradek.security.Security`. BrokerFailed if it does not start within `timeout_s`.
     """
 
@@ -62,6 +63,7 @@ class Broker(Secured):
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, object] | None = None,
         testing: bool = False,
+        emulate: str | None = None,
         timeout_s: float = 30.0,
         **security: Unpack[SecurityOptions],
     ) -> None:
@@ -72,6 +74,7 @@ class Broker(Secured):
             listen=listen,
             settings=settings,
             testing=testing,
+            emulate=emulate,
             timeout_s=timeout_s,
             **security,
         )
@@ -88,6 +91,7 @@ class Broker(Secured):
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, object] | None = None,
         testing: bool = False,
+        emulate: str | None = None,
         timeout_s: float = 30.0,
         **security: Unpack[SecurityOptions],
     ) -> SubprocessBroker:
@@ -97,6 +101,7 @@ class Broker(Secured):
             listen=listen,
             settings=settings,
             testing=testing,
+            emulate=emulate,
             timeout_s=timeout_s,
             **security,
         )
@@ -244,6 +249,7 @@ class SubprocessBroker(Secured):
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, object] | None = None,
         testing: bool = False,
+        emulate: str | None = None,
         timeout_s: float = 30.0,
         **security: Unpack[SecurityOptions],
     ) -> None:
@@ -251,6 +257,8 @@ class SubprocessBroker(Secured):
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._listen = listen
         self._settings = {key: _text(value) for key, value in (settings or {}).items()}
+        if emulate is not None:
+            self._settings["odradek.emulate"] = emulate
         self._child: subprocess.Popen[bytes] | None = None
         self._errors: Path | None = None
         self._faults: Faults | None = None

@@ -733,6 +733,7 @@ def plain(*arguments: str, **environment: str) -> ServeOptions | None:
         ["--data-dir", "/d", "--data-dir", "/e", "--log-file", "/l"],
         ["--testing", "--listen", "127.0.0.1:0"],
         ["--port-file", "/p", "--exit-with-parent"],
+        ["--set", "a=b", "--emulate", "kafka-3.9"],
     ],
 )
 @pytest.mark.parametrize("environment", [{}, {"ODRADEK_DATA_DIR": "/env"}])

@@ -251,6 +251,10 @@ def parse_config(given: Mapping[str, str]) -> tuple[BrokerConfig, list[Notice]]:
             (ConfigSource.STATIC_BROKER, known),
         )
     )
+    if config.profile is not None:
+        title = config.profile.title
+        text = f"this broker is for tests: clients find {title} in it (odradek.emulate)"
+        notices.append(Notice("warning", text))
     return config, notices + _about_listeners(config, given) + _about_authorizer(config)
 
 

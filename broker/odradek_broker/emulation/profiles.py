@@ -6,11 +6,13 @@ not emulated (docs/use/emulation.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from functools import cache
 
+from odradek_protocol.compression import Codec
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.message import Versions
@@ -126,13 +128,33 @@ class NewerVersions(StrEnum):
 
 
 @dataclass(frozen=True)
+class TopicRule:
+    """A limit of topics. `name`: replication_factor, num_partitions or a setting of topics.
+
+    A value that is not accepted is answered with the error and the text, in which `{}` is the
+    value. `source`: where that is published.
+    """
+
+    name: str
+    accepts: Callable[[int], bool]
+    error: ErrorCode
+    text: str
+    source: str
+
+
+REPLICATION_FACTOR, NUM_PARTITIONS = "replication_factor", "num_partitions"
+
+
+@dataclass(frozen=True)
 class Profile:
     """An emulated broker.
 
     `has_versions`: the table of versions has a column for it; otherwise it has all of Kafka's APIs.
     `unadvertised`: APIs that are answered though ApiVersions does not have them. With
     `separate_updates` UpdateFeatures has a result for each feature, and is not all or none.
-    `settings`: the broker's defaults, where they are not ours.
+    `settings`: the broker's defaults, where they are not ours. `topic_rules`: limits of topics.
+    `ignored_settings`: settings of topics that are taken and have no effect. `codecs`: those of
+    produced batches; `produce_bytes_max`: a larger Produce closes the connection.
     """
 
     name: str
@@ -143,6 +165,10 @@ class Profile:
     separate_updates: bool = False
     newer_versions: NewerVersions = NewerVersions.RANGE
     settings: Mapping[str, str] = field(default_factory=dict)
+    topic_rules: tuple[TopicRule, ...] = ()
+    ignored_settings: frozenset[str] = frozenset()
+    codecs: frozenset[Codec] = frozenset(Codec)
+    produce_bytes_max: int | None = None
 
     @property
     def versions(self) -> Mapping[ApiKey, Versions] | None:
@@ -151,6 +177,9 @@ class Profile:
 
 
 _TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+
+_REDPANDA = "github.com/redpanda-data/redpanda, tag v24.3.2-rc5, src/v/"
+_EVENT_HUBS = "github.com/MicrosoftDocs/azure-docs, articles/event-hubs/"
 
 _PROFILES = (
     Profile(
@@ -172,6 +201,128 @@ _PROFILES = (
             "metadata.version": Feature(7, 25, 25),
             "transaction.version": Feature(0, 2, 2),
         },
+    ),
+    Profile(
+        "redpanda",
+        "Redpanda 24.3",
+        # src/v/kafka/server/handlers/api_versions.cc
+        newer_versions=NewerVersions.ALL,
+        # src/v/config/configuration.cc: auto_create_topics_enabled, kafka_batch_max_bytes,
+        # group_min_session_timeout_ms, group_max_session_timeout_ms
+        settings={
+            "auto.create.topics.enable": "false",
+            "message.max.bytes": "1048576",
+            "group.min.session.timeout.ms": "6000",
+            "group.max.session.timeout.ms": "300000",
+        },
+        topic_rules=(
+            TopicRule(
+                REPLICATION_FACTOR,
+                lambda factor: factor % 2 == 1,
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "the replication factor {} is not odd, which Redpanda requires",
+                f"{_REDPANDA}kafka/server/handlers/topics/validators.h",
+            ),
+        ),
+        # src/v/kafka/server/handlers/topics/types.h: allowlist_topic_noop_confs
+        ignored_settings=frozenset(
+            {
+                "unclean.leader.election.enable",
+                "message.downconversion.enable",
+                "segment.index.bytes",
+                "segment.jitter.ms",
+                "min.insync.replicas",
+                "min.compaction.lag.ms",
+                "min.cleanable.dirty.ratio",
+                "message.timestamp.difference.max.ms",
+                "message.format.version",
+                "max.compaction.lag.ms",
+                "leader.replication.throttled.replicas",
+                "index.interval.bytes",
+                "follower.replication.throttled.replicas",
+                "flush.messages",
+                "file.delete.delay.ms",
+                "preallocate",
+            }
+        ),
+    ),
+    Profile(
+        "event-hubs",
+        "Azure Event Hubs, standard tier",
+        # github.com/twmb/franz-go/pull/1022, github.com/dpkp/kafka-python/issues/2602
+        newer_versions=NewerVersions.CLOSE,
+        settings={
+            # apache-kafka-configurations.md: idle connections, the range of session timeouts
+            "connections.max.idle.ms": "240000",
+            "group.min.session.timeout.ms": "6000",
+            "group.max.session.timeout.ms": "300000",
+            # apache-kafka-troubleshooting-guide.md
+            "offset.metadata.max.bytes": "1024",
+        },
+        topic_rules=(
+            TopicRule(
+                NUM_PARTITIONS,
+                lambda count: count <= 32,
+                # The limit is published, the code is not.
+                ErrorCode.INVALID_PARTITIONS,
+                "{} partitions are more than the 32 of an event hub in the standard tier",
+                f"{_EVENT_HUBS}includes/event-hubs-tier-limits.md",
+            ),
+        ),
+        # azure-event-hubs-apache-kafka-overview.md: gzip in the premium and dedicated tiers, none
+        # in the standard tier
+        codecs=frozenset({Codec.NONE}),
+        # apache-kafka-configurations.md: max.request.size
+        produce_bytes_max=1_046_528,
+    ),
+    Profile(
+        "confluent-cloud",
+        "Confluent Cloud, basic cluster",
+        has_versions=False,
+        features={
+            "group.version": Feature(0, 1, 1),
+            "metadata.version": Feature(7, 30, 30),
+            "share.version": Feature(0, 1, 1),
+            "streams.version": Feature(0, 1, 1),
+            "transaction.version": Feature(0, 2, 2),
+        },
+        settings={
+            # riferrei.com/?p=708
+            "auto.create.topics.enable": "false",
+            # docs.confluent.io/cloud/current/clusters/cluster-types.html: 2 MB for a message, 55 MB
+            # for a fetch
+            "message.max.bytes": "2097164",
+            "fetch.max.bytes": "57671680",
+            # A topic has one copy here, whatever number it asks for.
+            "replication.factor.policy": "accept",
+        },
+        topic_rules=(
+            TopicRule(
+                REPLICATION_FACTOR,
+                lambda factor: factor == 3,
+                ErrorCode.POLICY_VIOLATION,
+                "Topic replication factor must be 3",
+                "github.com/confluentinc/kafka-tutorials/issues/929",
+            ),
+            TopicRule(
+                "segment.bytes",
+                lambda size: size >= 52_428_800,
+                ErrorCode.POLICY_VIOLATION,
+                "Config property 'segment.bytes' with value '{}' is lower than the minimum allowed"
+                " value of 52428800.",
+                "github.com/thingsboard/thingsboard/pull/10757",
+            ),
+            TopicRule(
+                "max.message.bytes",
+                lambda size: size <= 8_388_608,
+                ErrorCode.POLICY_VIOLATION,
+                "Config property 'max.message.bytes' with value '{}' exceeded max limit of"
+                " 8388608.",
+                "github.com/confluentinc/ccloud-tools/issues/5",
+            ),
+        ),
+        # github.com/michelin/ns4kafka/issues/377
+        ignored_settings=frozenset({"min.cleanable.dirty.ratio"}),
     ),
 )
 

@@ -29,11 +29,16 @@ def served_apis(profile: Profile | None, *, two_phase_commit: bool) -> Mapping[i
     """The served APIs by key, in the order of the keys. `two_phase_commit`: the version of
     InitProducerId for prepared transactions is advertised."""
     if profile is None:
-        return {key: _own(api, two_phase_commit=two_phase_commit) for key, api in APIS.items()}
+        return {
+            key: ServedApi(
+                api, api.versions, _own_advertised(api, two_phase_commit=two_phase_commit)
+            )
+            for key, api in APIS.items()
+        }
     versions = profile.versions
     if versions is None:
-        return {
-            key: _own(api, two_phase_commit=False)
+        versions = {
+            key: _own_advertised(api, two_phase_commit=False)
             for key, api in APIS.items()
             if key not in PRIVATE_KEYS
         }
@@ -43,11 +48,10 @@ def served_apis(profile: Profile | None, *, two_phase_commit: bool) -> Mapping[i
     return dict(sorted(served.items()))
 
 
-def _own(api: Api, *, two_phase_commit: bool) -> ServedApi:
-    advertised = api.advertised
+def _own_advertised(api: Api, *, two_phase_commit: bool) -> Versions:
     if api.key is ApiKey.INIT_PRODUCER_ID and not two_phase_commit:
-        advertised = Versions(advertised.first, TWO_PHASE_COMMIT_SINCE - 1)
-    return ServedApi(api, api.versions, advertised)
+        return Versions(api.advertised.first, TWO_PHASE_COMMIT_SINCE - 1)
+    return api.advertised
 
 
 def _emulated(api: Api, row: Versions) -> ServedApi:

@@ -6,7 +6,7 @@ A broker without the option does not have it: its dispatcher has the plain table
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self
 
@@ -42,12 +42,14 @@ _TEXT = "a fault that was ordered"
 class FaultControl:
     """Takes orders, and provides the handlers that carry them out."""
 
-    def __init__(self, node: Node, rules: Rules) -> None:
+    def __init__(
+        self, node: Node, rules: Rules, handlers: Mapping[ApiKey, Handler] = HANDLERS
+    ) -> None:
         self._node = node
         self._rules = rules
         self._dropped: dict[Deferred[HandlerReply], None] = {}
         self.handlers: dict[ApiKey, Handler] = {
-            key: partial(self._handle, APIS[key], handler) for key, handler in HANDLERS.items()
+            key: partial(self._handle, APIS[key], handler) for key, handler in handlers.items()
         }
 
     # --- Orders ---

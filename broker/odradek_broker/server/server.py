@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from odradek_broker.platform.fault_points import UnknownFaultPoint
 from odradek_broker.quotas.connections import Admission
 from odradek_broker.request import Peer
 from odradek_broker.server.acceptors import Acceptors
-from odradek_broker.server.dispatch import Dispatcher
+from odradek_broker.server.dispatch import HANDLERS, Dispatcher, Handler
 from odradek_broker.server.hangup import handle_hangup
 from odradek_broker.server.host import (
     Background,
@@ -53,6 +53,7 @@ from odradek_broker.storage.log_directory import LogDirectory
 from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.startup import StartReport
 from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
+from odradek_protocol.keys import ApiKey
 
 if TYPE_CHECKING:
     from odradek_broker.faults.rules import Rules
@@ -324,13 +325,24 @@ class Server:
 
     def _new_dispatcher(self) -> Dispatcher:
         control_bytes_max = self.config.max_control_request_bytes
+        handlers = self._handlers()
         if self._ordered is None:
-            return Dispatcher(self.node, control_bytes_max)
+            return Dispatcher(self.node, control_bytes_max, handlers)
         from odradek_broker.server.fault_control import FaultControl
 
         log.warning("this broker is under test: it takes orders for faults (--testing)")
-        self.faults = FaultControl(self.node, self._ordered)
+        self.faults = FaultControl(self.node, self._ordered, handlers)
         return Dispatcher(self.node, control_bytes_max, self.faults.handlers)
+
+    def _handlers(self) -> Mapping[ApiKey, Handler]:
+        """The handlers, which an emulated broker's limits may have changed."""
+        profile = self.node.profile
+        if profile is None:
+            return HANDLERS
+        # Imported here, because few brokers emulate another one.
+        from odradek_broker.server.emulated_handlers import emulated_handlers
+
+        return emulated_handlers(profile, HANDLERS)
 
     def _open(self, loop: asyncio.AbstractEventLoop, segment_files_max: int) -> None:
         config = self.config

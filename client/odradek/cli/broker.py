@@ -102,6 +102,14 @@ ExitWithParent = Annotated[
         help="Stop when the process that started this one ends, even by SIGKILL.",
     ),
 ]
+Emulate = Annotated[
+    str | None,
+    typer.Option(
+        "--emulate",
+        metavar="NAME",
+        help="For tests: be like kafka-3.9, kafka-4.0, redpanda, event-hubs or confluent-cloud.",
+    ),
+]
 LogFile = Annotated[Path | None, typer.Option("--log-file", hidden=True)]
 Scratch = Annotated[Path | None, typer.Option("--until-stdin-ends", hidden=True)]
 
@@ -114,6 +122,7 @@ def serve(
     data_dir: DataDir = None,
     config: ConfigFile = None,
     settings: Settings = None,
+    emulate: Emulate = None,
     testing: Testing = False,
     insecure: Insecure = False,
     user: Users = None,
@@ -134,7 +143,7 @@ def serve(
             listen,
             data_dir,
             config,
-            settings or [],
+            _with_emulated(settings, emulate),
             log_file,
             testing,
             insecure,
@@ -148,6 +157,10 @@ def serve(
     )
 
 
+def _with_emulated(settings: list[str] | None, emulate: str | None) -> list[str]:
+    return (settings or []) + ([] if emulate is None else [serving.emulated(emulate)])
+
+
 # --- As a daemon ----------------------------------------------------------------------------------
 
 
@@ -156,6 +169,7 @@ def start(
     data_dir: DataDir = None,
     config: ConfigFile = None,
     settings: Settings = None,
+    emulate: Emulate = None,
     testing: Testing = False,
     insecure: Insecure = False,
     user: Users = None,
@@ -171,6 +185,7 @@ def start(
     The data directory gets its pid file and its log file, which SIGHUP opens again. Exits 1 if it
     is running already or cannot start, 2 for a bad setting.
     """
+    settings = _with_emulated(settings, emulate)
     parsed, _ = configure(listen, data_dir, config, settings, insecure=insecure, users=user or [])
     directory = Path(parsed.data_dir).absolute()
     log_file = directory / LOG_FILE
@@ -184,7 +199,7 @@ def start(
         command += ["--listen", listen]
     if config is not None:
         command += ["--config", str(config)]
-    for text in settings or []:
+    for text in settings:
         command += ["--set", text]
     if testing:
         command.append("--testing")

@@ -65,6 +65,11 @@ class ServeOptions:
     exit_with_parent: bool = False
 
 
+def emulated(name: str) -> str:
+    """The setting of the option --emulate."""
+    return f"odradek.emulate={name}"
+
+
 def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions | None:
     """The options given as `--name value` or `--name=value`; None if there are any others."""
     options = ServeOptions()
@@ -90,6 +95,8 @@ def parse_plain(arguments: Sequence[str], environment: Mapping[str, str]) -> Ser
             options.config = Path(value)
         elif name == "--set":
             options.settings.append(value)
+        elif name == "--emulate":
+            options.settings.append(emulated(value))
         elif name == "--user":
             options.users.append(value)
         elif name == "--console":

@@ -19,6 +19,10 @@ Versions = Mapping[int, tuple[int, int]]
 
 _SOFTWARE_NAME = "odradek"
 
+#: The first version that is requested. Version 4 adds only features whose lowest level is 0, and
+#: Azure Event Hubs closes the connection at it, where others answer with their versions.
+_FIRST_ASKED = 3
+
 
 #: The characters that brokers refuse in a version, such as the "+" of a local one.
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9.-]")
@@ -45,17 +49,17 @@ def versions_request() -> ApiVersionsRequest:
 async def negotiate(
     ask: Callable[[ApiVersionsRequest, int], Awaitable[ApiVersionsResponse]],
 ) -> ApiVersionsResponse:
-    """The APIs that a broker serves, requested with the newest version of ApiVersions first.
+    """The APIs that a broker serves, requested with version 3 of ApiVersions first.
 
     A broker without that version answers in version 0 with UNSUPPORTED_VERSION and (since Kafka
     2.4) its versions of ApiVersions. ConnectionLost for an unusable answer.
     """
     api = APIS[ApiKey.API_VERSIONS]
-    asked = api.versions.last
+    asked = _FIRST_ASKED
     for _ in range(2):
         answer = await ask(versions_request(), asked)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and asked > 0:
-            asked = min(api.versions.last, served_versions(answer).get(api.key, (0, 0))[1])
+            asked = min(_FIRST_ASKED, served_versions(answer).get(api.key, (0, 0))[1])
             continue
         if answer.error_code:
             code = ErrorCode.of(answer.error_code)

@@ -97,7 +97,8 @@ async def test_n07_api_versions_falls_back_to_what_the_broker_has(newest: int) -
     broker = ScriptedBroker(versions={ApiKey.API_VERSIONS: (0, newest)})
     async with Connected(broker) as network:
         asked = [v for key, v, _ in broker.requests if key is ApiKey.API_VERSIONS]
-        assert asked[:2] == [4, newest]
+        # Version 4 would close the connection at Azure Event Hubs.
+        assert asked[:2] == ([3] if newest == 3 else [3, newest])
         assert await network.version_for(1, ApiKey.METADATA) == 13
 
 
@@ -107,7 +108,7 @@ async def test_n07_also_if_the_refusal_lists_nothing() -> None:
     broker.on(ApiKey.API_VERSIONS, struct.pack(">i", len(refusal)) + refusal)
     async with Connected(broker) as network:
         asked = [v for key, v, _ in broker.requests if key is ApiKey.API_VERSIONS]
-        assert asked[:2] == [4, 0]
+        assert asked[:2] == [3, 0]
         assert network.cluster.brokers
 
 

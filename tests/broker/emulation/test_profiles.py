@@ -1,0 +1,74 @@
+"""The profiles of other brokers: what they serve, and their limits of topics and batches."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek_broker.config.broker import parse_config
+from odradek_broker.config.types import ConfigError
+from odradek_broker.emulation.profiles import PROFILES
+from odradek_broker.emulation.served import served_apis
+from odradek_protocol.keys import APIS, PRIVATE_KEYS, ApiKey
+from odradek_protocol.message import Versions
+
+#: Versions that Kafka 4.0 removed, and ours does not have.
+TOO_OLD = {("event-hubs", ApiKey.OFFSET_FOR_LEADER_EPOCH)}
+EVERY_PROFILE = pytest.mark.parametrize("name", PROFILES)
+
+
+@EVERY_PROFILE
+def test_every_profile_answers_some_version_of_all_that_it_advertises(name: str) -> None:
+    served = served_apis(PROFILES[name], two_phase_commit=True)
+    assert not PRIVATE_KEYS & served.keys()
+    assert {ApiKey.API_VERSIONS, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA} <= served.keys()
+    for each in served.values():
+        if (name, each.api.key) in TOO_OLD:
+            assert not list(each.versions)
+            continue
+        assert list(each.versions), each.api.name
+        assert each.versions.last <= each.api.versions.last
+        if each.advertised is not None:
+            assert set(each.versions) <= set(each.advertised)
+            # Clients choose the newest version, so that one must be answered.
+            assert each.versions.last == each.advertised.last, each.api.name
+
+
+def test_a_broker_that_emulates_none_serves_and_advertises_everything() -> None:
+    served = served_apis(None, two_phase_commit=True)
+    assert {key: (each.api, each.versions, each.advertised) for key, each in served.items()} == {
+        key: (api, api.versions, api.advertised) for key, api in APIS.items()
+    }
+
+
+def test_prepared_transactions_are_not_advertised_if_they_are_off() -> None:
+    served = served_apis(None, two_phase_commit=False)[ApiKey.INIT_PRODUCER_ID]
+    assert served.advertised == Versions(0, 5)
+
+
+@EVERY_PROFILE
+def test_the_settings_of_a_profile_are_defaults(name: str) -> None:
+    given = {"odradek.emulate": name}
+    config, notices = parse_config(given)
+    for key, value in PROFILES[name].settings.items():
+        assert str(getattr(config, key.replace(".", "_"))).lower() == value
+        other = {"false": "true", "accept": "reject"}.get(value, "70000")
+        again, _ = parse_config(given | {key: other})
+        assert str(getattr(again, key.replace(".", "_"))).lower() != value
+    assert any(PROFILES[name].title in notice.text for notice in notices)
+
+
+def test_a_synonym_of_a_setting_counts_as_given() -> None:
+    given = {"odradek.emulate": "event-hubs"}
+    assert parse_config(given)[0].connections_max_idle_ms == 240_000
+    assert parse_config({})[0].connections_max_idle_ms == 600_000
+
+
+def test_an_unknown_broker_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"kafka-3\.9.*event-hubs"):
+        parse_config({"odradek.emulate": "kafka-0.8"})
+
+
+@EVERY_PROFILE
+def test_every_rule_of_topics_has_a_source(name: str) -> None:
+    for rule in PROFILES[name].topic_rules:
+        assert "." in rule.source and "/" in rule.source
