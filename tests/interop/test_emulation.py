@@ -16,6 +16,7 @@ from foreign_clients import CLIENTS, Client, Record, Settings
 from foreign_transactions import CLIENTS as TRANSACTIONAL
 from odradek import Admin, Broker, Consumer, NewTopic, Producer
 from odradek.errors import OdradekError
+from odradek.simulation.cluster import SimulatedCluster
 from odradek_broker.emulation.profiles import PROFILES
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
@@ -224,3 +225,12 @@ def _deliver(address: str, codec: str) -> Sequence[Any]:
     producer.produce("orders", b"x" * 100, on_delivery=lambda error, _: reports.append(error))
     producer.flush(30)
     return reports
+
+
+@pytest.mark.simulated(seeds=1, settings={"odradek.emulate": "kafka-3.9"})
+async def test_a_simulated_cluster_emulates_as_well(simulated_cluster: SimulatedCluster) -> None:
+    async with Admin(bootstrap_servers=simulated_cluster.bootstrap) as admin:
+        (node,) = (await admin.describe_cluster()).brokers
+        broker = await admin.describe_broker(node.node_id)
+    assert broker.apis["Produce"] == (0, 11)
+    assert broker.finalized_features == {"metadata.version": 21}
