@@ -11,7 +11,6 @@ import errno
 import gc
 import os
 import stat
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -132,7 +131,9 @@ def _serve(options: ServeOptions) -> None:
     )
     if options.testing and parsed.http_address is None:
         parsed = replace(parsed, http_listen=TESTING_HTTP)
-    _import_structlog()
+    from odradek_broker.platform.quick_start import import_structlog
+
+    import_structlog()
     from odradek_broker.platform.log_lines import configure_logging, reopen_log_file
 
     log_file = options.log_file
@@ -220,18 +221,6 @@ def _console(
         child.begin(bootstrap_of(server, listener))
 
     return child, begin
-
-
-def _import_structlog() -> None:
-    """Import structlog without rich, which it would import for tracebacks in colour: that takes
-    longer than importing structlog. No other code in this process uses rich."""
-    if "rich" in sys.modules or "structlog" in sys.modules:
-        return
-    sys.modules["rich"] = None  # type: ignore[assignment]
-    try:
-        import structlog  # noqa: F401
-    finally:
-        del sys.modules["rich"]
 
 
 def configure(

@@ -1,0 +1,100 @@
+"""The host process of virtual clusters: started, warmed up, serving until standard input ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import Any, cast
+
+from odradek_broker.config.virtual_cluster import shown
+from odradek_broker.platform.log_lines import configure_logging
+from odradek_broker.server.host import run
+from odradek_broker.server.server import serve
+from odradek_broker.virtual_clusters.host import Cluster, ClusterHost
+from odradek_broker.virtual_clusters.http import ClusterServer
+from odradek_protocol.codec import decoder, encoder
+from odradek_protocol.keys import APIS
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    # Ctrl+C is for the program that started this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = json.loads(_first_line() or "{}")
+    root = Path(tempfile.mkdtemp(prefix="odradek-clusters-"))
+    try:
+        configure_logging("auto", "error")
+        run(_warm_up(root / "first"))
+        shutil.rmtree(root / "first")
+        gc.enable()
+        asyncio.run(_serve(root, settings))
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _first_line() -> bytes:
+    """The first line of standard input, read without a buffer: its end is watched later."""
+    line = b""
+    while not line.endswith(b"\n"):
+        found = os.read(0, 64 * 1024)
+        if not found:
+            break
+        line += found
+    return line
+
+
+async def _warm_up(folder: Path) -> None:
+    """Run a broker once, so that its forks find everything imported and generated."""
+    task = asyncio.current_task()
+    assert task is not None
+
+    def ready(_host: str, _port: int) -> None:
+        task.cancel()
+
+    try:
+        await serve(
+            Cluster(0, folder, {}).config(),
+            ready,
+            handle_signals=False,
+            on_testing=lambda _control, _address: None,
+        )
+    except asyncio.CancelledError:
+        task.uncancel()
+
+
+async def _serve(root: Path, settings: dict[str, str]) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(0, lambda: None if os.read(0, 4096) else ended.set())
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    host = ClusterHost(root, settings)
+    server = await ClusterServer(host).start()
+    address = server.sockets[0].getsockname()
+    print(json.dumps({"http": shown(*address)}), flush=True)
+    host.start_ahead()
+    generating = asyncio.create_task(_generate_codecs(host))
+    await ended.wait()
+    generating.cancel()
+    server.close()
+    await host.close()
+
+
+async def _generate_codecs(host: ClusterHost) -> None:
+    """Generate the codecs of all requests, the newest versions first, and let forks begin with
+    them: a broker that generates each at its first use takes ten times as long for its first
+    requests."""
+    versions = [(version, api) for api in APIS.values() for version in api.versions]
+    for version, api in sorted(versions, key=lambda each: each[1].versions.last - each[0]):
+        decoder(cast(Any, api.request), version)
+        encoder(cast(Any, api.response), version)
+        # Orders come first.
+        await asyncio.sleep(0)
+    gc.collect()
+    gc.freeze()
+    host.renew_spares()
