@@ -25,7 +25,7 @@ from odradek import NewTopic, sync
 
 _READY = "ready> "
 _ESCAPE = re.compile(r"\x1b\[[\d;?]*[a-zA-Z]|.\x08|\x07")
-#: What each shell reads at its start: the prompt, and the script of the completion.
+#: The startup lines of each shell: the prompt, and the script of the completion.
 _START = {
     "bash": (
         ["bash", "--noprofile", "--norc", "-i"],
@@ -180,8 +180,8 @@ def test_commands_options_topics_and_groups(
 def test_names_that_a_shell_would_run_are_not_offered(
     complete: Callable[[str, str], None], live_bootstrap: str, unique_topic: str, tmp_path: Path
 ) -> None:
-    """Whoever may write to a group chooses its name. With one of them beside the harmless one, no
-    shell could complete the word."""
+    """Clients choose the names of groups. A hostile name is left out; offered beside the harmless
+    one, it would keep every shell from completing the word."""
     mark = tmp_path / "run"
     hostile = [
         f"{unique_topic}-{each}"

@@ -43,7 +43,7 @@ def _program(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def _about(address: str) -> dict[str, Any]:
-    """What the console says about itself. It listens before it answers."""
+    """The console's description of itself. A console listens before it is ready to answer."""
     with urllib.request.urlopen(f"{address}api/console", timeout=_PATIENCE_S) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
@@ -89,7 +89,7 @@ def test_a_broker_serves_a_console_that_ends_with_it(
         broker, console = _addresses(process)
         about = _about(console)
         assert (about["bootstrap"], about["write"], about["open"]) == (broker, True, True)
-        # Who asks for a console gets this one.
+        # `odradek console` without an address of its own names the broker's console.
         with _program("console", "--bootstrap", broker) as asking:
             assert asking.communicate(timeout=_PATIENCE_S)[1].strip().endswith(console)
         process.send_signal(number)

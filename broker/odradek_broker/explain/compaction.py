@@ -20,7 +20,7 @@ class CompactionRecorder:
         self._history = history
 
     def cleaned(self, where: TopicPartition, cleaned: LogCleaned, *, whole: bool) -> None:
-        """Record a cleaning; `whole`: everything that was due has been cleaned."""
+        """Record a cleaning; `whole`: the cleaning reached all records that were due."""
         self._history.record(
             cleaned.name,
             EventKind.LOG_CLEANED,

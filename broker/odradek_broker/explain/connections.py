@@ -45,7 +45,7 @@ class Connections:
         )
 
     def closed(self, peer: Peer) -> None:
-        """Record the end of a connection, whose reason the peer has."""
+        """Record the end of a connection, with the reason in its peer."""
         if self.peers.pop(peer.connection_id, None) is None:
             return
         subject = self._subjects.pop(peer.connection_id, None)

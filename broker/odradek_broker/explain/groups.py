@@ -54,11 +54,11 @@ from odradek_protocol.constants import LEAVE_EPOCH
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.consumer_group import RecordType
 
-#: The member left by itself, so only the client knows the reason.
+#: Removals of members that left by themselves: only the client knows the reason.
 LEAVES = {RemovalReason.LEFT, RemovalReason.LEFT_BY_HEARTBEAT}
 
-#: Parts of the reasons that clients give: Java's is "consumer poll timeout has expired.", that of
-#: our client names the setting.
+#: Parts of the reasons of clients that did not poll in time: Java's clients send "consumer poll
+#: timeout has expired.", and ours names the setting.
 _NO_POLL = ("poll timeout", "max.poll.interval")
 
 _REMOVALS = {
@@ -463,7 +463,7 @@ def states_of_group(group: ClassicGroup | None, offsets: int, wall_ms: int) -> l
         "leader": group.leader_id if group.members else None,
         "members": len(group.members),
         "offsets": offsets,
-        # A group that has only had commits never changed its state.
+        # The state of a group with commits only has never changed.
         "updated": duration_text(wall_ms - group.state_since_ms) if group.state_since_ms else None,
     }
     states = [CurrentState.of(EventKind.NOW_GROUP, fields)]

@@ -1,8 +1,8 @@
 """The lag of one consumer group as the age of the oldest record that it has not read.
 
 The header of one batch is read for each partition in which the group is behind, and no batch is
-opened: in the middle of a batch the age is at least that of the batch's newest record. Metrics,
-which have time for that, open such batches (`metrics/lag.py`).
+opened: in the middle of a batch the age is at least that of the batch's newest record. Only
+metrics open such batches, in a worker thread (`metrics/lag.py`).
 """
 
 from __future__ import annotations

@@ -261,7 +261,8 @@ def sentence(kind: EventKind, fields: Fields) -> str:
 def _filled(part: str, fields: Fields, *, optional: bool) -> str:
     if optional:
         names = _FIELD.findall(part)
-        # Filled in after the other fields, because the text of a field may contain braces.
+        # This text is filled in after the other fields, because the text of a field may have
+        # braces.
         return part if all(fields.get(name, "") not in ("", ()) for name in names) else ""
     return _FIELD.sub(lambda name: _text(fields.get(name[1], "?")), part)
 

@@ -77,8 +77,8 @@ def _progress(group: ShareGroup, member: ShareMember) -> str:
 
 
 def _counts(states: StatePartitions) -> tuple[int, int | None, int | None]:
-    """The numbers of partitions with a state, of those that are to get one, and of topics whose
-    states are being deleted; None in place of 0 for the latter two."""
+    """The numbers of partitions with a state, of partitions that are to get a state, and of topics
+    whose states are being deleted. The second and third number are None in place of 0."""
     made, making = (
         len(list(each_partition(partitions_in(each))))
         for each in (states.initialized, states.initializing)

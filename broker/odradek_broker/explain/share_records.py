@@ -1,8 +1,8 @@
 """The history of share partitions, and the story of a single record of it (`odradek explain share`,
 H-242 to H-245).
 
-The leader's events are kept as they come, with runs of offsets. Only a question about an offset
-looks for it in them, and makes sentences of what it finds.
+The leader's events are kept as they come, with runs of offsets. A question about an offset searches
+the events, and makes sentences of those about this offset.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PARTITION_EVENTS_MAX = 1_000
 BYTES_MAX = 8 * 1024 * 1024
 #: The stored batches of a load that are kept: a state may have many more.
 LOADED_BATCHES_MAX = 2_000
-#: The members of whom the client and its address are known: those whose sessions began last.
+#: The most members whose client and address are kept; the members with the newest sessions stay.
 MEMBERS_MAX = 5_000
 #: The approximate memory of an event, and of each run of offsets in it.
 _EVENT_BYTES = 500
@@ -85,7 +85,7 @@ _VERBS = {
 
 @dataclass(slots=True)
 class ShareEntry:
-    """An event of a share partition, or several equal ones. `client`: that of the event's
+    """An event of a share partition, or several equal events. `client`: the client of the event's
     member."""
 
     at_ms: int
@@ -286,7 +286,7 @@ class _Story:
         stored: StateBatch,
         who: Mapping[str, Value | None],
     ) -> None:
-        """Tell of an acknowledgement that ends the delivery."""
+        """Add the sentence of an acknowledgement that ends the delivery."""
         if kind is AcknowledgeType.RELEASE:
             self._back(entry, stored, who, how="released it")
             return
@@ -328,8 +328,8 @@ class _Story:
         *,
         how: str | None,
     ) -> None:
-        """Tell that a delivery ended without a result: the record is available again, or was
-        delivered often enough. `how`: what the member did; None: its lock expired."""
+        """Add the sentence of a delivery without a result: the record is available again, or has
+        reached the limit of deliveries. `how`: the member's action; None: its lock expired."""
         member, client = who["member"], who["client"]
         archived = stored.delivery_state == RecordState.ARCHIVED
         by_client = f" of {client}" if client else ""
@@ -345,7 +345,7 @@ class _Story:
         self._holder = None, None
 
     def _moved(self, entry: ShareEntry, event: ShareEvent) -> None:
-        """Tell of events that are not a member's."""
+        """Add the sentence of an event that no member caused."""
         if isinstance(event, RecordsRemoved):
             removed = event.removed
             if removed.first_offset <= self.offset <= removed.last_offset:
@@ -404,7 +404,7 @@ class _Story:
         elif len(event.batches) == LOADED_BATCHES_MAX and (
             self.offset > event.batches[-1].last_offset
         ):
-            # Perhaps its batch is one of those that were not kept.
+            # The record may be in one of the stored batches beyond LOADED_BATCHES_MAX.
             note, count = "what was stored of it is not kept", None
         elif self.events:
             note, count = "it is available: no delivery of it had ended", None

@@ -149,9 +149,9 @@ class TransactionRecorder:
             )
 
     def _fenced(self, before: Transaction | None, after: Transaction, call: Call) -> _Fenced:
-        """The producer that a step fences. A new instance fences the one before it; a producer that
-        requests its next epoch (KIP-360), or ends its transaction, fences only its own late
-        requests."""
+        """The producer that a step fences. A new producer fences the previous producer with this
+        transactional id. A producer that requests its next epoch (KIP-360), or ends its
+        transaction, fences only its own late requests."""
         if before is None or not isinstance(call, InitCall) or call.producer_id != NO_PRODUCER_ID:
             return _NOBODY
         return _NOBODY if after.identity == before.identity else self._holder(before)
@@ -171,7 +171,7 @@ class TransactionRecorder:
                 and event.fields.get("after") == _S.PREPARE_ABORT.label
             )
             if fenced_only:
-                return _NOBODY  # The epoch that fences is never given to a client (T-14).
+                return _NOBODY  # No client gets an epoch that only fences (T-14).
             holder = str(event.fields.get("client", holder))
             break
         return {"fenced": holder, "fenced_id": producer_id, "fenced_epoch": epoch}

@@ -3,8 +3,8 @@ STALLED or STOPPED.
 
 Every ten seconds a sample of each committed offset is compared with the end of its partition. A
 group is behind in a partition where it has not committed all that was there one sample before.
-For a partition in which it is behind, and only for these, a window keeps the last ten commits that
-samples found. Its verdict is the first of these that is true:
+For each partition in which a group is behind a window keeps the last ten commits that samples
+found. The verdict about the partition is the first of these that is true:
 
 - OK: the group was not behind at one of the last ten samples.
 - STOPPED: no sample of the last ten found a new commit, and the last commit is longer ago than the
@@ -34,11 +34,12 @@ from odradek_protocol.lazy_dataclass import dataclass
 SAMPLE_INTERVAL_MS = 10_000
 #: The commits of a window, and the samples for which a group must be behind.
 WINDOW = 10
-#: The samples without a commit of a group with members whose rhythm is not known.
+#: The samples without a commit after which a group with members has STOPPED, if only one commit is
+#: known, and so not the time between commits.
 SLOW_SAMPLES = 60
 #: The committed offsets that are looked at in one step.
 STEP_OFFSETS = 1_000
-#: The partitions in which groups are behind that are watched.
+#: The most windows: partitions in which a group is behind, counted for each group.
 WINDOWS_MAX = 50_000
 _NUMBERS = 3
 
@@ -61,8 +62,8 @@ class Commit(Protocol):
 
 class Window:
     """The last commits of a group that is behind in a partition: (time, offset, records behind) of
-    each. `behind`: the samples since the group was last not behind; `quiet`: those since the last
-    new commit."""
+    each. `behind`: the samples in a row at which the group was behind; `quiet`: the samples since
+    the last new commit."""
 
     __slots__ = ("_commits", "behind", "lag", "quiet")
 
@@ -80,7 +81,7 @@ class Window:
         """Add a sample at which the group is behind."""
         commits = self._commits
         if commits and offset < commits[-2]:
-            # Somebody has reset the group: what was before says nothing about it.
+            # The group was reset to an older offset, so its earlier commits are no measure.
             del commits[:]
             self.behind = 0
         self.behind += 1
@@ -126,7 +127,7 @@ class Window:
 @dataclass(frozen=True, slots=True)
 class GroupVerdict:
     """The verdict about a group. `worst`: the partitions with this verdict, the most records behind
-    first; of `window` is the first of them."""
+    first; `window`: the window of the first of them."""
 
     verdict: Verdict
     behind: int = 0
@@ -157,7 +158,7 @@ class GroupVerdicts:
         self._ends: dict[TopicPartition, int] = {}
         self._round: Iterator[None] | None = None
         self._next_round_ms = 0
-        #: The partitions that were not watched at the last sample, because they are too many.
+        #: The partitions beyond WINDOWS_MAX at the last sample, which were not watched.
         self.unwatched = 0
 
     def step(self, monotonic_ms: int) -> None:

@@ -23,7 +23,7 @@ BUCKETS_US = (
     1_000_000, 2_000_000, 5_000_000, 10_000_000, 30_000_000,
 )  # fmt: skip
 
-#: Adds the error codes of an answer, or of a part of it, to a list.
+#: A function that adds the error codes of an answer, or of a part of it, to a list.
 ErrorWalker = Callable[[Struct, list[int]], None]
 
 
@@ -113,7 +113,7 @@ SAMPLES_MAX = 181
 
 
 class ProcessUsage(NamedTuple):
-    """The most memory that the process has had, and the processor time that it has taken."""
+    """The peak memory and the processor time of the process."""
 
     memory_peak_bytes: int
     processor_ms: int
@@ -142,7 +142,7 @@ class BrokerMetrics:
         self.times: dict[str, Histogram] = {}
         self.flushes = Histogram()
         self.journal_writes = Histogram()
-        #: By how much the event loop is late.
+        #: The delays of the event loop.
         self.loop_delays = Histogram()
         #: The end of each listener's certificate, in seconds since the epoch.
         self.certificate_ends_s: dict[str, float] = {}
@@ -163,7 +163,7 @@ class BrokerMetrics:
         self._next_sample_ms = 0
 
     def take_sample(self, monotonic_ms: int, wall_ms: int) -> None:
-        """Keep the present values of the sampled counters, if it is time for that."""
+        """Keep the present values of the sampled counters if a sample is due."""
         if monotonic_ms < self._next_sample_ms:
             return
         self._next_sample_ms = monotonic_ms + SAMPLE_INTERVAL_MS

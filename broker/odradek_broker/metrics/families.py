@@ -1,8 +1,8 @@
-"""Families of metrics as lines of Prometheus' text format, which are written as samples come.
+"""Families of metrics as lines of Prometheus' text format; each sample becomes a line at once.
 
-A broker with ten thousand partitions has more than a hundred thousand samples. So a sample becomes
-a line at once, its labels may be written once for many families (`labels_text`), and whoever makes
-samples yields `PAUSE` between them: there the reader of the metrics may let other work go on.
+A broker with ten thousand partitions has more than a hundred thousand samples. So no objects are
+kept for samples, labels may be written once for many families (`labels_text`), and the makers of
+samples yield `PAUSE` between them: there the reader of the metrics may let other work go on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAUSE: Final = None
 
 #: The keys that are sorted without a pause.
 _SORTED_AT_ONCE = 1_000
-#: The lines of a part of an encoded family: it is made without a pause.
+#: The lines of a part of an encoded family; each part is made without a pause.
 _PART_LINES = 1_000
 _LABEL_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _HELP_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
@@ -37,7 +37,8 @@ def labels_text(names: Sequence[str], values: Sequence[str]) -> str:
 
 
 class Family:
-    """A metric with its samples. `value`: that of its only sample, if it has no labels."""
+    """A metric with its samples. `value`: the value of the only sample of a metric without
+    labels."""
 
     __slots__ = ("_lines", "labels", "name", "sample")
     kind = "gauge"
@@ -73,8 +74,8 @@ class Family:
         return b"".join(self.parts())
 
     def parts(self) -> Iterator[bytes]:
-        """The same in parts of limited length. Each line is given once: its memory is freed with
-        its part, because to free a hundred thousand lines at once takes milliseconds."""
+        """The encoded family in parts of limited length. Each line is given once: its memory is
+        freed with its part, because freeing a hundred thousand lines at once takes milliseconds."""
         lines, self._lines = self._lines, []
         for first in range(0, len(lines), _PART_LINES):
             part = lines[first : first + _PART_LINES]
@@ -141,7 +142,7 @@ class HistogramFamily(Family):
 
 
 Work = Callable[[], None]
-"""Work for another thread than the loop's; the next family needs its result."""
+"""Work for another thread than the event loop's; the next family needs the result."""
 
 Families = Iterator[Family | Work | None]
 """Families, with the places between their samples where the caller may pause, and with work."""

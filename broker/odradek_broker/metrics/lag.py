@@ -1,11 +1,11 @@
 """Lag of consumer groups in seconds, under the names of kafka-lag-exporter: the age of the first
 record that a group has not read.
 
-The timestamp is the record's own, so nothing is estimated. It costs little: the offset index leads
-to the batch, whose header has the timestamp of its first record, and an offset is looked up once.
-Where that is not enough, because a group is in the middle of a batch, the batch is opened in a
-worker thread. Lookups and opened bytes of a scrape are limited; a sample for which nothing is left
-is left out and counted, and made by a later scrape.
+The timestamp is the record's own, so nothing is estimated. The cost is small: the offset index
+leads to the batch, whose header has the timestamp of its first record, and an offset is looked up
+once. If a group is in the middle of a batch, the batch is opened in a worker thread. Lookups and
+opened bytes of a scrape are limited; samples beyond the limits are left out and counted, and a
+later scrape has them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPENED_BYTES_MAX = 8 * 1024 * 1024
 _DECOMPRESSED_BYTES_MAX = 4 * 1024 * 1024
 _KEPT_MAX = 200_000
 
-#: A group has read everything.
+#: The timestamp in place of a record's if a group has read everything.
 _NOTHING_UNREAD = -2
 
 _GROUP = ["cluster_name", "group"]
@@ -52,8 +52,8 @@ _NO_OWNER = ("", "", "")
 
 @dataclass(slots=True)
 class _Opened:
-    """A batch to be opened. `timestamp`: that of its first record from the offset of `key` on, when
-    it is known."""
+    """A batch to be opened. `timestamp`: the timestamp of its first record from the offset of `key`
+    on, once it is known."""
 
     key: _Key
     header: BatchHeader
@@ -167,9 +167,8 @@ class _Lags:
 
 
 def _find_owners(node: Node, group_id: str, owners: dict[TopicPartition, _Owner]) -> Families:
-    """Note the labels of the members by the partitions that they are assigned. Nothing is noted for
-    a group of streams, whose members have tasks, and for a protocol that is not that of
-    consumers."""
+    """Note the labels of each partition's member. Nothing is noted for streams groups, whose
+    members have tasks, and for protocols other than that of consumers."""
     consumers = node.groups.consumer_group(group_id)
     if consumers is not None:
         for each in list(consumers.members.values()):

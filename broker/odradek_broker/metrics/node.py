@@ -18,7 +18,7 @@ from odradek_broker.storage.errors import StorageError
 
 _PARTITION = ["topic", "partition"]
 _GROUP = ["consumergroup", "topic", "partition"]
-#: A limit, because clients choose their client ids, whose number could fill a monitoring system.
+#: The most client ids with samples: clients choose their ids, and could fill a monitoring system.
 _QUOTA_RATES_MAX = 1_000
 
 

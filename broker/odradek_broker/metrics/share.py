@@ -1,7 +1,7 @@
 """The metrics of share groups and their coordinator (H-250 to H-253).
 
-Those that Kafka has (KIP-1103) have the names that Prometheus' JMX exporter gives them with its
-rules for Kafka; lag and members are named as kafka_exporter names those of consumer groups.
+Kafka's metrics (KIP-1103) have the names that Prometheus' JMX exporter gives them with its rules
+for Kafka. Lag and members are named like kafka_exporter's metrics of consumer groups.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _counted_families(node: Node) -> Families:
         labels=["ackType"],
     )
     for kind in AcknowledgeType:
-        # Gaps are not counted, nor does Kafka count them.
+        # Kafka does not count gaps either.
         if kind is not AcknowledgeType.GAP:
             acknowledged.add_metric([kind.name.capitalize()], statistics.acknowledged[kind])
     yield acknowledged

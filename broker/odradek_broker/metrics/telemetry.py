@@ -1,4 +1,4 @@
-"""Metrics that clients pushed, under the names kafka_client_*, and those of their taking (M-20)."""
+"""Metrics that clients pushed, as kafka_client_*, and counts of pushes and limits (M-20)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Untyped(Family):
 
 
 def telemetry_families(node: Node) -> Families:
-    """The series of clients, and how many there are, may be and were left out."""
+    """The series of clients, with their number, the limits and the numbers of dropped points."""
     yield from _client_families(node)
     yield from _own_families(node)
 
@@ -125,7 +125,7 @@ def _client_families(node: Node) -> Families:
         found = by_name.pop(name)
         family = _family(name, found.source, found.kinds)
         while found.chunks:
-            # Taken out, so that the memory is freed in steps too.
+            # Each chunk is removed from the list, so that its memory is freed in steps too.
             for place, value in found.chunks.popleft():
                 family.add_line(place, value)
             yield PAUSE

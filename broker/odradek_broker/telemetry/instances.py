@@ -1,8 +1,8 @@
-"""Client instances: the clients that push metrics, and whether a request of one is in order.
+"""Client instances: the clients that push metrics, and the checks of their requests.
 
-An instance is soft state: it ends with its connection, or some time after its last request, and is
-made again by the next one. Its subscription id depends on nothing but its own id and the
-subscriptions, so that the client notices nothing of it.
+An instance is soft state: it ends with its connection, or some time after its last request, and the
+next request makes it again. The subscription id depends on the instance's id and the subscriptions
+only, so a client does not notice that its instance was made again.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.lazy_dataclass import dataclass
 from odradek_protocol.primitives import ZERO_UUID
 
-#: The most client instances; the one that was silent for longest makes room for a new one.
+#: The most client instances. Beyond that, the instance with the oldest last request ends.
 INSTANCES_MAX = 16_384
-#: The most client instances of one connection, so that no single one pushes out all others.
+#: The most client instances of one connection, so that no connection displaces all others.
 INSTANCES_PER_CONNECTION_MAX = 64
 #: The shortest time for which an instance is kept after its last request.
 KEPT_MS_MIN = 60_000
-#: The intervals for which an instance is kept after its last request.
+#: The push intervals for which an instance is kept after its last request.
 _KEPT_INTERVALS = 3
-#: Ids that are no client's.
+#: Ids that no client may have.
 RESERVED_IDS = frozenset({ZERO_UUID, bytes(15) + b"\1"})
 
 _E = ErrorCode
@@ -74,8 +74,8 @@ class ClientInstance:
 
 
 class Pushed(NamedTuple):
-    """The parts of a push that are checked before its metrics are read. `size_bytes`: that of the
-    metrics, compressed."""
+    """The parts of a push that are checked before its metrics are read. `size_bytes`: the size of
+    the compressed metrics."""
 
     subscription_id: int
     compression_type: int
@@ -99,7 +99,7 @@ class ClientInstances:
     ) -> None:
         self._subscriptions = subscriptions
         self._gone = gone
-        #: The instance that was silent for longest comes first.
+        #: The instance with the oldest last request comes first.
         self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()
         self._of_connection: dict[int, dict[bytes, None]] = {}
         self.counts = RequestCounts()
@@ -180,7 +180,7 @@ class ClientInstances:
         return instance
 
     def _move(self, instance: ClientInstance, connection_id: int) -> None:
-        """Make this the instance used last, and one of this connection."""
+        """Note a request of an instance on a connection."""
         instance_id = instance.instance_id
         self._instances.move_to_end(instance_id)
         if instance.connection_id != connection_id:

@@ -33,16 +33,17 @@ from odradek_protocol.primitives import ZERO_UUID
 
 log = structlog.get_logger("odradek.telemetry")
 
-#: Larger pushes are read beside the loop, and so are compressed ones, which may become large.
+#: The largest push that is read on the event loop. Compressed pushes never are, because they may
+#: become large.
 READ_ON_LOOP_BYTES_MAX = 8 * 1024
-#: The most pushes that wait to be read beside the loop; a client of one more is throttled.
+#: The most pushes that wait to be read in the background; beyond that clients are throttled.
 WAITING_MAX = 64
 #: The most lines about pushes that could not be read, in a minute.
 _LINES_MAX = 10
 
-#: The push intervals for which the series of a client are kept that has not said that it ends.
+#: The push intervals for which the series of a client are kept that is gone without a last push.
 _KEPT_INTERVALS = 2
-#: The software of a client that has not named it, as in Kafka.
+#: Kafka's name and version for the software of a client that has not told them.
 _UNKNOWN = "unknown"
 
 _E = ErrorCode
@@ -52,14 +53,14 @@ Done = Callable[[Exception | None], None]
 
 
 class Background(Protocol):
-    """Work beside the loop; `done` is called on the loop with the error of the work, or None."""
+    """Runs work in another thread; `done` is called on the event loop with the error or None."""
 
     def __call__(self, work: Callable[[], None], done: Done, /) -> None: ...
 
 
 class _Reads:
-    """Pushes that are read beside the loop, one at a time, so that other work there waits for one
-    at most."""
+    """Pushes that are read in the background, one at a time, so that other background work waits
+    for at most one push."""
 
     def __init__(self, background: Background) -> None:
         self._background = background
@@ -67,7 +68,7 @@ class _Reads:
         self._reading = False
 
     def add(self, work: Callable[[], None], done: Done) -> bool:
-        """Do the work when it is its turn; False if too many wait."""
+        """Do the work after the work that waits already; False if too much waits."""
         if len(self._waiting) >= WAITING_MAX:
             return False
         self._waiting.append((work, done))
@@ -124,8 +125,8 @@ class ClientTelemetry:
         return Limits(config.telemetry_max_series, config.telemetry_max_series_per_client)
 
     def _gone(self, instance: ClientInstance) -> None:
-        """Keep the series of a client for a while. A client that has not said that it ends may only
-        have closed an idle connection until its next push."""
+        """Keep the series of a client for a while. Without a last push the client may only have
+        closed an idle connection, and push again."""
         kept_ms = GONE_KEPT_MS
         if not instance.terminating:
             kept_ms = max(kept_ms, _KEPT_INTERVALS * instance.wanted.interval_ms)
@@ -143,7 +144,7 @@ class ClientTelemetry:
         peer = self._peer_of(context.connection_id) or Peer(context.host, context.connection_id)
         return ClientAttributes(
             instance_text(instance_id),
-            # One character more than a pattern may match, so that none matches what was cut.
+            # A pattern matches at most MATCHED_CHARACTERS_MAX, so no cut client id is matched.
             (context.client_id or "")[: MATCHED_CHARACTERS_MAX + 1],
             peer.software_name or _UNKNOWN,
             peer.software_version or _UNKNOWN,
@@ -154,7 +155,7 @@ class ClientTelemetry:
     def _new_id(self) -> bytes:
         while True:
             made = self._randomness.uuid()
-            # As in Kafka, no id begins with a dash, which command lines would take for an option.
+            # Command lines take an id with a dash in front for an option, so Kafka makes none.
             if (
                 made not in RESERVED_IDS
                 and not instance_text(made).startswith("-")
@@ -163,8 +164,8 @@ class ClientTelemetry:
                 return made
 
     def get(self, context: RequestContext, instance_id: bytes) -> tuple[ErrorCode, ClientInstance]:
-        """The instance of a client that asks for its subscription, and the error if it asks too
-        often. An id of zeros: a new client."""
+        """The instance of a client that asks for its subscription, and an error if the client asks
+        too often. An id of zeros: a new client."""
         instance = self._instance(
             context, self._new_id() if instance_id == ZERO_UUID else instance_id
         )
@@ -261,14 +262,14 @@ class ClientTelemetry:
         self.instances.connection_closed(connection_id)
 
     def expire(self) -> None:
-        """End what was silent for too long. Called about once a second."""
+        """End the instances and series that have expired. To be called about once a second."""
         now_ms = self._clock.monotonic_ms()
         self.instances.expire(now_ms)
         self.series.expire(now_ms)
 
 
 def client_labels(attributes: ClientAttributes) -> dict[str, str]:
-    """The labels that every series of a client has. Empty ones are left out."""
+    """The labels that every series of a client has. Labels without a value are left out."""
     given = {
         "client_instance_id": attributes.client_instance_id,
         "client_id": attributes.client_id,

@@ -1,9 +1,8 @@
 """The reader of pushed metrics: OpenTelemetry's MetricsData, in protobuf's wire format.
 
-A reader of its own and no package: clients choose the bytes, and this reader needs time and memory
-for what is kept of them only. Nothing is nested (values of attributes that are lists or maps are
-left out), and the number of fields, of data points and of characters is limited. Fields that it
-does not know are skipped, as protobuf wants.
+No protobuf package is used, because clients choose the bytes: this reader spends time and memory
+only on what is kept. Values of attributes that are lists or maps are left out, and the numbers of
+fields, data points and characters are limited. Unknown fields are skipped, as protobuf demands.
 
 A data point becomes a series of Prometheus: a gauge or a counter with a name and labels. Of
 histograms and summaries the number and the sum are kept.
@@ -55,14 +54,14 @@ class Point(NamedTuple):
 
 
 class Points(NamedTuple):
-    """The data points of a push. `left_out`: the number of those that are not among them."""
+    """The data points of a push. `left_out`: the number of data points that were dropped."""
 
     points: list[Point]
     left_out: int
 
 
 class MetricsError(ValueError):
-    """Pushed bytes that are no metrics; the text says why."""
+    """The error for pushed bytes that are no metrics; the text has the reason."""
 
 
 def read_metrics(compression_type: int, data: bytes | memoryview, points_max: int) -> Points:
@@ -124,7 +123,8 @@ _UNRECORDED = 1
 
 #: The field of a data point that has its attributes, and the one that has its flags.
 _NUMBER_POINT = (7, 8)
-#: The field of a metric that has histograms or summaries, to those fields of their data points.
+#: The field of a metric with histograms or summaries, to the fields of attributes and flags of
+#: their data points.
 _COUNTED = {9: (9, 10), 10: (1, 10), 11: (7, 8)}
 
 #: The place of a message or a text: its start and its end.
@@ -203,10 +203,10 @@ class _Reader:
 
     def _read_counted(self, source: str, span: Span, layout: tuple[int, int]) -> None:
         """Read the number and the sum of histograms and summaries."""
-        # A summary has no temporality: its number and sum are those since the start.
+        # A summary has no temporality: its number and sum count from the start on.
         delta = self._number(span, 2) == _DELTA
         for point, labels in self._data_points(source, span, layout):
-            # A number of 0 is not on the wire.
+            # Protobuf leaves a number of 0 out of the wire format.
             values = {"_count": float(point.get(4, 0))}
             if 5 in point:
                 values["_sum"] = _as_double(point[5])

@@ -1,8 +1,8 @@
-"""The series that clients pushed: what is served in /metrics, within limits.
+"""The series that clients pushed, for /metrics, within limits.
 
-Clients push counters as changes (`delta`), which are added up here, as Prometheus wants them.
-A series ends when its client has not pushed it for a few times in a row, and all series of a client
-end some time after the client itself, so that its last push is seen.
+Clients push counters as changes (`delta`), which are added up here for Prometheus.
+A series ends when its client leaves it out of a few pushes in a row. All series of a client end
+some time after the client, so that a scrape sees the last push.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from odradek_broker.telemetry.otlp import Kind, Labels, Points
 from odradek_broker.telemetry.subscriptions import ClientAttributes
 from odradek_protocol.lazy_dataclass import dataclass
 
-#: The time for which the series of a client are kept after its end, at least; more than one scrape.
+#: The least time for which the series of a client are kept after its end: longer than the usual
+#: interval of scrapes.
 GONE_KEPT_MS = 120_000
-#: A series that was not in so many pushes in a row ends.
+#: The pushes in a row without a series after which the series ends.
 PUSHES_WITHOUT_MAX = 3
-#: The most clients whose series are kept; the one that pushed least recently makes room.
+#: The most clients whose series are kept. Beyond that, the client with the oldest last push goes.
 CLIENTS_MAX = 16_384
 #: The most characters of names and labels of all series.
 CHARACTERS_MAX = 32 * 1024 * 1024
@@ -44,9 +45,8 @@ class Series:
 class ClientMetrics:
     """The metrics of one client instance.
 
-    `left_out`: data points of the last push that were not kept. `forget_ms`: the time at which the
-    series end, because the client has ended; None while it is there. `user`: the authenticated
-    user.
+    `left_out`: the data points of the last push that were not kept. `forget_ms`: the time at which
+    the series of an ended client end; None before the end. `user`: the authenticated user.
     """
 
     attributes: ClientAttributes
@@ -188,8 +188,8 @@ def _characters(key: SeriesKey) -> int:
 
 
 def _set(series: Series, delta: bool, value: float, time_ns: int) -> None:
-    """Set or raise the value of a series. A change that cannot be added, or that was added before
-    because the client repeated its push, is left out."""
+    """Set or raise the value of a series. A change is left out if it cannot be added, or if it was
+    added before and the client repeats its push."""
     if not delta:
         series.value = value
     elif _can_be_added(series, value) and not (time_ns and time_ns == series.time_ns):

@@ -18,7 +18,7 @@ from odradek_broker.re2 import Pattern
 from odradek_protocol.checksums import crc32c
 from odradek_protocol.lazy_dataclass import dataclass
 
-#: Stands for all metrics.
+#: The prefix that stands for all metrics.
 ALL_METRICS = "*"
 #: The longest attribute that is matched: clients choose their own, and the time that a pattern
 #: takes grows with the length. A longer one matches no pattern.
@@ -26,8 +26,8 @@ MATCHED_CHARACTERS_MAX = 255
 
 
 class ClientAttributes(NamedTuple):
-    """The attributes of a client by which subscriptions choose it. The names are Kafka's; a missing
-    client id is empty, as in Kafka."""
+    """The attributes of a client that subscriptions match. The names are Kafka's; a missing client
+    id is empty, as in Kafka."""
 
     client_instance_id: str
     client_id: str
@@ -73,8 +73,8 @@ class Wanted(NamedTuple):
     interval_ms: int
 
     def subscription_id(self, client_instance_id: bytes) -> int:
-        """The id of this for one client, an int32: another one if anything of it changes. The
-        checksum of both, with the halves of the client's id mixed in, as in Kafka."""
+        """The subscription id of one client, an int32 that changes with the metrics and the
+        interval: a checksum of both, combined with the client's id as Kafka does it."""
         text = f"[{', '.join(self.metrics)}]{self.interval_ms}"
         mixed = crc32c(text.encode())
         for start in range(0, len(client_instance_id), 4):

@@ -173,7 +173,7 @@ async def _served(settings: dict[str, Any]) -> str | None:
 
     log = logging.getLogger("odradek.client")
     level = log.level
-    # What is wrong with the broker is shown in the console.
+    # The console shows the errors of the broker, so the log does not repeat them.
     log.setLevel(logging.CRITICAL)
     admin = Admin(**{**settings, "default_api_timeout_ms": _ASK_MS, "request_timeout_ms": _ASK_MS})
     try:

@@ -15,7 +15,7 @@ _DEPTH_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """The choice of what is shown.
+    """The choice of the values that are shown.
 
     `show_all`: values are shown as they are. `shown`, `hidden`: patterns of field paths such as
     `customer.name` or `*.id`, which are shown or hidden whatever `show_all` says; `hidden` wins.
@@ -27,7 +27,7 @@ class Masks:
     hidden: Sequence[str] = ()
 
     def apply(self, value: Any) -> Any:
-        """The value with what is hidden replaced by its type and length."""
+        """The value; its hidden parts are replaced by their type and length."""
         return self._masked(value, "", 0)
 
     def _masked(self, value: Any, path: str, depth: int) -> Any:
@@ -58,7 +58,7 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def _shape(value: Any) -> Any:
-    """The type of a value, and the length of a text; null tells nothing and stays."""
+    """The type of a value, with the length of a text; null has nothing to hide and stays."""
     if value is None:
         return None
     if isinstance(value, bool):

@@ -352,7 +352,7 @@ class Tools:
 
 
 class ToolRefused(ValueError):
-    """An argument of a tool that cannot be used; the text says why."""
+    """The error for an argument of a tool that cannot be used; the text has the reason."""
 
 
 # --- Answers --------------------------------------------------------------------------------------
@@ -511,7 +511,7 @@ async def _scan(
             looked += len(records)
             found += [record for record in inside if wanted(record)]
         for place in positions:
-            # Markers of transactions are no records, and are passed all the same.
+            # The position also passes markers of transactions, which are no records.
             positions[place] = min(await consumer.position(place), ends[place])
     return found, positions
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 _PARTITIONS_MAX = 5_000
 _GROUPS_MAX = 100
 _TRANSACTIONS_MAX = 20
-#: Questions about single groups that are under way at the same time.
+#: The most requests about single groups at the same time.
 _AT_ONCE = 16
 _HEIGHT_WITHOUT_TERMINAL = 50
 _KEYS_HELP = "q quits, s sorts"
@@ -134,7 +134,7 @@ async def _events(
 
 @contextmanager
 def _keys() -> Iterator[asyncio.Queue[str]]:
-    """The keys that are pressed, each at once and without an echo; none if stdin is no terminal."""
+    """The keys that are pressed, without an echo or Enter; none if stdin is no terminal."""
     keys: asyncio.Queue[str] = asyncio.Queue(maxsize=64)
     if not sys.stdin.isatty():
         yield keys
@@ -269,7 +269,7 @@ async def _positions(
 
 
 async def _share_lags(admin: Admin, listed: list[GroupListing]) -> dict[str, int]:
-    """The records that share groups are not done with, as the broker counts them, up to a limit."""
+    """The unfinished records of share groups, as the broker counts them, up to a limit."""
 
     async def ask(group_id: str) -> dict[TopicPartition, int]:
         found = await admin.list_share_group_offsets(group_id)
@@ -286,7 +286,7 @@ def _is_share(group: GroupListing) -> bool:
 async def _of_each(
     groups: list[str], ask: Callable[[str], Awaitable[dict[TopicPartition, int]]]
 ) -> dict[str, dict[TopicPartition, int]]:
-    """The answers about the first groups; empty for those that are gone, or may not be seen."""
+    """The answers about the first groups; empty for groups that are gone or may not be seen."""
     turn = asyncio.Semaphore(_AT_ONCE)
 
     async def one(group_id: str) -> dict[TopicPartition, int]:
@@ -301,7 +301,7 @@ async def _of_each(
 
 
 async def _transactions(admin: Admin) -> list[OpenTransaction]:
-    """The open transactions; the beginning of the first ones only."""
+    """The open transactions; only the first of them have their start."""
     listed = await admin.list_transactions(states=["Ongoing"])
     names = [each.transactional_id for each in listed[:_TRANSACTIONS_MAX]]
     described: Mapping[str, Any] = (

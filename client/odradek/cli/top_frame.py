@@ -78,8 +78,8 @@ class TopicRate:
 
 @dataclass(frozen=True)
 class GroupLag:
-    """The lag of a group in records, and the age of the oldest one. `age_at_least`: it may be
-    older, because it was there before the first sample."""
+    """The lag of a group in records, and the age of the oldest unread record. `age_at_least`: the
+    record may be older, because it was there before the first sample."""
 
     group: str
     kind: str
@@ -91,8 +91,8 @@ class GroupLag:
 
 @dataclass(frozen=True)
 class SlowRequests:
-    """The requests of an API between two samples, of all brokers. `slow_ms`: 99 of 100 took less,
-    None if they took longer than the largest bound."""
+    """The requests of an API between two samples, of all brokers. `slow_ms`: the 99th percentile;
+    None above the largest bound."""
 
     name: str
     requests: int
@@ -102,7 +102,7 @@ class SlowRequests:
 
 @dataclass(frozen=True)
 class Frame:
-    """Everything that is shown once. Rates are for each second.
+    """The content of the screen at a time. Rates are per second.
 
     `throughput` and `levels` are sums over the brokers that describe themselves; empty if none
     does. `rates_known`: false before the second sample.
@@ -164,7 +164,7 @@ def make_frame(before: Sample | None, now: Sample) -> Frame:
 
 
 def _pairs(before: Sample, now: Sample) -> list[tuple[BrokerDescription, BrokerDescription]]:
-    """The descriptions of each broker then and now; without those that were restarted."""
+    """The descriptions of each broker at two samples, without brokers that were restarted."""
     return [
         (earlier, broker)
         for node, broker in now.brokers.items()
@@ -177,7 +177,7 @@ def _pairs(before: Sample, now: Sample) -> list[tuple[BrokerDescription, BrokerD
 def _throughput(pairs: list[tuple[BrokerDescription, BrokerDescription]]) -> dict[str, float]:
     found: dict[str, float] = {}
     for earlier, broker in pairs:
-        # The broker's own clock: an answer may be late.
+        # The time is the broker's own, because answers may be late.
         elapsed_s = (broker.now_ms - earlier.now_ms) / 1000
         for name, counter in _RATES.items():
             if counter in broker.counters and counter in earlier.counters:
@@ -253,7 +253,7 @@ def _slow(pairs: list[tuple[BrokerDescription, BrokerDescription]]) -> list[Slow
 
 
 def _grown(earlier: RequestCounts | None, now: RequestCounts) -> tuple[list[int], int]:
-    """The requests by duration since then, and the sum of their durations."""
+    """The requests between two samples by duration, and the sum of their durations."""
     if earlier is None:
         return list(now.counts), now.sum_us
     counts = [max(a - b, 0) for a, b in zip(now.counts, earlier.counts, strict=True)]

@@ -28,7 +28,7 @@ def render(
     frame: Frame, *, height: int, sort: str = "rate", note: str = "", trouble: bool = False
 ) -> Group:
     """The frame for a terminal of so many lines. `note`: a line below the figures; `trouble`: the
-    line is about trouble."""
+    line reports an error."""
     from rich.console import Group
 
     notes = [*frame.problems[:_NOTES_MAX], *frame.missing[:_NOTES_MAX]]
@@ -165,7 +165,7 @@ def _more(table: Table, count: int, noun: str) -> None:
 
 
 def _cell(name: str) -> Text:
-    """A name that others have chosen: no markup, and no orders for the terminal."""
+    """The name without markup and without escape sequences for the terminal: others chose it."""
     from rich.text import Text
 
     return Text("".join(letter if letter.isprintable() else "?" for letter in name))

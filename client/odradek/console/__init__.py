@@ -14,8 +14,8 @@ To add a page:
    through `asked.session.cached(...)` for answers that several pages share. Errors of the client
    become JSON by themselves; raise `Refusal` for the rest. Lists go through `page_of`: a page
    of rows and the total, never everything.
-   What changes anything is a `Change` in `CHANGES` (path to a plan and an act, `changes.py`): the
-   route is there only in a console that may write.
+   A view that changes anything is a `Change` in `CHANGES` (path to a plan and an act,
+   `changes.py`): its route is there only in a console that may write.
 2. Write `static/pages/<name>.mjs` with a component as its default export. `api.mjs` asks (`get`,
    `useAsked`, `useLive`), `ui.mjs` has the shared parts (`Heading`, `VirtualTable`, `Time`,
    `Failure`, `Empty`, `ChangeDialog`). Text goes through `html` templates, which escape it; there

@@ -157,7 +157,7 @@ async def _acls(asked: Asked) -> Json:
 
 
 async def _users(asked: Asked) -> Json:
-    """The users with a password in the cluster, without anything of the password."""
+    """The users with a password in the cluster; nothing of the password is shown."""
     found = await _kept(
         asked.session, "users", lambda admin: admin.describe_user_scram_credentials()
     )
@@ -189,7 +189,7 @@ async def _quotas(asked: Asked) -> Json:
 
 
 def _entity(entity: QuotaEntity) -> Json:
-    """The parts of an entity: a name, "" for the default, None for no such part."""
+    """The parts of an entity: a name, "" for the default, None without this part."""
     return {
         part: "" if value is QuotaName.DEFAULT else value
         for part, value in (

@@ -38,7 +38,7 @@ _HALF_PAIR = re.compile(r"[\ud800-\udfff]")
 
 
 class Refusal(Exception):
-    """An answer that is no result: a status of HTTP, what went wrong, and what to do about it."""
+    """An error for the browser: a status of HTTP, what went wrong, and what to do about it."""
 
     def __init__(self, status: int, title: str, detail: str = "", what_to_do: str = "") -> None:
         super().__init__(f"{title}: {detail}" if detail else title)
@@ -103,7 +103,7 @@ def refusal_of(error: OdradekError) -> Refusal:
 
 
 def why_missing(what: str, error: OdradekError, right: str) -> str:
-    """A sentence about a part of a page that cannot be had. `right`: the one that it needs."""
+    """The reason why a part of a page is missing, as a sentence. `right`: the ACL that it needs."""
     if isinstance(error, UnsupportedByBroker):
         return f"{what}: this broker is too old, or has nothing of the kind."
     if isinstance(error, _LACKS_RIGHT):
@@ -112,7 +112,8 @@ def why_missing(what: str, error: OdradekError, right: str) -> str:
 
 
 def failed(error: Exception) -> Refusal:
-    """A bug of the console as an answer, without its text, which may have values in it."""
+    """A bug of the console as an answer, without the text of the exception, which may quote
+    values of records."""
     return Refusal(
         500,
         "The console failed",
@@ -179,7 +180,7 @@ def page_of(
     name: Callable[[Any], str],
     sort: str,
 ) -> tuple[Sequence[Any], Json]:
-    """The rows of one page, and the fields of the answer that say which ones of how many they are.
+    """The rows of one page, and the fields of the answer with the page's place among all rows.
 
     The query may have `offset`, `limit`, `filter` (a part of the name, in any case) and `sort` (a
     name of `columns`, with `-` before it for the largest first; `sort` is the default). Unknown

@@ -1,7 +1,7 @@
-"""Changes in two steps: what would happen, and then, if it still is so, the change itself.
+"""Changes in two steps: a plan of the change, and then, if the plan still holds, the change itself.
 
-The plan that a person has seen goes back with the order to do it. The plan is made again then, and
-nothing is done if the two differ. Every change is a line in the audit log, done or refused.
+The order to make the change has the plan that the person has seen. The console makes the plan again
+and changes nothing if the two differ. Every change is a line in the audit log, done or refused.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def perform(name: str, change: Change, session: Session, sent: Json) -> Js
         log.warning("refused", why=str(refusal))
         raise
     except BaseException as error:
-        # A part may have been done.
+        # The error may have come after a part of the change was done.
         log.error("failed", why=type(error).__name__)
         session.forget()
         raise
@@ -81,7 +81,7 @@ async def perform(name: str, change: Change, session: Session, sent: Json) -> Js
 
 
 def _check_fields(sent: Json) -> None:
-    """Refusal for fields that no broker could be sent, and that no answer could repeat."""
+    """Refusal for fields that cannot be sent to a broker, nor repeated in an answer."""
     try:
         json.dumps(sent, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
@@ -110,7 +110,7 @@ def text_of(sent: Json, name: str, *, most: int = 10_000) -> str:
 
 
 def whole_of(sent: Json, name: str, *, most: int = 2**63 - 1) -> int | None:
-    """A whole number that a page sent, or None if it sent none. Refusal for anything else."""
+    """A whole number that a page sent, or None without one. Refusal for anything else."""
     value: Any = sent.get(name)
     if value is None:
         return None

@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ExportEnded(Exception):
-    """A bound of an export was reached; the download fails, so that nobody takes it for whole."""
+    """The end of an export at a limit. The download fails, so that nobody takes it for whole."""
 
 
 async def export(asked: Asked) -> Stream:
@@ -48,7 +48,7 @@ async def export(asked: Asked) -> Stream:
     if name not in _FORMATS:
         raise Refusal(400, "The parameter format is wrong", "jsonl or csv")
     limit = query.whole("limit", LIMIT_DEFAULT, least=1, most=LIMIT_MAX)
-    # Too many at a time are refused before the file begins.
+    # Too many exports are refused before the file begins: a refusal cannot be sent inside it.
     with scanning():
         admin = await asked.session.admin()
         choice = await choice_of(admin, query)
@@ -145,7 +145,7 @@ def _encoded(data: bytes | None) -> tuple[str, str]:
 
 
 def _cell(text: str) -> str:
-    """The text; an apostrophe before one that a spreadsheet would compute."""
+    """The text, with an apostrophe in front if a spreadsheet would take it for a formula."""
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
@@ -159,7 +159,7 @@ def _header_text(value: bytes | None) -> object:
 
 
 def _iso(timestamp_ms: int) -> str:
-    """The time in UTC; the number itself if no calendar has it."""
+    """The time in UTC; the number itself for times beyond the calendar."""
     try:
         moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:

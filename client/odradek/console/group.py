@@ -42,7 +42,7 @@ _KINDS_MAX = 1_000
 
 @dataclass
 class _Kinds:
-    """The kinds of the groups that were looked at: which request describes them."""
+    """The kind of each group that was looked at, which decides the request that describes it."""
 
     by_group: dict[str, str] = field(default_factory=dict)
 
@@ -106,7 +106,8 @@ async def _group(session: Session, admin: Admin, group_id: str) -> Json:
 
 
 async def _described(session: Session, admin: Admin, group_id: str) -> Described | None:
-    """The group of whatever kind, the last known one first; None if there is no such group."""
+    """The description of a group; None without such a group. Kinds are tried one after another,
+    the last known kind of the group first."""
     kinds = session.store(_Kinds)
     known = kinds.by_group.get(group_id, "")
     for kind in dict.fromkeys((known, "", SHARE_KIND, STREAMS_KIND)):
@@ -135,7 +136,7 @@ async def _described(session: Session, admin: Admin, group_id: str) -> Described
 async def _positions(
     admin: Admin, described: Described, missing: list[str]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int | None]]:
-    """The positions, and of a share group the lag, which only the broker knows."""
+    """The positions of a group, and the lag of a share group, which only its broker knows."""
     try:
         if described.kind != SHARE_KIND:
             return await committed_offsets(admin, described.group_id), {}
@@ -228,7 +229,7 @@ async def _show(asked: Asked) -> Json:
 
 
 async def _lag(asked: Asked) -> Json:
-    """The lag of a group for as long as it has been watched."""
+    """The lag of a group since the console began to watch it."""
     points: Sequence[LagPoint] = asked.session.store(LagHistories).of(asked.query.text("id")).points
     return {"points": [_point_json(point) for point in points], "every_ms": EVERY_MS}
 

@@ -23,13 +23,13 @@ from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
 
 _KEEP_RARE_MS = 15_000
-#: Members and partitions of one answer: more than that is no picture.
+#: The most members and partitions of one answer; nobody can read a picture of more.
 MEMBERS_MAX = 1_000
 PARTITIONS_MAX = 5_000
-#: Partitions of a share group whose first record is looked at.
+#: The most partitions of a share group whose first unfinished record is looked up.
 _FIRST_RECORDS_MAX = 8
 _SHARE_PARTITION = "now_share_partition"
-#: Settings of a share group that decide what becomes of its records.
+#: The settings of a share group for deliveries, locks and dead letters.
 _SHARE_SETTINGS = (
     "errors.deadletterqueue.topic.name",
     "share.delivery.count.limit",
@@ -110,8 +110,8 @@ async def share_details(
     starts: Mapping[TopicPartition, int],
     history: Json,
 ) -> Json:
-    """The settings of a share group, its partitions in the words of the broker, and their first
-    records that are not done with."""
+    """The settings of a share group, the broker's description of its partitions, and the first
+    unfinished record of each."""
     settings = await session.cached(
         ("settings of group", group_id), _KEEP_RARE_MS, lambda admin: _settings(admin, group_id)
     )
@@ -129,7 +129,7 @@ async def share_details(
 
 
 async def _settings(admin: Admin, group_id: str) -> dict[str, str | None]:
-    """The settings; none of them with a broker that has none for groups, or without a right."""
+    """The settings; empty if the broker has no settings of groups, or the right is missing."""
     resource = ConfigResource.group(group_id)
     try:
         found = (await admin.describe_configs(resource, names=_SHARE_SETTINGS))[resource]
@@ -141,7 +141,7 @@ async def _settings(admin: Admin, group_id: str) -> dict[str, str | None]:
 async def _first_records(
     session: Session, group_id: str, starts: Mapping[TopicPartition, int]
 ) -> list[Json]:
-    """The first record that is not done with, of some partitions, in the words of the broker."""
+    """The first unfinished record of some partitions, as the broker describes it."""
     found = []
     for tp, offset in sorted(starts.items())[:_FIRST_RECORDS_MAX]:
         about = await history_of(

@@ -16,7 +16,7 @@ from odradek_client.errors import OdradekError, UnsupportedByBroker
 from odradek_client.structs import TopicPartition
 
 _KEEP_MS = 3_000
-#: The figures of all groups cost a broker so much that they are kept for longer.
+#: The figures of all groups are kept longer than others, because they cost brokers more.
 _KEEP_ALL_MS = 30_000
 #: Groups whose figures are asked for together.
 _CHUNK = 200
@@ -24,7 +24,7 @@ _CHUNK = 200
 _AT_ONCE = 16
 #: Groups whose figures are remembered.
 _REMEMBERED_MAX = 50_000
-#: A page waits this long for the figures of all groups; the rest comes with its next turn.
+#: The longest wait of a page for the figures of all groups. The page's next request gets more.
 _PATIENCE_S = 1.0
 _VERDICT, _LAG = "now_verdict", "now_lag"
 SHARE_KIND, STREAMS_KIND = "share", "streams"
@@ -83,8 +83,8 @@ async def figures_of(session: Session, groups: Sequence[GroupListing]) -> dict[s
 
 
 async def _judge(admin: Admin, found: Mapping[str, GroupFigures]) -> dict[str, LagAge]:
-    """Fill in the verdicts, unless the broker gives none. Returns the ages of unread records that
-    it tells, by group id."""
+    """Fill in the verdicts, if the broker gives any. Returns the ages of unread records that the
+    broker tells, by group id."""
     turn = asyncio.Semaphore(_AT_ONCE)
     ages: dict[str, LagAge] = {}
     silent = False
@@ -131,7 +131,7 @@ def age_of(details: Mapping[str, Mapping[str, str]]) -> LagAge | None:
 async def figures_of_all(session: Session, groups: Sequence[GroupListing]) -> AllFigures:
     """The figures of all groups, as far as they are known after a moment.
 
-    They are asked for in chunks, one after the other; whoever asks again gets more of them.
+    The figures are asked for in chunks, one after another; the next call gets more of them.
     """
     every = session.store(AllFigures)
 
@@ -145,7 +145,7 @@ async def figures_of_all(session: Session, groups: Sequence[GroupListing]) -> Al
             every.known |= figures
 
     waits = asyncio.ensure_future(session.cached("figures of all groups", _KEEP_ALL_MS, sweep))
-    # The sweep goes on without the page that began it.
+    # The sweep goes on after its page is closed, and then nobody else takes its error.
     waits.add_done_callback(lambda done: done.cancelled() or done.exception())
     done, _ = await asyncio.wait({waits}, timeout=_PATIENCE_S)
     for ended in done:
@@ -263,5 +263,5 @@ async def end_offsets(
 def behind(position: int | None, end: int | None) -> int | None:
     """The records between a position and the end; None if one of them is unknown.
 
-    A position behind the end is from before a truncation: nothing is left to read."""
+    A position beyond the end is from before a truncation: nothing is left to read."""
     return None if position is None or end is None else max(end - position, 0)

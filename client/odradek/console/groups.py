@@ -23,8 +23,8 @@ _BY_FIGURES = ("lag", "members", "topics")
 async def groups(asked: Asked) -> Json:
     """A page of the groups, with the figures of those on it.
 
-    Sorted or filtered by figures, the answer goes over all groups whose figures are known yet:
-    `known` says how many these are. The query may have `state`, `type` and `lag_min`.
+    An answer that is sorted or filtered by figures has only the groups whose figures are known yet:
+    `known` is their number. The query may have `state`, `type` and `lag_min`.
     """
     query = asked.query
     listed = await list_groups(asked.session)

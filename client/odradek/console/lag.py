@@ -24,8 +24,8 @@ _ALL_KEPT_MAX = 400_000
 
 
 class LagPoint(NamedTuple):
-    """The lag at a time. `records` and `age_ms`, the age of the oldest record that is not read yet,
-    are None if no position is known; `at_least`: the record may be older."""
+    """The lag at a time. `age_ms`: the age of the oldest unread record; `at_least`: the record may
+    be older. `records` and `age_ms` are None if no position is known."""
 
     at_ms: int
     records: int | None
@@ -94,8 +94,8 @@ class LagHistory:
         return point
 
     def _seen(self, tp: TopicPartition, end: int, position: int, now_ms: int) -> list[_End]:
-        """The ends of a partition, with this one: those since the last one at or before the
-        position."""
+        """The known ends of a partition with `end` added, from the last one at or before the
+        position on."""
         seen = self._ends.setdefault(tp, [])
         if seen and end < seen[-1].offset:
             # The partition was made again, or truncated.
@@ -107,13 +107,14 @@ class LagHistory:
         while len(seen) > 1 and seen[1].offset <= position:
             del seen[0]
         if len(seen) > _ENDS_MAX:
-            # The first and the last ones bound the age, those between make it more exact.
+            # The first and the last end bound the age; every second end between them can go.
             seen[1:-1] = seen[1:-1:2]
         return seen
 
 
 def _appended(seen: list[_End], position: int) -> tuple[int, bool]:
-    """The time at which the record at a position was appended; False with it if it may be older."""
+    """The time at which the record at a position was appended, and whether the time is exact:
+    without that the record may be older."""
     if seen[0].offset > position:
         return seen[0].since_ms, False
     number = next(number for number, end in enumerate(seen) if end.offset > position)
@@ -129,7 +130,8 @@ class LagHistories:
     _by_group: OrderedDict[str, LagHistory] = field(default_factory=OrderedDict)
 
     def of(self, group_id: str) -> LagHistory:
-        """The history of a group, which may be new. Those watched the longest time ago go."""
+        """The history of a group, made if necessary; the history that was watched the longest time
+        ago makes room."""
         found = self._by_group.setdefault(group_id, LagHistory())
         self._by_group.move_to_end(group_id)
         while len(self._by_group) > 1 and (

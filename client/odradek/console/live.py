@@ -25,7 +25,7 @@ FEEDS_OF_PAGE_MAX = 16
 _DIGITS_MAX = 15
 _FEEDS_MAX = 128
 _LISTENERS_MAX = 64
-#: A comment for a connection on which nothing happens: a browser that is gone is noticed.
+#: A comment that is sent on an idle connection, so that a closed browser is noticed.
 _KEEP_ALIVE_S = 15.0
 
 
@@ -42,7 +42,8 @@ class Feed:
 
 @dataclass(eq=False)
 class _Listener:
-    """A page. Events that it has not taken yet: the newest of each feed, so it may be slow."""
+    """A page with the events that it has not taken yet. Of each feed only the newest is kept, so a
+    slow page costs no memory."""
 
     waiting: dict[str, tuple[int, str]] = field(default_factory=dict)
     woken: asyncio.Event = field(default_factory=asyncio.Event)

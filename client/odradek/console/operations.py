@@ -22,7 +22,7 @@ EVERY_MS = 2_000
 _KEEP_PAST_MS = 4_000
 #: Percentiles of the recent past are of this time.
 _RECENT_MS = 30_000
-#: A sample that is later than this stands alone: nothing is known of the time between.
+#: The longest time between two samples from which rates are computed.
 _GAP_MS = 4 * EVERY_MS
 
 #: The rates of a sample: the name in the answer and the counter that grows.
@@ -35,9 +35,9 @@ _RATES = {
 
 
 def rates(before: BrokerDescription, after: BrokerDescription) -> Json | None:
-    """The sample between two descriptions: rates for a second, and the flush time of the meantime.
+    """The sample between two descriptions: rates per second, and the mean flush time.
 
-    None if the broker was started in between, or if the two are too far apart or not apart.
+    None if the broker was started in between, or if the two are too far apart or of the same time.
     """
     ms = after.now_ms - before.now_ms
     if after.started_ms != before.started_ms or not 0 < ms <= _GAP_MS:
@@ -56,10 +56,10 @@ def rates(before: BrokerDescription, after: BrokerDescription) -> Json | None:
 
 
 def percentile_ms(counts: Sequence[int], bounds_us: Sequence[int], share: float) -> float | None:
-    """The duration below which this share of the requests is, in milliseconds; None without any.
+    """The duration in milliseconds that this share of the requests stayed below; None without any.
 
-    Between the bounds of a bucket its requests are taken as evenly spread; above the last bound
-    the answer is that bound.
+    The requests of a bucket are taken as evenly spread between its bounds. Above the last bound the
+    answer is the last bound.
     """
     total = sum(counts)
     if not total:
@@ -125,7 +125,7 @@ async def describe_broker(session: Session, *sections: Section) -> BrokerDescrip
 
 
 async def _throughput(session: Session, _name: str) -> Json:
-    """The newest sample, and the counters that stand for themselves."""
+    """The newest sample, and the counters that are shown as they are."""
     watched = _of(session)
     found = await describe_broker(session, Section.COUNTERS)
     before = watched.last

@@ -101,8 +101,8 @@ _SUBJECTS = {
 
 
 async def _known_problems(session: Session) -> list[Json]:
-    """The problems that the broker knows of by itself; none if it does not describe itself, which
-    another sentence of the page says."""
+    """The problems that the broker reports; none if the broker does not describe itself. The page
+    says so by itself, because the feed of its throughput fails then."""
     try:
         found = await describe_broker(session, Section.PROBLEMS)
     except OdradekError:

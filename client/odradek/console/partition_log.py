@@ -35,7 +35,7 @@ from odradek_protocol.schemas.fetch import (
 )
 from odradek_protocol.stored.control_marker import ControlMarkerError, ControlType, decode_marker
 
-#: Batches that are larger when decompressed are not read.
+#: The largest batch that is read, in bytes after decompression.
 _DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 _KINDS = (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
 
@@ -95,12 +95,12 @@ class Piece:
 
     @property
     def missing(self) -> int:
-        """The number of offsets that hold nothing."""
+        """The number of offsets without a record or marker."""
         there = len(self.records) + len(self.markers) + len(self.hidden)
         return max(self.next_offset - self.first - there, 0)
 
     def cut(self, end: int) -> None:
-        """Leave out what is at `end` and behind it."""
+        """Leave out the offsets from `end` on."""
         self.next_offset = min(self.next_offset, end)
         self.records = [record for record in self.records if record.offset < end]
         self.markers = [marker for marker in self.markers if marker.offset < end]
@@ -110,7 +110,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """The bounds of one fetch; a batch that is larger comes whole, if it is the first."""
+    """The limits of one fetch. The first batch of an answer comes whole, even if it is larger."""
 
     max_bytes: int = 2 * 1024 * 1024
     partition_bytes: int = 1024 * 1024
@@ -159,7 +159,7 @@ async def fetch(
             request,
             timeout_ms=admin.config.request_timeout_ms + limits.wait_ms,
             channel="fetch",
-            # By name: a topic that is made again under its name is the same one to a reader.
+            # The topic is found by its name, so a reader goes on in a topic that was made again.
             max_version=TOPIC_IDS_SINCE - 1,
         )
         if response.error_code:

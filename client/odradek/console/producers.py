@@ -67,7 +67,7 @@ def _partition_of(query: Query) -> TopicPartition:
 async def _producers_of(
     session: Session, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, list[ProducerDescription]]:
-    """The producers of partitions. Raises the error if it is one partition."""
+    """The producers of partitions. Raises the error of a partition if it is the only one."""
     return await session.cached(
         ("producers", *partitions),
         _KEEP_MS,
@@ -76,8 +76,8 @@ async def _producers_of(
 
 
 async def _owners(session: Session) -> tuple[Transactions | None, list[str]]:
-    """All transactional ids, to name the owners of producer ids; None if they cannot be had, and
-    why."""
+    """All transactional ids, which name the owners of producer ids; or None and the reason why they
+    are missing."""
     try:
         return await all_transactions(session), []
     except OdradekError as error:
@@ -102,7 +102,7 @@ def _row(tp: TopicPartition, row: ProducerDescription, owners: Transactions | No
         "coordinator_epoch": row.coordinator_epoch,
         "transaction_start_offset": row.transaction_start_offset,
         "transactional_id": None if owner is None else owner.transactional_id,
-        # Transactional ids that the principal may not see are not listed either.
+        # A transactional id that the principal may not see is not in the list either.
         "hanging": owners is not None
         and row.transaction_start_offset is not None
         and not is_open_on(owners, owner, tp),

@@ -35,7 +35,7 @@ _STEP_BYTES = 8 * 1024 * 1024
 _STEP_RECORDS = 20_000
 _PARTITIONS_OF_FETCH = 64
 _FETCH = FetchLimits()
-#: A broker that sends nothing this often has nothing.
+#: The number of empty answers in a row after which a broker is taken to have no more data.
 _EMPTY_ROUNDS_MAX = 3
 _NOTES_MAX = 50
 _SCANS_MAX = 16
@@ -154,7 +154,7 @@ async def bounds_of(admin: Admin, choice: Choice) -> Bounds:
 
     first, end = await ask("earliest"), await ask("latest")
     readable = await ask("latest", True) if choice.read_committed else end
-    # Between two questions the log may be cut at its beginning.
+    # The log may be cut at its beginning between the two questions.
     return Bounds(first, end, {part: max(at, first[part]) for part, at in readable.items()})
 
 
@@ -256,7 +256,7 @@ def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class Reader:
-    """Reads pieces of a topic as a scan wants them, and copes with what happens meanwhile."""
+    """Reads the pieces of a topic that a scan asks for, and copes with errors and truncations."""
 
     def __init__(self, admin: Admin, topic: str, read_committed: bool, scan: Scan) -> None:
         self._admin = admin
@@ -266,7 +266,7 @@ class Reader:
         self._empty_rounds = 0
 
     async def pieces(self, step: Step) -> list[tuple[TopicPartition, Piece]]:
-        """The next pieces; none if something happened that `step` tells of."""
+        """The next pieces; none after an incident, which is noted in `step`."""
         some = list(self._scan.wanted().items())[:_PARTITIONS_OF_FETCH]
         wanted = {TopicPartition(self._topic, part): span for part, span in some}
         fetched = await fetch(

@@ -78,8 +78,8 @@ async def records(asked: Asked) -> Json:
 
 
 async def _scan_of(admin: Admin, choice: Choice, query: Query, count: int) -> tuple[Scan, Json]:
-    """The scan, and what the first answer says about it: `before` is the cursor for the records
-    before those of the scope, `held` what open transactions hold back."""
+    """The scan, and fields of the first answer. `before`: the cursor for the records before those
+    of the scope; `held`: the offsets that open transactions hold back."""
     window = -(-count // max(len(choice.partitions), 1))
     text = query.text("cursor", "")
     try:
@@ -87,7 +87,7 @@ async def _scan_of(admin: Admin, choice: Choice, query: Query, count: int) -> tu
             return Scan.resume(text), {}
         bounds = await bounds_of(admin, choice)
         if text:
-            # The records before those of a scope are a scope again.
+            # The records before a scope are read like a scope of their own.
             earlier = Scan.resume(text).spans
             ranges = {part: (span.at, span.high) for part, span in earlier.items()}
             last = last_records(ranges, count)
@@ -110,7 +110,7 @@ async def _scan_of(admin: Admin, choice: Choice, query: Query, count: int) -> tu
 
 
 async def record(asked: Asked) -> Json:
-    """All about one record: key, value and headers, timestamps, producer, batch, transaction."""
+    """A single record: key, value and headers, timestamps, producer, batch, transaction."""
     query = asked.query
     formats = Formats.of(query)
     characters = query.whole("characters", PANEL_CHARACTERS, least=1, most=PANEL_CHARACTERS_MAX)
@@ -123,8 +123,8 @@ async def record(asked: Asked) -> Json:
 
 
 async def _find(admin: Admin, query: Query) -> tuple[LogRecord | Marker, str | None]:
-    """The record at the partition and offset in the parameters, and the fate of its transaction:
-    "committed", "aborted", "open", or None without one. Refusal if there is no record."""
+    """The record at the partition and offset in the parameters, and the state of its transaction:
+    "committed", "aborted", "open", or None without a transaction. Refusal without a record."""
     tp = TopicPartition(query.text("topic"), query.whole("partition", least=0, most=(1 << 31) - 1))
     offset = query.whole("offset", least=0, most=OFFSET_MAX)
     data = await _batch_at(admin, tp, offset, read_committed=True)

@@ -21,7 +21,7 @@ _CURSOR_BYTES_MAX = 64 * 1024
 
 
 class CursorError(ValueError):
-    """A text that is no cursor of a scan."""
+    """An invalid cursor of a scan."""
 
 
 @dataclass(slots=True)
@@ -79,8 +79,8 @@ class Scan:
         }
 
     def took(self, partition: int, next_offset: int) -> None:
-        """Note that a partition was read up to an offset, exclusive. Other partitions come first
-        then."""
+        """Note that a partition was read up to an offset, exclusive. The next window begins with
+        the other partitions."""
         span = self.spans.pop(partition)
         self.spans[partition] = span
         span.at = max(span.at, next_offset)
@@ -97,7 +97,7 @@ class Scan:
             self.window = max(1, min(int(self.window * factor), _WINDOW_MAX))
 
     def _turn(self, span: Span) -> None:
-        """Go to the window before, if one is read to its end."""
+        """Go to the preceding window, once the present one is read to its end."""
         if span.at >= span.high and span.low > span.floor and self.window:
             span.high = span.low
             span.low = span.at = max(span.floor, span.high - self.window)
@@ -119,7 +119,7 @@ class Scan:
         """The scan of a cursor. CursorError for any other text."""
         try:
             packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-            # A small text may hold gigabytes.
+            # A small compressed text may hold gigabytes.
             plain = zlib.decompressobj().decompress(packed, _CURSOR_BYTES_MAX)
             found = json.loads(plain)
         except (ValueError, zlib.error, RecursionError):
@@ -151,7 +151,7 @@ def _span_of(row: object, window: int) -> Span | None:
     if not all(_is_whole(offset, _OFFSET_MAX) for offset in row[1:]):
         return None
     span = Span(*row[1:])
-    # Without windows nothing leads to the offsets below.
+    # A scan without windows never goes below `low`.
     in_order = span.floor <= span.low <= span.at <= span.high
     return span if in_order and (window or span.floor == span.low) else None
 

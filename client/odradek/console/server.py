@@ -80,7 +80,7 @@ _BODY_BYTES_MAX = 2_097_152
 _LOOK_FOR_ENDED_S = 60.0
 _HEAD_BYTES_MAX = 65_536
 _IDLE_CONNECTION_S = 30
-#: Open event streams end with the server, not the other way round.
+#: The server ends without waiting for open event streams, which would never end.
 _LAST_ANSWERS_S = 1
 
 _POLICY = (
@@ -95,22 +95,23 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _SAFE_METHODS = ("GET", "HEAD")
-#: The origins of requests for data, as browsers name them; "none" is a person who typed the
-#: address. Programs that are no browsers send nothing of the kind.
+#: The values of Sec-Fetch-Site with which data may be asked for. "none": a person typed the
+#: address. Programs other than browsers do not send the header.
 _OWN_SITES = ("", "same-origin", "none")
 _HOST = re.compile(
     r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s\[\]:/?#@\\]*))(?::(?P<port>[0-9]{0,5}))?"
 )
 _PORT_MAX = 65_535
-#: Scripts of other sites cannot send this header without asking, and they get no answer.
+#: The header of every change. Browsers ask the console before a script of another site may send
+#: it (CORS), and the console does not allow it.
 WRITE_HEADER = "X-Odradek-Console"
 
 
 @dataclass(frozen=True)
 class ConsoleOptions:
-    """The choices of whoever starts a console. `hosts`: names besides those of this machine, under
-    which browsers may ask for it. `write`: it may change things. `proxies`: addresses and networks
-    of the proxies that are believed when they say for whom and over what they ask."""
+    """The options of a console. `hosts`: names besides those of this machine that browsers may use
+    for the console. `write`: the console may change things. `proxies`: addresses and networks of
+    the proxies whose X-Forwarded-For and X-Forwarded-Proto are believed."""
 
     clients: ClientSettings
     hosts: frozenset[str] = frozenset()
@@ -124,10 +125,10 @@ class ConsoleOptions:
 
 
 class _Guard:
-    """Sets the headers of every answer, and refuses requests that other sites had a browser send.
+    """Sets the headers of every answer, and refuses requests that other sites made a browser send.
 
-    A name that leads to this machine is known or is refused: otherwise any site could point its own
-    name here and read what the console shows (DNS rebinding). An address in numbers is no name.
+    Requests with an unknown host name are refused: otherwise any site could point its own name at
+    this machine and read what the console shows (DNS rebinding). IP addresses are accepted.
     """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
@@ -165,7 +166,8 @@ class _Guard:
                 f"{name[:100]!r}",
                 f"Start it with --allow-host {name[:100]} if the name is yours.",
             )
-        # Another site cannot read the answer, but could have the broker asked. Links to pages work.
+        # Another site could not read the answer, but the question would cost the broker time. Only
+        # data is refused, so links to pages work.
         site = headers.get("sec-fetch-site", "")
         if path.startswith("/api/") and site not in _OWN_SITES:
             return Refusal(
@@ -196,7 +198,7 @@ def _is_address(name: str) -> bool:
 
 
 def _json(body: Json, status: int = 200) -> Response:
-    # All but ASCII is escaped: names with lone surrogates are no UTF-8.
+    # json.dumps escapes non-ASCII characters: names may have lone surrogates, which are no UTF-8.
     return Response(
         json.dumps(body),
         status,
@@ -210,7 +212,7 @@ def _refused(refusal: Refusal) -> Response:
 
 
 class Console:
-    """The views, feeds and changes of all families, and the sessions of everybody who looks."""
+    """The views, feeds and changes of all families, and the sessions of all users."""
 
     def __init__(self, options: ConsoleOptions) -> None:
         self.options = options

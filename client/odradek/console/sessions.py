@@ -15,10 +15,11 @@ T = TypeVar("T")
 
 #: Answers that a session keeps at most.
 _KEPT_MAX = 256
-#: An answer is kept for this many times the time that it took, if that is longer than was asked
-#: for: the broker spends a twentieth of its time on one question at most.
+#: The least time for which an answer is kept, as a multiple of the time that the broker took for
+#: it: so the broker spends at most a twentieth of its time on one question.
 _KEPT_TIMES = 19
-#: No answer is kept for longer, however long it took: a broker may have been away meanwhile.
+#: The longest time for which an answer is kept: a broker that was away took long for no good
+#: reason.
 _KEPT_S_MAX = 30.0
 
 #: By kind of client ("admin", "consumer", "producer"): its settings.
@@ -59,7 +60,7 @@ class Session:
     _stores: dict[type[Any], Any] = field(default_factory=dict)
 
     async def admin(self) -> Admin:
-        """The one `Admin` of the session, started when it is first asked for.
+        """The session's only `Admin`, started at the first call.
 
         Raises MetadataTimeout, AuthenticationFailed; the next call then tries again. Refusal if the
         session is closed: nobody would close a client that was started afterwards.
@@ -84,8 +85,8 @@ class Session:
     async def cached(self, key: Hashable, keep_ms: int, ask: Callable[[Admin], Awaitable[T]]) -> T:
         """The answer to a question that was asked less than `keep_ms` ago, or else a new one.
 
-        A question that is being asked is not asked twice. Errors are not kept. An answer that took
-        long is kept for longer.
+        Callers that ask the same question at the same time share its answer. Errors are not kept.
+        An answer that took long is kept for longer.
         """
         kept = self._kept.get(key)
         if kept is None or not kept.serves(time.monotonic(), keep_ms):
@@ -95,13 +96,13 @@ class Session:
             self._kept[key] = kept
             while len(self._kept) > _KEPT_MAX:
                 self._kept.pop(next(iter(self._kept)))
-        # A page that is closed takes the answer from nobody else.
+        # Other pages wait for the same answer, so a closed page must not cancel the question.
         answer: T = await asyncio.shield(kept.task)
         return answer
 
     def store(self, kind: type[T]) -> T:
-        """The one object of a class that lasts as long as the session, made when it is first asked
-        for. Its class bounds what it keeps."""
+        """The session's only object of a class, made at the first call. The class limits what the
+        object keeps."""
         if kind not in self._stores:
             self._stores[kind] = kind()
         found: T = self._stores[kind]
@@ -111,7 +112,7 @@ class Session:
         return await ask(await self.admin())
 
     def forget(self, *keys: Hashable) -> None:
-        """Forget answers that a change has made wrong; all of them if none is named."""
+        """Forget the answers with these keys, which a change has made wrong; without keys all."""
         for key in keys or tuple(self._kept):
             self._kept.pop(key, None)
 

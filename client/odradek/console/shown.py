@@ -15,7 +15,7 @@ from odradek_protocol.records.batch import BatchHeader
 LIST_CHARACTERS = 4_096
 _HEADER_CHARACTERS = 256
 _HEADERS_IN_LIST = 16
-#: Longer data in lists is not decoded, but shown as it begins.
+#: The longest key or value that lists decode; of longer ones the beginning is shown.
 _LIST_BYTES_MAX = 64 * 1024
 _HEX_BYTES = 256
 #: The beginning of a key or value that the panel of one record shows, and the most on request.
@@ -57,7 +57,7 @@ def _choice(known: tuple[str, ...]) -> str:
 
 
 def row_of(record: LogRecord, formats: Formats) -> Json:
-    """A record in a list. May block, where decoders of others do."""
+    """A record in a list. May block: decoders of other packages may."""
     return {
         "kind": "record",
         "partition": record.partition,
@@ -92,14 +92,14 @@ def _beginning(data: bytes | None, which: str, topic: str, is_key: bool) -> Json
         return _undecoded(data, LIST_CHARACTERS)
     found = decode(data, which=which, topic=topic, is_key=is_key, registry=decoders())
     if data is not None and found.format == "hex":
-        # A dump has several lines, and a list has one.
+        # A hex dump has several lines, and a list shows one.
         text, is_cut = data[:_HEX_BYTES].hex(" "), len(data) > _HEX_BYTES
         return {"format": "hex", "text": text, "bytes": len(data), "cut": is_cut}
     return _cut(found.format, found.text, data, LIST_CHARACTERS)
 
 
 def _undecoded(data: bytes, characters: int) -> Json:
-    """The beginning as text, or in hexadecimal digits if it is none."""
+    """The beginning of the data as text, or in hexadecimal digits if it is no text."""
     head = data[:characters]
     try:
         # A character may be cut in the middle.
@@ -135,7 +135,7 @@ def _header(value: bytes | None, characters: int) -> Json:
 
 
 def panel_of(record: LogRecord, formats: Formats, characters: int) -> Json:
-    """All about one record. May block, where decoders of others do."""
+    """A single record with all details. May block: decoders of other packages may."""
     return {
         "topic": record.topic,
         "partition": record.partition,

@@ -1,8 +1,8 @@
-"""Signing in: who looks is who the broker says, and nobody else's clients are used.
+"""Signing in: the broker decides about a person's credentials, and each person has own clients.
 
-Where the listener asks for SASL, a person gives a name and password, or a token; a client that
-signs in with them is the proof. Passwords are kept in memory only, in the settings of the clients
-of that person, for as long as the session lasts.
+Where the listener asks for SASL, a person gives a name and password, or a token. The credentials
+are right if a client can sign in to the broker with them. Passwords are kept in memory only, in the
+settings of the clients of that person, for as long as the session lasts.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 SESSIONS_MAX = 200
 #: A session without any request or open page for this long has ended.
 IDLE_S = 1_800.0
-#: A session ends after this time whatever happens in it.
+#: The longest time of a session, even if it is used.
 LIFETIME_S = 43_200.0
-#: Failed tries for an address, for a user's name, and for all, in the time of `_TRIES_S`.
+#: The most failed tries to sign in within `_TRIES_S`: of an address, of a user's name, of all.
 FAILURES_OF_HOST = 5
 FAILURES_OF_USER = 10
 FAILURES_OF_ALL = 50
@@ -42,10 +42,11 @@ _AT_ONCE = 8
 _NAMES_MAX = 1_000
 #: The longest texts that a person may give.
 _CHARACTERS_MAX = {"user": 256, "password": 4_096, "token": 65_536}
-#: The time that closing a session may take, and the characters of a name in the audit log.
+#: The longest time for closing a session, and the most characters of a name in the audit log.
 _CLOSE_S = 30.0
 _AUDITED_CHARACTERS = 100
-#: NUL separates the parts of a message of PLAIN; half of a surrogate pair is no UTF-8.
+#: Characters that credentials cannot have: NUL separates the parts of a message of PLAIN, and a
+#: lone surrogate is no UTF-8.
 _NOT_SENT = re.compile(r"[\0\ud800-\udfff]")
 _TOKEN = re.compile(r"[-_.~+/A-Za-z0-9]+=*")
 _ADVICE = re.compile(r"[;:] check sasl[^;]*\Z")
@@ -54,7 +55,8 @@ _GIVEN_ENDPOINT = "sasl_oauthbearer_token_endpoint_url"
 
 
 def wants_sign_in(settings: Mapping[str, Any]) -> bool:
-    """True if the listener asks for a user, and the console was given none to use for everybody."""
+    """True if people sign in: the listener asks for a user, and the console's settings have
+    none."""
     protocol = str(settings.get("security_protocol", "PLAINTEXT")).strip().upper()
     return protocol.startswith("SASL_") and not ((_GIVEN | {_GIVEN_ENDPOINT}) & settings.keys())
 
@@ -102,7 +104,7 @@ class _Tries:
     def failed(self, host: str, user: str | None, now_s: float) -> None:
         """Count a failed try."""
         for key, most in self._limits(host, user):
-            # The one with the newest try comes last.
+            # The key with the newest try comes last.
             times = self._times.pop(key, None) or deque(maxlen=most)
             times.append(now_s)
             self._times[key] = times
@@ -130,7 +132,7 @@ class _Credentials:
 
 
 class Visits:
-    """The sessions of everybody who looks: one for all, or one for each sign-in."""
+    """All sessions: a single one for everybody, or one for each sign-in."""
 
     def __init__(
         self,
@@ -171,7 +173,7 @@ class Visits:
     async def sign_in(self, given: Json, host: str) -> str:
         """Sign in, and return the token of the session. Refusal if the broker refuses.
 
-        Every try that fails counts, whatever the reason; those that find no room are no tries.
+        Every failed try counts, whatever the reason. Too many sessions are no failed try.
         """
         if not self.signs_in:
             raise Refusal(400, "There is nothing to sign in to")
@@ -195,14 +197,14 @@ class Visits:
         return token
 
     async def _proved(self, credentials: _Credentials, host: str) -> Session:
-        """A session whose client the broker lets in."""
+        """A new session, with a client that has signed in to the broker."""
         clients = {kind: {**each, **credentials.settings} for kind, each in self._clients.items()}
         session = Session(clients, credentials.user)
         try:
             await session.admin()
         except BaseException as error:
             self._tries.failed(host, credentials.guessed, self._now_s())
-            # Until the broker accepts a token, anybody may have written its claims.
+            # The broker has not accepted the token, so its claims may be false.
             claimed = audited(credentials.user)
             why = type(error).__name__
             _audit.warning("sign-in refused", claimed=claimed, why=why, **_of(credentials, host))
@@ -220,7 +222,7 @@ class Visits:
             self._close_soon(visit)
 
     def drop_ended(self) -> None:
-        """Have the sessions closed that have lasted long enough."""
+        """Start closing the sessions that have ended."""
         now_s = self._now_s()
         for token, visit in list(self._by_token.items()):
             if visit.ended(now_s):
@@ -228,7 +230,7 @@ class Visits:
                 self._close_soon(visit)
 
     def _close_soon(self, visit: Visit) -> None:
-        """Close a session while requests go on. Nobody signs in while too many are being closed."""
+        """Close a session in the background."""
         task = asyncio.create_task(_close(visit))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -243,7 +245,7 @@ class Visits:
 
 
 async def _close(visit: Visit) -> None:
-    """Close a session; a failure is a line of the log, and no other session's concern."""
+    """Close a session; a failure is logged, so that the other sessions can still be closed."""
     try:
         async with asyncio.timeout(_CLOSE_S):
             await visit.close()
@@ -260,7 +262,7 @@ def audited(user: str | None) -> str | None:
 
 
 def _refused(credentials: _Credentials, error: AuthenticationFailed) -> Refusal:
-    """The broker's refusal, without advice about settings, which a person at a browser has not."""
+    """The broker's refusal without advice about settings, which a browser's user cannot change."""
     detail = _ADVICE.sub("", str(error))
     if credentials.guessed is None:
         what, advice = "token", "Check its end, its audience and its scope."
@@ -275,7 +277,7 @@ def _of(credentials: _Credentials, host: str) -> dict[str, str]:
 
 
 def _credentials(given: Json) -> _Credentials:
-    """The credentials that were typed. Refusal for those that no broker could be asked about."""
+    """The credentials that were typed. Refusal for those that cannot be sent to a broker."""
     mechanism = given.get("mechanism")
     if mechanism not in MECHANISMS:
         raise Refusal(400, "There is no such mechanism", f"use one of {', '.join(MECHANISMS)}")
@@ -295,7 +297,7 @@ def _credentials(given: Json) -> _Credentials:
 
 
 def _subject_of(token: str) -> str:
-    """The user that a JWT claims to be of; "token" if it names none."""
+    """The user whom a JWT claims; "token" without such a claim."""
     subject = claims_of(token).get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= _CHARACTERS_MAX["user"]:
         return "token"
@@ -312,6 +314,6 @@ def _text(given: Json, name: str) -> str:
     if _NOT_SENT.search(text):
         raise Refusal(400, f"The {name} has characters that cannot be sent to a broker")
     if "${" in text:
-        # In settings that stands for a secret of the machine on which the console runs.
+        # In settings `${...}` stands for a secret of the machine on which the console runs.
         raise Refusal(400, f"A {name} with ${{ in it cannot be used here")
     return text

@@ -33,11 +33,11 @@ ROWS_OF_TICK = 25
 _WAIT_MS = 500
 _FETCH_BYTES = 2 * 1024 * 1024
 _PARTITION_BYTES = 256 * 1024
-#: A tail that is so many offsets behind goes on at the end.
+#: The offsets that a tail may be behind; beyond that the tail goes on at the end.
 _BEHIND_MAX = 200_000
 _KEEP_ALIVE_S = 15.0
 _RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
-#: A broker that is gone is told about soon, and asked again by the tail itself.
+#: Timeouts are short, so that a page soon hears of a broker that is gone; the tail tries again.
 _PATIENCE_MS = 2_000
 
 _running = 0
@@ -50,7 +50,7 @@ def running() -> int:
 
 
 def sample(items: Sequence[T], most: int) -> list[T]:
-    """At most `most` of the items, at even distances; the last one is among them."""
+    """At most `most` of the items, evenly spread; the last item is always included."""
     if len(items) <= most:
         return list(items)
     return [items[(number + 1) * len(items) // most - 1] for number in range(most)]
@@ -105,7 +105,7 @@ class _Tail:
                 yield _event(refusal_of(error).as_json())
         finally:
             _running -= 1
-            # The browser is gone, and with it the task that could wait.
+            # The browser has closed the stream, so this task is cancelled and cannot wait.
             task = asyncio.create_task(self._admin.close())
             _closing.add(task)
             task.add_done_callback(_closing.discard)
@@ -142,7 +142,7 @@ class _Tail:
         raise Refusal(401, "The session has ended", "", "Sign in again.")
 
     async def _begin(self, last_id: str) -> None:
-        """The positions: those of the last event that the page has, or the ends."""
+        """Set the positions: from the last event that the page has, or else to the ends."""
         try:
             known = {part: span.at for part, span in Scan.resume(last_id).spans.items()}
         except CursorError:
@@ -153,7 +153,7 @@ class _Tail:
             at = 0 if end is None else end.offset
             self._positions[tp] = min(known.get(tp.partition, at), at)
         nodes = {part.leader for part in await self._partitions()}
-        # One leader is asked after the other.
+        # Leaders are asked one after another, so each one gets its share of the waiting time.
         self._limits = FetchLimits(
             _FETCH_BYTES, _PARTITION_BYTES, max(_WAIT_MS // max(len(nodes), 1), 20)
         )
@@ -163,7 +163,7 @@ class _Tail:
         return list(found[self._choice.topic].partitions)
 
     async def _read(self, tick: _Tick) -> None:
-        """Read on once; waits a moment if there is nothing new."""
+        """Fetch once; the brokers wait a moment if there is nothing new."""
         committed = self._choice.read_committed
         wanted = {tp: (at, OFFSET_MAX) for tp, at in self._positions.items()}
         fetched = await fetch(self._admin, self._positions, self._limits, read_committed=committed)
@@ -179,7 +179,7 @@ class _Tail:
                 await self._go_to_end(tp)
                 continue
             await asyncio.to_thread(tick.add, piece, self._choice)
-            # Those that were served come last the next time.
+            # A partition that was read moves to the end, so the next round begins with the others.
             del self._positions[tp]
             self._positions[tp] = piece.next_offset
         for tp, error in fetched.errors.items():
@@ -191,7 +191,7 @@ class _Tail:
             await self._go_to_end(tp)
 
     async def _follow(self, ends: dict[TopicPartition, int], tick: _Tick) -> None:
-        """Go to the ends if they are too far away."""
+        """Skip to the ends of the partitions if the tail is too far behind them."""
         behind = sum(max(end - self._positions[tp], 0) for tp, end in ends.items())
         if behind > _BEHIND_MAX:
             tick.skipped += behind

@@ -30,15 +30,16 @@ from odradek_client.errors import (
 
 _KEEP_MS = 700
 _EVERY_MS = 1_000
-#: The clients of a subject whose connections are shown: those named last.
+#: The most clients of a subject whose connections are shown; the clients named last are taken.
 _CLIENTS_MAX = 12
 #: The events of one subject that are shown, the newest ones; a broker keeps 500 of most subjects.
 _EVENTS_MAX = 1_000
 #: Subjects that are offered for choice, of each type.
 _OFFERED_MAX = 200
 _RECENT_EVENTS = 1_000
-#: How long the present state of a subject, and of the clients beside it, may be shown unchanged
-#: while nothing happens; and how long anything may if new events cannot be asked for.
+#: The longest time for which the present state of a subject, and that of the clients beside it, is
+#: shown unchanged while nothing happens. The last one is for consoles that cannot ask for new
+#: events.
 _STATES_S = 5.0
 _CLIENTS_S = 60.0
 _UNFOLLOWED_S = 3.0
@@ -99,8 +100,9 @@ class _Histories:
     """The histories of a session's subjects, asked for anew when something has happened.
 
     A broker makes a sentence of each event for each answer, so an unchanged history is kept: one
-    small question about new events of all subjects comes before any other. Who may not ask it
-    (DESCRIBE on the cluster), or asks about a subject that it leaves out, asks less often instead.
+    small question about new events of all subjects comes before any other. That question needs
+    DESCRIBE on the cluster. Without this right, and for subjects that the answer leaves out,
+    histories are asked for at fixed intervals instead.
     """
 
     def __init__(self) -> None:
@@ -111,8 +113,8 @@ class _Histories:
         self._follows = True
 
     async def told(self, session: Session, key: _Key, keep_s: float) -> _Told:
-        """The history of a subject, at most `keep_s` old unless nothing has happened to it; then
-        only its present state may be older."""
+        """The history of a subject, at most `keep_s` old, and asked for anew as soon as its events
+        have changed."""
         await self._look(session)
         found = self._told.get(key)
         if found is not None and key not in self._changed:
@@ -141,8 +143,8 @@ class _Histories:
         self._follows = True
         if self._after != after:
             return
-        # After a start the numbers begin again; of more events than were asked for, some are
-        # missing.
+        # Numbers of events begin again after a start of the broker. If there are more new events
+        # than were asked for, any subject may have changed.
         if recent.started_ms != self._started_ms or len(recent.events) == _RECENT_EVENTS:
             self._told.clear()
         self._started_ms, self._after = recent.started_ms, recent.next_after
@@ -208,8 +210,8 @@ def _state_first(lane: Lane) -> bool:
 
 
 def _skew_ms(broker_ms: int) -> int:
-    """The difference between the broker's clock and that of this machine, in whole seconds, so that
-    an unchanged history stays an unchanged answer."""
+    """The difference between the broker's clock and this machine's, in whole seconds: smaller
+    changes would make another answer of an unchanged history."""
     skew = broker_ms - time.time_ns() // 1_000_000
     return 0 if abs(skew) < _SKEW_MS + _KEEP_MS else round(skew / 1_000) * 1_000
 

@@ -78,7 +78,7 @@ _CLOSED_BY_CLIENT = "the client closed it"
 
 @dataclass
 class Band:
-    """A state from `start_ms` on; `end_ms` None: it lasts. `text` says more than the state."""
+    """A state from `start_ms` to `end_ms`; None while the state lasts. `text`: the details."""
 
     start_ms: int
     end_ms: int | None
@@ -133,7 +133,7 @@ class Lanes:
         return len(self._beyond)
 
     def lane(self, key: str, label: str, kind: str) -> Lane:
-        """The lane of this key; beyond the limit one whose bands are not shown."""
+        """The lane of this key; beyond the limit a lane that is not shown."""
         found = self.lanes.get(key)
         if found is None:
             found = Lane(key, label, kind)

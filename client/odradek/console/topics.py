@@ -124,8 +124,8 @@ async def topics(asked: Asked) -> Json:
 
 
 async def _record_counts(session: Session, page: Sequence[TopicRow]) -> dict[str, int]:
-    """For each topic the offsets between start and end of its partitions; topics with a partition
-    that does not answer are left out."""
+    """The number of offsets between start and end of each topic's partitions. Topics with a
+    partition that does not answer are left out."""
     wanted = [TopicPartition(row.name, part) for row in page for part in range(row.partitions)]
     if not wanted:
         return {}

@@ -21,9 +21,9 @@ from odradek_client.structs import TopicPartition
 from odradek_protocol.errors import ErrorCode
 
 _KEEP_MS = 1_500
-#: Open transactions that are described for the order of the list; more of them come unsorted.
+#: The most open transactions that are described, and so sorted by age; others come unsorted.
 _OPEN_MAX = 2_000
-#: Partitions of one transaction whose ends are looked at.
+#: The most partitions of one transaction whose ends are looked up.
 PARTITIONS_MAX = 500
 
 
@@ -54,12 +54,12 @@ async def all_transactions(session: Session) -> Transactions:
 
 
 def is_open_on(table: Transactions, owner: TransactionListing | None, tp: TopicPartition) -> bool:
-    """True if a transactional id has a transaction open that knows of a partition. Without it, an
-    open transaction there hangs: no coordinator will end it."""
+    """True if a transactional id has an open transaction with this partition. Otherwise an open
+    transaction in the partition hangs: no coordinator will end it."""
     if owner is None:
         return False
     described = table.described.get(owner.transactional_id)
-    # An open one that was not described may have the partition.
+    # An open transaction that was not described may have the partition.
     return tp in described.partitions if described is not None else owner.state in OPEN_STATES
 
 

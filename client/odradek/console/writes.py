@@ -27,7 +27,8 @@ _OFFSET_MAX = 2**63 - 1
 
 
 def _bytes_of(sent: Json, name: str) -> bytes | None:
-    """The bytes of a text that a page sent: in UTF-8, or base64 with `encoding`; None for none."""
+    """The bytes of a text that a page sent: in UTF-8, or base64 with `encoding`; None without
+    it."""
     text = sent.get(name)
     if text is None:
         return None
@@ -118,7 +119,7 @@ def _target_of(sent: Json, allowed: Sequence[str]) -> Target:
 
 
 def _offsets_of(sent: Json) -> dict[Partition, int]:
-    """The offsets that a plan put into its order: rows of topic, partition, offset."""
+    """The offsets in the order that a plan made: rows of topic, partition, offset."""
     rows = sent.get("offsets", [])
     if not isinstance(rows, list) or len(rows) > _PARTITIONS_MAX:
         raise Refusal(400, f"The field offsets must be a list of at most {_PARTITIONS_MAX:,}")

@@ -139,7 +139,7 @@ def test_a_group_without_commits_is_stopped(world: World) -> None:
 
 
 def test_a_group_that_commits_seldom_is_not_stopped(world: World) -> None:
-    """Its own rhythm counts: a commit every two minutes."""
+    """A commit every two minutes is the group's normal interval, which the window knows."""
     world.ends[T0] = 10**6
     assert set(run(world, 130, 1_000, 10, every=12)) == {Verdict.OK}
     world.members = 0

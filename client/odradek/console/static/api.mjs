@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "./vendor/hooks.mjs";
 import { signal } from "./vendor/signals.mjs";
 
-/** An answer that is no result; its fields are those of the server's `Refusal`. */
+/** An error of the server, with the fields of the server's `Refusal`. */
 export class ApiError extends Error {
   constructor({ title, detail = "", what_to_do = "" }, status) {
     super(title);
@@ -29,7 +29,7 @@ export function query(params = {}) {
   return text ? `?${text}` : "";
 }
 
-/** Grows when the session has begun or ended: the frame then asks who is signed in. */
+/** A number that grows when a session begins or ends: the frame then asks who is signed in. */
 export const signedOut = signal(0);
 
 async function ask(path, options) {
@@ -166,7 +166,7 @@ export function listen(feed, take) {
   };
 }
 
-/** A feed: `{data, error, at}`; after an error the last data stay, with the time they came. */
+/** A feed: `{data, error, at}`. After an error the last data stay; `at`: the time they came. */
 export function useLive(feed) {
   const [state, setState] = useState({ data: null, error: null, at: null });
   useEffect(() => {

@@ -16,7 +16,8 @@ export const Swatch = ({ number }) => html`<span class="swatch" style=${hue(numb
 
 const numbers = (members) => members.map((each) => each + 1).join(", ");
 
-// A cell: its partition, who has it, who is to have it (null: unknown), who has a copy, who makes one.
+// A cell of the server's array: partition, owners, future owners (null: unknown), and for tasks the
+// members with a standby and with a warm-up.
 function cellOf([partition, owners, targets, ...more], tasks) {
   const [standby, warmup] = tasks ? more : [[], []];
   const leaving = targets ? owners.filter((each) => !targets.includes(each)) : [];
@@ -80,7 +81,7 @@ const KEY = [
   ["nobody", "–", "nobody has it"],
 ];
 
-/** `topics`: `{topic, partitions, cells}` of the server; `tasks`: cells are tasks of streams, with standbys. */
+/** The picture. `topics`: `{topic, partitions, cells}` of the server; `tasks`: cells are tasks. */
 export function Assignment({ topics, picked, tasks = false }) {
   const box = useRef(null);
   const [columns, setColumns] = useState(20);
@@ -92,7 +93,7 @@ export function Assignment({ topics, picked, tasks = false }) {
     return () => watch.disconnect();
   }, []);
   const what = tasks ? "Task" : "Partition";
-  // Lag changes all the time, owners seldom: cells are drawn again for these alone.
+  // Cells are drawn again only if owners change, which is seldom; the lag changes all the time.
   const owners = JSON.stringify(topics.map(({ topic, cells }) => [topic, cells.map((cell) => cell.slice(0, tasks ? 5 : 3))]));
   return useMemo(() => {
     const even = tasks ? columns : columns >= 20 ? columns - (columns % 10) : columns;

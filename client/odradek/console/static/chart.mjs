@@ -26,7 +26,7 @@ const zoned = (s) => {
   return name === "local" ? date : uPlot.tzDate(date, name === "utc" ? "Etc/UTC" : name);
 };
 
-/** A number that changes with the theme, for what is drawn on a canvas. */
+/** A number that changes with the theme, so that canvases are drawn again. */
 export function useTheme() {
   const [turn, setTurn] = useState(0);
   useEffect(() => {
@@ -44,9 +44,10 @@ export function useTheme() {
 }
 
 /**
- * `data`: `[times in seconds, values, values, ...]`; `lines`: `{label, scale, color, dash, text(value)}`, `color`
- * being the name of a variable of the style sheet; `least` is the lowest top of the axis, and with `spanGaps` a value
- * stands until the next one. The second scale has its axis on the right.
+ * A line chart. `data`: `[times in seconds, values, values, ...]`; `lines`: `{label, scale, color,
+ * dash, text(value)}`. `color`: the name of a variable of the style sheet; `least`: the lowest top
+ * of the axis; `spanGaps`: a line goes on over missing values. The second scale has its axis on the
+ * right.
  */
 export function Chart({ label, data, lines }) {
   const box = useRef(null);
@@ -67,7 +68,7 @@ export function Chart({ label, data, lines }) {
         tzDate: zoned,
         cursor: { drag: { x: true, y: false } },
         scales: {
-          // A page that has just been opened knows little; its marks would stand for days.
+          // A few points after the opening would spread over the whole width without this minimum.
           x: { range: (_, first, last) => [Math.min(first ?? last, last - SPAN_S_MIN), last] },
           ...Object.fromEntries(
             scales.map((name) => [

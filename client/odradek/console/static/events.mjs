@@ -1,4 +1,4 @@
-// The history of a subject in sentences: what is, and what happened.
+// The history of a subject in sentences: its present state and its events.
 import { count, visible } from "./format.mjs";
 import { Empty, Link, Missing, Time, html } from "./ui.mjs";
 
@@ -9,7 +9,9 @@ export const TimelineLink = ({ type, name }) =>
 /** A command to copy. */
 export const Command = ({ children }) => html`<code class="command">${visible([children].flat().join(""))}</code>`;
 
-/** The present state in the broker's words; `without`: names of states that the page shows otherwise. */
+/**
+ * The present state as the broker describes it; `without`: states that the page shows elsewhere.
+ */
 export function States({ history, without }) {
   const shown = history.states.filter((state) => !without?.test(state.name));
   return shown.length > 0 && html`<ul class="states">${shown.map((state) => html`<li>${visible(state.text)}</li>`)}</ul>`;

@@ -76,7 +76,7 @@ export function zoneName(name = zone.value) {
 
 /** The text with control characters as escapes: nothing in it can hide or reorder what is read. */
 export function visible(text) {
-  // C0 and C1 controls but tab and newline; marks of direction, zero width, line separators.
+  // C0 and C1 controls except tab and newline; marks of direction, zero width, line separators.
   return String(text).replace(
     /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g,
     (each) => "\\u" + each.codePointAt(0).toString(16).padStart(4, "0"),

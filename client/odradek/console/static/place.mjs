@@ -1,4 +1,4 @@
-// The address of the page: path and parameters, as signals. Every view can be sent as a link.
+// The address of the page: path and parameters, as signals. Every view has a link of its own.
 import { computed, signal } from "./vendor/signals.mjs";
 
 const read = () => ({

@@ -1,4 +1,5 @@
-// Shared parts of the pages about records: tabs of a topic, fields, choices kept in the address, the panel.
+// Shared parts of the pages about records: tabs of a topic, fields and choices that the address
+// keeps, and the panel of a record.
 import { useEffect, useState } from "./vendor/hooks.mjs";
 import { query, useAsked } from "./api.mjs";
 import { bytes, count, visible } from "./format.mjs";
@@ -30,7 +31,7 @@ export function TopicHead({ name, tab, children }) {
   `;
 }
 
-/** The parameters of the address that choose records, as the server wants them. */
+/** The parameters of the address that choose records, in the server's form. */
 export function chosen() {
   const { params } = place.value;
   const names = ["partitions", "isolation", "filter", "key_format", "value_format"];
@@ -112,7 +113,7 @@ export const recordColumns = (timeHead) => [
 
 export const recordKey = (row) => (row.kind === "marker" ? `m${keyOf(row)}` : keyOf(row));
 
-/** A choice among texts, kept in the parameter `name` of the address; the first one is the default. */
+/** A choice among texts, kept in the parameter `name` of the address; the first is the default. */
 export function Choice({ name, label, options }) {
   const [first] = options[0];
   return html`<label class="choice">
@@ -123,7 +124,7 @@ export function Choice({ name, label, options }) {
   </label>`;
 }
 
-/** A text in the parameter `name` of the address; it counts when it is left, and after Enter. */
+/** A field for the parameter `name` of the address, which changes on leaving the field or Enter. */
 export function TextChoice({ name, label, placeholder, width = "8rem", search = false }) {
   const value = param(name);
   const [text, setText] = useState(value);
@@ -166,7 +167,7 @@ export const Isolation = () => html`<${Choice}
   ]}
 />`;
 
-/** Choices that most people leave as they are: open where there is room, or if one of them is set. */
+/** Rare choices: open if there is room, or if one of the choices is set. */
 export function More({ names, children }) {
   const open = matchMedia("(min-width: 900px)").matches || names.some((name) => param(name));
   return html`<details class="more" open=${open}>

@@ -1,5 +1,5 @@
-// The pages: address, title, module. With `nav` a page stands in the menu; `g` and then `key` goes there.
-// With `write` that is so only where the console may change things.
+// The pages: address, title, module. A page with `nav` is in the menu, and `g` and then `key` goes
+// to it; a page with `write` is there only if the console may change things.
 export const PAGES = [
   { path: "/", title: "Overview", nav: "Overview", key: "o", load: () => import("./pages/overview.mjs") },
   { path: "/topics", title: "Topics", nav: "Topics", key: "t", load: () => import("./pages/topics.mjs") },

@@ -1,4 +1,4 @@
-// A scan of records: one bounded step after the other, until its budget is spent, and what was read so far.
+// A scan of records: bounded steps until a budget is spent, and the offsets that were read so far.
 import { get } from "./api.mjs";
 import { bytes, count } from "./format.mjs";
 
@@ -64,7 +64,7 @@ function take(scan, answer, newestFirst) {
   scan.all = answer.all_partitions;
   scan.formats = answer.formats;
   scan.notes = [...scan.notes, ...answer.notes].slice(-20);
-  // Only the first answer of a scope has these.
+  // Only the first answer of a scope has these fields.
   if ("before" in answer) {
     scan.before = answer.before;
     scan.held = answer.held;
@@ -73,8 +73,9 @@ function take(scan, answer, newestFirst) {
 }
 
 /**
- * Run a scan until it is done, its budget is spent, or it is aborted. `show(scan)` is called after each step, with
- * a new object. `scan` null begins; otherwise it goes on, and if its scope is read, with the records before it.
+ * Run a scan until it is done, its budget is spent, or it is aborted. `show(scan)` is called after
+ * each step, with a new object. `scan`: null begins a scan, another value continues it; a scan
+ * whose scope is read continues with the records before the scope.
  */
 export async function run(params, scan, budget, show, signal) {
   const newestFirst = params.order !== "oldest";
@@ -113,7 +114,7 @@ const many = (number, one, more = `${one}s`) => `${count(number)} ${number === 1
 
 const span = ([first, end]) => (end - first === 1 ? `offset ${count(first)}` : `offsets ${count(first)} to ${count(end - 1)}`);
 
-/** What was read, in one sentence. */
+/** The offsets, records and bytes that were read, in one sentence. */
 export function statement(scan) {
   const parts = [...scan.read.entries()].sort((a, b) => a[0] - b[0]);
   const hits = many(scan.hits, "hit");
@@ -126,7 +127,7 @@ export function statement(scan) {
   return `Read ${where} (${cost}): ${hits}.`;
 }
 
-/** What was read of each partition, for those who want to know exactly. */
+/** The ranges of offsets that were read, by partition. */
 export const ranges = (scan) =>
   [...scan.read.entries()]
     .sort((a, b) => a[0] - b[0])
@@ -141,7 +142,7 @@ export function gaps(scan) {
   return found.length ? `${found.join("; ")}.` : "";
 }
 
-/** What open transactions hold back, in words. */
+/** The offsets that open transactions hold back, in words. */
 export const heldWords = (scan) =>
   scan.held.map(
     ({ partition, from, to }) => `Not read, because an open transaction holds it back: ${span([from, to])} of partition ${partition}.`,

@@ -30,7 +30,8 @@ const TYPES = {
 /** The words for a type of subject. */
 export const typeName = (type) => TYPES[type] ?? type;
 
-// A part of the page that listens to one subject: their number changes, and that of hooks must not.
+// A component that listens to one subject. The page cannot do it for all subjects, because the
+// number of subjects changes and the number of hooks must not.
 function Listener({ subject, give }) {
   const state = useLive(`timeline:${subject}`);
   useEffect(() => give(subject, state), [state]);
@@ -66,8 +67,8 @@ function extent(found, now) {
 }
 
 /**
- * The timeline of `subjects`, texts such as "group:orders". The part of time that is shown is kept in the
- * address as `since` and `until`; without them everything is shown, up to the present.
+ * The timeline of `subjects`, texts such as "group:orders". The address keeps the part of time that
+ * is shown as `since` and `until`; without them everything up to the present is shown.
  */
 export function Timeline({ subjects, title = null }) {
   const [found, setFound] = useState(new Map());
@@ -175,7 +176,7 @@ export function Timeline({ subjects, title = null }) {
     onDblClick: (event) => zoom(0.4, scale.ms(xOf(event))),
   };
   useEffect(() => {
-    // A listener that may keep the page from scrolling cannot be set in a template.
+    // A template cannot set this listener, which must be able to keep the page from scrolling.
     const element = box.current;
     const wheel = (event) => {
       if (!event.ctrlKey && !event.metaKey) return;
@@ -297,7 +298,7 @@ function Drawing({ subject, data, scale, now, cursor, chosen, choose }) {
   </svg>`;
 }
 
-// Events in view; of those that fall on one pixel and lane the worst is drawn.
+// The marks of the events in view. Of several events at nearly the same pixel the worst is drawn.
 function marksOf(events, scale) {
   const rank = { none: 0, good: 0, busy: 0, warning: 1, error: 2 };
   const drawn = new Map();

@@ -10,7 +10,7 @@ export const html = htm.bind(h);
 
 /** A link inside the console; it keeps the time zone. */
 export function Link({ to, params, children, ...rest }) {
-  // Read here, so that a change of the zone changes the link.
+  // The zone is read while rendering, so that a change of the zone changes the link.
   place.value;
   const href = address(to, params);
   const follow = (event) => {
@@ -33,7 +33,7 @@ export function Heading({ title, about, children }) {
   </header>`;
 }
 
-/** A time, in the zone of the page; the whole of it as the tooltip. */
+/** A time in the zone of the page; the tooltip has the whole time. */
 export function Time({ ms }) {
   const text = time(ms);
   if (ms === null || ms === undefined || ms < 0) return html`<span class="faint">${text}</span>`;
@@ -43,16 +43,18 @@ export function Time({ ms }) {
 /** The head of a column of times, with their zone. */
 export const TimeHead = ({ label }) => html`${label} <span class="faint">(${zoneName()})</span>`;
 
-/** A name of anything, with control characters made visible; long ones end in an ellipsis. */
+/** A name with its control characters made visible; long names end in an ellipsis. */
 export const Name = ({ text }) => html`<span class="name" title=${visible(text)}>${visible(text)}</span>`;
 
-/** Nothing to show, why, and what to do. */
+/** The empty state of a page or list: a title, the reason, and a next step. */
 export const Empty = ({ title, children }) => html`<div class="empty">
   <p class="empty-title">${title}</p>
   ${children && html`<div class="faint">${children}</div>`}
 </div>`;
 
-/** An error as the server tells it. `at`: the time of the data that are still shown, if there are any. */
+/**
+ * An error of the server. `at`: the time of the older data that are still shown, if there are any.
+ */
 export function Failure({ error, at, retry }) {
   if (!error) return null;
   return html`<div class="failure" role="alert">
@@ -64,7 +66,7 @@ export function Failure({ error, at, retry }) {
   </div>`;
 }
 
-/** What could not be had, and why. */
+/** The reasons why parts of the page are missing. */
 export const Missing = ({ reasons }) =>
   reasons?.length
     ? html`<ul class="missing">
@@ -122,7 +124,9 @@ export const Toggle = ({ name, label }) => html`<label class="toggle">
   ${label}
 </label>`;
 
-/** A table of few rows that scrolls sideways where it must; `heads` are `{label, align}` or texts. */
+/**
+ * A table of few rows, with a scroll bar if it is too wide; `heads` are `{label, align}` or texts.
+ */
 export const Table = ({ label, heads, children }) => html`<div class="wide" tabindex="0" role="region" aria-label=${label}>
   <table>
     <thead>
@@ -145,10 +149,10 @@ const ROWS_MAX = 300_000;
 /**
  * A table of any length: only the rows in view are asked for and drawn.
  *
- * `columns`: `{key, label, cell(row), sort, align, width}`; with `sort` the head sorts by `key`, kept in the
- * parameter `sort` of the address. `load(offset, limit, sort, signal)` returns a promise of `{rows, total}`.
- * `reset`: another value of it means other rows; `refresh`: another value means that the same rows may have changed.
- * `open(row)`: called for Enter and for a double click.
+ * `columns`: `{key, label, cell(row), sort, align, width}`; with `sort` the head sorts by `key`,
+ * which the parameter `sort` of the address keeps. `load(offset, limit, sort, signal)` returns a
+ * promise of `{rows, total}`. `reset`: a new value means other rows; `refresh`: a new value means
+ * that the same rows may have changed. `open(row)`: called for Enter and for a double click.
  */
 export function VirtualTable({ columns, load, reset = "", refresh = 0, sort, open, rowKey, label, empty }) {
   const order = param("sort") || sort;
@@ -189,7 +193,7 @@ export function VirtualTable({ columns, load, reset = "", refresh = 0, sort, ope
         if (!stop.signal.aborted) setError(failed);
       }
     };
-    // Who scrolls on at once does not want what was in between.
+    // Pages that are scrolled past at once are not asked for.
     const timer = setTimeout(() => {
       for (let number = firstPage; number <= lastPage; number++) {
         const page = pages.current.get(number);
@@ -319,8 +323,8 @@ function Head({ column, order }) {
 }
 
 /**
- * A change in two steps: the server makes a plan of `body`, `draw(plan)` shows it, and only then can it be done.
- * `close(result)` is called at the end, with null if nothing was done.
+ * A change in two steps: the server makes a plan of `body`, `draw(plan)` shows the plan, and the
+ * person confirms it. `close(result)` is called at the end, with null if nothing was changed.
  */
 export function ChangeDialog({ title, path, body, draw, action, close, danger = false }) {
   const [state, setState] = useState({ answer: null, error: null, busy: true });

@@ -1,4 +1,4 @@
-// Who may do what: ACLs, users with passwords in the cluster, and quotas.
+// Rights: ACLs, users with passwords in the cluster, and quotas.
 import { useState } from "../vendor/hooks.mjs";
 import { get, useAsked } from "../api.mjs";
 import { bytes, count, visible } from "../format.mjs";

@@ -1,4 +1,4 @@
-// The open connections of a broker: who, from where, with which client, and what they asked last.
+// The open connections of a broker: user, address, client and last request of each.
 import { useEffect, useState } from "../vendor/hooks.mjs";
 import { get } from "../api.mjs";
 import { count } from "../format.mjs";

@@ -1,4 +1,4 @@
-// One group: members, assignment as a picture, lag, events; live.
+// A group, live: members, assignment as a picture, lag, events.
 import { useEffect, useState } from "../vendor/hooks.mjs";
 import { get, useLive } from "../api.mjs";
 import { Assignment, Swatch } from "../assignment.mjs";
@@ -20,7 +20,7 @@ const LINES = [
   { label: "Age of the oldest", scale: "seconds", color: "--warning", dash: [6, 4], text: (value) => duration(value * 1000) },
 ];
 
-/** The lag since the console has watched the group; a reload of the page loses nothing of it. */
+/** The lag since the console began to watch the group; a reload of the page loses no points. */
 function LagChart({ group, point }) {
   const [points, setPoints] = useState([]);
   useEffect(() => {

@@ -48,7 +48,7 @@ const Choice = ({ name, label, options }) => html`<label class="choice">
   </select>
 </label>`;
 
-/** Options with their numbers; the chosen one stays, also when there is none of it. */
+/** Options with the number of groups of each; the chosen option stays even without any group. */
 const options = (counts, chosen, names = {}) =>
   Object.entries({ ...(chosen ? { [chosen]: 0 } : {}), ...counts }).map(([value, number]) => [
     value,

@@ -1,4 +1,4 @@
-// The cluster in figures and charts, and what is wrong, in sentences that lead to where it shows.
+// The cluster in figures and charts, and its problems in sentences with links to their pages.
 import { useEffect, useState } from "../vendor/hooks.mjs";
 import { get, useLive } from "../api.mjs";
 import { Chart } from "../chart.mjs";
@@ -26,7 +26,7 @@ const Disks = ({ rows }) => html`<section>
   <//>
 </section>`;
 
-/** The samples of the last quarter of an hour: those that the broker has kept, and then each new one. */
+/** The samples of the last quarter of an hour: the broker's at first, and then each new sample. */
 function useSamples(sample) {
   const [samples, setSamples] = useState([]);
   useEffect(() => {
@@ -49,10 +49,10 @@ function merged(old, more) {
   return all.filter((each) => each.time_ms > all.at(-1).time_ms - SPAN_MS);
 }
 
-// More than the time between two samples: nothing is known of what lay in between.
+// Samples that are further apart than this have a gap between them, for others are missing.
 const GAP_MS = 8000;
 
-/** Times and samples with a gap where nothing is known. */
+/** Times and samples, with a gap where samples are missing. */
 function withGaps(samples) {
   const times = [];
   const rows = [];

@@ -28,7 +28,7 @@ const COLUMNS = [
   { key: "transactional_id", label: "Transactional id", cell: (row) => html`<${Owner} row=${row} />` },
 ];
 
-/** What to do about transactions that no transactional id on the page has. */
+/** Advice for open transactions that may hang: no transactional id on the page has them. */
 const Hanging = ({ rows }) => {
   const some = rows.filter((row) => row.hanging).slice(0, 5);
   return some.length > 0 && html`<div class="missing">

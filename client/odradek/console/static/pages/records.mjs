@@ -1,4 +1,4 @@
-// Records of a topic: a scan with a budget, progress, stop and continue, and one record beside the list.
+// Records of a topic: a scan with a budget, progress, stop and continue, and the panel of a record.
 import { useEffect, useRef, useState } from "../vendor/hooks.mjs";
 import { query } from "../api.mjs";
 import { count } from "../format.mjs";
@@ -34,7 +34,7 @@ const COUNTS = ["500", "100", "1000"].map((each) => [each, each]);
 
 const COLUMNS = recordColumns(html`<${TimeHead} label="Time" />`);
 
-/** A scan of what the address names: `{scan, runs, go(on), stop}`. */
+/** A scan of the records that the address chooses: `{scan, runs, go(on), stop}`. */
 function useScan(params, budget) {
   const [scan, setScan] = useState(null);
   const [version, setVersion] = useState(0);
@@ -125,7 +125,7 @@ export default function Records() {
   const scope = param("scope") || "last";
   const budget = BUDGETS[param("budget")] ?? BUDGETS.small;
   const params = { ...chosen(), ...given(["scope", "at", "order", "count", "markers"]) };
-  // Without a start there is nothing to ask for.
+  // A scope from an offset or a time needs this start before it can be read.
   const waits = (scope === "offset" || scope === "time") && !param("at");
   return html`
     <${TopicHead} name=${name} tab="records"><${Exports} params=${params} /><//>

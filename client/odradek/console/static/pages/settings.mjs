@@ -78,7 +78,7 @@ function Setting({ row, kind, name, write, reload }) {
   </tr>`;
 }
 
-/** The settings of one resource; other pages may show it too. `kind`: "topic", "group" or "broker". */
+/** The settings of one resource, also for other pages. `kind`: "topic", "group" or "broker". */
 export function Settings({ kind, name, write, filter = "", changed = false }) {
   const { data, error, loading, reload } = useAsked("/settings", { type: kind, name });
   const rows = (data?.rows ?? []).filter(

@@ -1,4 +1,5 @@
-// A live tail of a topic: new records on top; it pauses by the button and by scrolling, and counts what came meanwhile.
+// A live tail of a topic: new records on top. The button and scrolling pause the tail, which then
+// counts the new records.
 import { useEffect, useRef, useState } from "../vendor/hooks.mjs";
 import { ApiError, query } from "../api.mjs";
 import { count, time, visible } from "../format.mjs";
@@ -24,7 +25,9 @@ const NOTES_KEPT = 5;
 const fresh = () => ({ state: "connecting", why: "", rows: [], received: 0, matched: 0, shown: 0, skipped: 0, sampled: 0,
   notes: [], since: Date.now(), error: null });
 
-/** Takes an event into the tail; rows of a paused one wait in `waiting`. */
+/**
+ * Adds an event to the tail. New rows are put into `waiting`, where they stay while it is paused.
+ */
 function take(tail, event) {
   if (event.state) {
     tail.state = event.state;

@@ -1,4 +1,4 @@
-// The timeline of chosen subjects, which the address has as `s=group:orders&s=transaction:payments`.
+// The timeline of the subjects in the address: `s=group:orders&s=transaction:payments`.
 import { useState } from "../vendor/hooks.mjs";
 import { useAsked } from "../api.mjs";
 import { visible } from "../format.mjs";
@@ -9,7 +9,7 @@ import { Empty, Failure, Heading, Link, Missing, html } from "../ui.mjs";
 const SUBJECTS_MAX = 4;
 const OFFERED = 12;
 
-/** The subjects in the address: `s` as often as there are, or `type` and `name` of one. */
+/** The subjects in the address: an `s` for each, or `type` and `name` of a single subject. */
 function subjectsOf(params) {
   const found = params.getAll("s");
   if (params.get("type") && params.get("name")) found.unshift(`${params.get("type")}:${params.get("name")}`);

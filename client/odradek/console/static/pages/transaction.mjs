@@ -1,4 +1,4 @@
-// One transactional id: its transaction, what that holds back, what to do, what happened.
+// A transactional id: its transaction, the offsets held back, the command to end it, its events.
 import { useLive } from "../api.mjs";
 import { Command, Events, States, TimelineLink } from "../events.mjs";
 import { count, duration, visible } from "../format.mjs";

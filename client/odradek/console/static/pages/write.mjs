@@ -6,7 +6,7 @@ import { ChangeDialog, Empty, Heading, Table, html } from "../ui.mjs";
 
 const right = (label) => ({ label, align: "right" });
 
-/** A number of milliseconds for a time without a zone, which is taken as UTC; null for no time. */
+/** Milliseconds since 1970 of a time; without a zone it is UTC. Null for a text that is no time. */
 export function utcMs(text) {
   const ms = Date.parse(/[zZ]$|[+-]\d\d:?\d\d$/.test(text) ? text : `${text.replace(" ", "T")}Z`);
   return Number.isNaN(ms) ? null : ms;
