@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import IO, TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from odradek.faults import FaultRefused, Faults
 from odradek.security import Secured, Security, SecurityOptions
@@ -368,8 +368,7 @@ class SubprocessBroker(Secured):
                 raise BrokerFailed(
                     f"the broker was not ready within {self.timeout_s:g} s: {self._last_words()}"
                 )
-            readable, _, _ = select.select([child.stdout], [], [], left_s)
-            if not readable:
+            if not can_be_read(child.stdout, left_s):
                 continue
             found = os.read(child.stdout.fileno(), 4096)
             if not found:
@@ -460,6 +459,14 @@ class SubprocessBroker(Secured):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def can_be_read(pipe: IO[bytes], timeout_s: float) -> bool:
+    """True when the pipe has bytes or has ended, False after `timeout_s`."""
+    # select() takes no descriptor above 1023.
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
 
 
 def _not_testing(testing: bool) -> IllegalState:

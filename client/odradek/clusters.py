@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from odradek.broker import can_be_read
 from odradek.faults import Faults
 from odradek.http_orders import HttpOrders
 from odradek_client.errors import IllegalState, OdradekError
@@ -164,7 +164,7 @@ class Clusters:
         try:
             process.stdin.write(json.dumps(self._settings).encode() + b"\n")
             process.stdin.flush()
-            readable, _, _ = select.select([process.stdout], [], [], _START_S)
+            readable = can_be_read(process.stdout, _START_S)
             address = json.loads(process.stdout.readline())["http"] if readable else None
         except (OSError, ValueError):
             address = None
@@ -195,11 +195,15 @@ class Clusters:
     def close(self) -> None:
         """End the process and all its clusters; one that was only met by `at` goes on."""
         process, self._process = self._process, None
+        started = self._orders is not None
         self._orders = None
         if process is None:
             return
         assert process.stdin is not None and process.stdout is not None
         process.stdin.close()
+        if started:
+            # A child that this program has forked may have the other end of the pipe too.
+            process.terminate()
         try:
             process.wait(_END_S)
         except subprocess.TimeoutExpired:

@@ -8,6 +8,7 @@ from typing import Any
 from odradek_client.errors import OdradekError
 
 _CONNECT_S = 10.0
+_TEXT_BYTES_MAX = 1000
 
 
 class HttpOrders:
@@ -53,9 +54,13 @@ class HttpOrders:
         try:
             found = json.loads(content)
         except ValueError:
-            raise self._refused(
-                f"http://{self.address} (HTTP {status}) {self._takes_none}"
-            ) from None
+            # Pages that a broker does not have are 404 or 405, and 401 if it has a token.
+            problem = (
+                self._takes_none
+                if status in (200, 401, 404, 405)
+                else f"refused: {content[:_TEXT_BYTES_MAX].decode('utf-8', 'replace').strip()}"
+            )
+            raise self._refused(f"http://{self.address} (HTTP {status}) {problem}") from None
         if status >= 300:
             raise self._refused(found["error"])
         return found

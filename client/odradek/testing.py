@@ -64,6 +64,8 @@ _SEED = pytest.StashKey[int]()
 #: Tells the workers of pytest-xdist where clusters are made.
 _ADDRESS_SERVER = pytest.StashKey[Any]()
 _WORKER_KEY = "odradek_clusters_ask"
+#: The runs of pytest in this process: a test of a plugin may run pytest within a run.
+_runs: list[pytest.Config] = []
 #: The settings of the brokers, unless `odradek_broker_settings` overrides them.
 _SETTINGS: dict[str, object] = {"log.retention.ms": -1}
 
@@ -77,6 +79,7 @@ def make_unique_topic(prefix: str = "topic") -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and let a worker of pytest-xdist know where clusters are made."""
+    _runs.append(config)
     given = getattr(config, "workerinput", {}).get(_WORKER_KEY)
     if given:
         import os
@@ -103,13 +106,15 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """End the process that makes clusters."""
+    """End the process that makes clusters, unless the run is within another one, which goes on."""
     import sys
 
     server = config.stash.get(_ADDRESS_SERVER, None)
     if server is not None:
         server.close()
-    if "odradek.clusters" in sys.modules:
+    if config in _runs:
+        _runs.remove(config)
+    if not _runs and "odradek.clusters" in sys.modules:
         from odradek.clusters import close_shared
 
         close_shared()

@@ -283,3 +283,21 @@ def test_is_killed(odradek_cluster):
             return client.connect_ex((host, int(port))) != 0
 
     wait_until(has_gone, "the broker has ended", 30.0)
+
+
+def test_a_run_within_a_run_does_not_end_its_clusters(suite: Path) -> None:
+    (suite / "conftest.py").write_text('pytest_plugins = ["pytester"]\n')
+    (suite / "test_suite.py").write_text(
+        """
+def test_before(odradek_cluster):
+    pass
+
+def test_of_a_plugin(pytester):
+    pytester.makepyfile("def test_inner(odradek_cluster): pass")
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+def test_after(odradek_cluster):
+    pass
+"""
+    )
+    run(suite, "-n0")

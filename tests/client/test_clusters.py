@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from odradek.broker import SubprocessBroker
 from odradek.clusters import Cluster, ClusterRefused, Clusters
 from odradek.faults import FaultRefused
 from odradek.sync import Admin, Consumer, Producer
+from odradek_broker.server.http import answer_order, read_head
+from odradek_broker.server.http_messages import Order
 from odradek_broker.virtual_clusters.host import Cluster as HostedCluster
 from odradek_broker.virtual_clusters.host import State
 from odradek_client.errors import IllegalState
@@ -144,6 +147,27 @@ def test_a_cluster_that_cannot_be_says_why(
     assert len(clusters.list()) == open_before
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"listeners": "plaintext://127.0.0.1:0,"},
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        },
+    ],
+)
+def test_listeners_as_files_of_settings_have_them(
+    clusters: Clusters, settings: dict[str, object]
+) -> None:
+    with clusters.create(settings) as cluster:
+        before = dict(cluster.listeners)
+        cluster.restart()
+        assert before == clusters.list()[-1].listeners
+        assert listens(cluster.bootstrap)
+
+
 def test_a_cluster_with_two_listeners_keeps_both_ports(clusters: Clusters) -> None:
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0",
@@ -223,6 +247,14 @@ runpy.run_module("odradek_broker.virtual_clusters", run_name="__main__")
 """
 
 
+_FEW_FILES = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+import runpy
+runpy.run_module("odradek_broker.virtual_clusters", run_name="__main__")
+"""
+
+
 def _host_process(program: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, *program],
@@ -271,9 +303,59 @@ def test_brokers_and_data_end_with_the_process_that_forked_them(killed: bool) ->
             process.stdin.close()
         process.wait(60)
     wait_until(lambda: not any(listens(each.bootstrap) for each in some), "all have ended", 30.0)
-    # SIGKILL leaves the directory of a cluster whose broker had ended before.
-    left = {str(some[1].id)} if killed else set()
-    wait_until(lambda: {each.name for each in root.glob("*")} <= left, "the data is deleted", 30.0)
+    wait_until(lambda: not root.exists(), "the data is deleted", 30.0)
+
+
+_WITH_A_CHILD = """
+import os, sys, time
+from odradek.clusters import Clusters
+with Clusters() as clusters:
+    root = clusters.create().data_dir.parent.parent
+    process = clusters._process
+    child = os.fork()
+    if child == 0:
+        time.sleep(600)
+try:
+    # By itself, and not killed after some time.
+    assert process.returncode == 0, process.returncode
+    assert not root.exists()
+finally:
+    os.kill(child, 9)
+"""
+
+
+def test_the_process_ends_although_the_program_has_forked_children() -> None:
+    subprocess.run([sys.executable, "-c", _WITH_A_CHILD], timeout=120, check=True)
+
+
+_WITH_MANY_FILES = """
+import os, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (1200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+from odradek.broker import SubprocessBroker
+from odradek.clusters import Clusters
+with SubprocessBroker(), Clusters() as clusters:
+    clusters.create().close()
+"""
+
+
+def test_a_program_with_many_open_files_starts_clusters_and_brokers() -> None:
+    subprocess.run([sys.executable, "-c", _WITH_MANY_FILES], timeout=120, check=True)
+
+
+def test_a_host_without_free_descriptors_says_so() -> None:
+    process = _host_process(["-c", _FEW_FILES])
+    assert process.stdin is not None
+    with process, process.stdin:
+        clusters = Clusters.at(_address_of(process))
+        made = []
+        with pytest.raises(ClusterRefused, match="open files"):
+            for _ in range(100):
+                made.append(clusters.create())
+        assert len(clusters.list()) == len(made)
+        for cluster in made:
+            cluster.close()
+        clusters.create().close()
 
 
 def test_steps_of_a_cluster_follow_the_table(tmp_path: Path) -> None:
@@ -293,7 +375,11 @@ def test_steps_of_a_cluster_follow_the_table(tmp_path: Path) -> None:
 
 
 def order(
-    address: str, method: str, path: str, body: str | None = None, kind: str = "application/json"
+    address: str,
+    method: str,
+    path: str,
+    body: str | bytes | None = None,
+    kind: str = "application/json",
 ) -> tuple[int, Any]:
     host, _, port = address.rpartition(":")
     connection = HTTPConnection(host, int(port), timeout=60)
@@ -341,6 +427,33 @@ def test_an_order_needs_its_content_type(clusters: Clusters) -> None:
     assert order(clusters.address, "POST", "/clusters", "{}", "text/plain")[0] == 415
 
 
+def test_an_order_that_fails_unexpectedly_is_answered() -> None:
+    async def broken(_: Order) -> tuple[int, Any]:
+        raise KeyError("missing")
+
+    async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await read_head(reader)
+        writer.writelines(await answer_order(head, reader, writer, broken))
+        writer.close()
+
+    async def ask() -> tuple[int, Any]:
+        async with await asyncio.start_server(connection, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            return await asyncio.to_thread(order, f"{host}:{port}", "GET", "/clusters")
+
+    status, answer = asyncio.run(ask())
+    assert (status, answer["error"]) == (500, "the order failed: KeyError: 'missing'")
+
+
+def test_a_broker_with_too_many_connections_says_so() -> None:
+    with SubprocessBroker(testing=True) as broker, ExitStack() as connections:
+        host, _, port = broker.http.rpartition(":")
+        for _ in range(65):
+            connections.enter_context(socket.create_connection((host, int(port)), 30))
+        with pytest.raises(ClusterRefused, match="too many connections"):
+            Clusters.at(broker.http).list()
+
+
 def test_the_process_is_not_stopped_by_garbage(clusters: Clusters) -> None:
     host, _, port = clusters.address.rpartition(":")
     for text in (
@@ -355,6 +468,13 @@ def test_the_process_is_not_stopped_by_garbage(clusters: Clusters) -> None:
             with suppress(ConnectionError):
                 assert connection.recv(100).startswith(b"HTTP/1.1 4")
     clusters.create().close()
+
+
+def test_a_broker_under_test_hands_on_the_largest_orders() -> None:
+    body = json.dumps({"settings": {"an.application": "\u00e9" * 30_000}}, ensure_ascii=False)
+    with SubprocessBroker(testing=True) as broker:
+        status, answer = order(broker.http, "POST", "/clusters", body.encode())
+        assert (status, answer.get("error")) == (201, None)
 
 
 def test_a_broker_under_test_makes_clusters_with_its_own_settings() -> None:

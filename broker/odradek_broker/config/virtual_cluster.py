@@ -70,10 +70,11 @@ def with_bound_ports(listeners: str, addresses: Mapping[str, tuple[str, int]]) -
     """`listeners` with the ports that a running broker has bound, so that it can be started at the
     same ones again."""
     parts = []
-    for part in listeners.split(","):
-        name = part.partition("://")[0].strip()
-        host, port = addresses[name]
-        parts.append(f"{name}://{shown(host, port)}")
+    for part in filter(str.strip, listeners.split(",")):
+        # Kafka's names of listeners are the same in small letters.
+        name = part.partition("://")[0].strip().upper()
+        # A controller's address is not bound.
+        parts.append(f"{name}://{shown(*addresses[name])}" if name in addresses else part)
     return ",".join(parts)
 
 

@@ -323,6 +323,11 @@ async def answer_order(
         status, answer = await carry_out(await read_order(head, reader, peer[0] if peer else ""))
     except Refused as refused:
         status, answer = refused.status, {"error": str(refused)}
+    except (ConnectionError, TimeoutError):
+        raise
+    except Exception as error:
+        log.exception("an order failed unexpectedly")
+        status, answer = 500, {"error": f"the order failed: {type(error).__name__}: {error}"}
     return response(status, json.dumps(answer).encode() + b"\n", content_type=JSON)
 
 

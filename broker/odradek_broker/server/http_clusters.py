@@ -20,6 +20,12 @@ _END_S = 10.0
 _ANSWER_BYTES_MAX = 16 * 1024 * 1024
 
 
+def _as_short_as_it_came(body: Any) -> bytes:
+    """The body as JSON that is within the limit of orders if the received one was."""
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
+
+
 class ClusterRelay:
     """Hands orders on to the host process of virtual clusters, which is started when it is needed.
 
@@ -48,7 +54,7 @@ class ClusterRelay:
     async def _exchange(self, order: Order) -> tuple[int, Any]:
         reader, writer = await asyncio.open_connection(*self._address, limit=_ANSWER_BYTES_MAX)
         try:
-            body = b"" if order.body is None else json.dumps(order.body).encode()
+            body = b"" if order.body is None else _as_short_as_it_came(order.body)
             head = (
                 f"{order.method} {order.path} HTTP/1.1\r\n"
                 f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -89,6 +95,9 @@ class ClusterRelay:
             return
         assert process.stdin is not None
         process.stdin.close()
+        with suppress(ProcessLookupError):
+            # A child that this program has forked may have the other end of the pipe too.
+            process.terminate()
         try:
             async with asyncio.timeout(_END_S):
                 await process.wait()

@@ -33,19 +33,17 @@ _DESCRIPTORS_MAX = 65_536
 _DELETIONS_MAX = 100
 
 
-def live(
-    config: BrokerConfig, folder: Path, log_file: Path, *, lifeline: int, told: int
-) -> NoReturn:
+def live(config: BrokerConfig, root: Path, log_file: Path, *, lifeline: int, told: int) -> NoReturn:
     """Serve until SIGTERM, in a process that was forked just now, and end it.
 
-    `folder` is deleted if the host ends first, which closes the other end of `lifeline`. `told`:
-    the pipe to the host.
+    `root`, with the data of all clusters, is deleted if the host ends first, which closes the other
+    end of `lifeline`. `told`: the pipe to the host.
     """
     status = 1
     try:
         _forget_the_host(log_file, (lifeline, told))
         configure_logging(config.log_format, config.log_level)
-        run(_serve(config, folder, lifeline, told))
+        run(_serve(config, root, lifeline, told))
         status = 0
     except Exception as error:
         log.exception("the broker failed")
@@ -64,26 +62,28 @@ def _forget_the_host(log_file: Path, kept: tuple[int, ...]) -> None:
         signal.signal(number, signal.SIG_DFL)
     # Ctrl+C is for the program that started the host.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    lines = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for descriptor, there in ((nothing, 0), (lines, 1), (lines, 2)):
-        os.dup2(descriptor, there)
     limit = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _DESCRIPTORS_MAX)
     first = 3
     for descriptor in sorted(kept):
         os.closerange(first, descriptor)
         first = descriptor + 1
     os.closerange(first, limit)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    lines = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for descriptor, there in ((nothing, 0), (lines, 1), (lines, 2)):
+        os.dup2(descriptor, there)
+    os.close(nothing)
+    os.close(lines)
 
 
-async def _serve(config: BrokerConfig, folder: Path, lifeline: int, told: int) -> None:
+async def _serve(config: BrokerConfig, root: Path, lifeline: int, told: int) -> None:
     loop = asyncio.get_running_loop()
 
     def orphaned() -> None:
-        # Threads of the broker may still make files.
+        # Threads of this and of other brokers may still make files.
         for _ in range(_DELETIONS_MAX):
-            shutil.rmtree(folder, ignore_errors=True)
-            if not folder.exists():
+            shutil.rmtree(root, ignore_errors=True)
+            if not root.exists():
                 break
         os._exit(1)
 

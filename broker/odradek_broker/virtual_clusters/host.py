@@ -325,9 +325,12 @@ class ClusterHost:
             config = cluster.config()
         except ConfigError as error:
             raise BadSettings(str(error)) from error
-        cluster.folder.mkdir(exist_ok=True)
+        try:
+            cluster.folder.mkdir(exist_ok=True)
+            cluster.process = process = self._fork(config, cluster)
+        except OSError as error:
+            raise StartFailed(f"the machine has no room for a broker: {error}") from error
         cluster.change(State.STARTING)
-        cluster.process = process = self._fork(config, cluster)
         news: dict[str, Any] = {}
         try:
             async with asyncio.timeout(_START_S):
@@ -373,11 +376,16 @@ class ClusterHost:
 
     def _fork(self, config: BrokerConfig, cluster: Cluster) -> BrokerProcess:
         told_here, told_there = os.pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(told_here)
+            os.close(told_there)
+            raise
         if pid == 0:
             forked.live(
                 config,
-                cluster.folder,
+                self._root,
                 cluster.log_file,
                 lifeline=self._lifeline,
                 told=told_there,
