@@ -76,8 +76,8 @@ class CurrentState(NamedTuple):
         fields: Mapping[str, Value | None],
         partitions: Iterable[TopicPartition] = (),
     ) -> CurrentState:
-        """A state with these fields, cut like those of events; fields that are None are left
-        out."""
+        """A state with these fields. Their texts are cut like texts of events; fields that are None
+        are left out."""
         shown = {name: _cut(value) for name, value in fields.items() if value is not None}
         return cls(kind, shown, tuple(sorted(partitions)))
 

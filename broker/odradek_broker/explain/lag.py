@@ -18,7 +18,7 @@ from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.constants import NO_TIMESTAMP
 from odradek_protocol.records.batch import BatchHeader
 
-#: The most partitions that are looked at for one answer, those with the most unread records first.
+#: The most partitions that are looked at for one answer; the most unread records come first.
 PARTITIONS_MAX = 64
 
 
@@ -44,8 +44,7 @@ def oldest_unread(
     log_of: Callable[[TopicPartition], PartitionLog | None],
     now_ms: int,
 ) -> Unread | None:
-    """The oldest record behind the committed offsets; None if there is none, or if nothing is known
-    of its age."""
+    """The oldest unread record; None if everything has been read, or if no age is known."""
     logs = {partition: log_of(partition) for partition in committed}
     behind = [
         (log.high_watermark - committed[partition], partition, log)

@@ -188,8 +188,8 @@ def state_of_share_record(
     settings: ShareSettings,
     now_ms: int,
 ) -> CurrentState:
-    """The present state of one record. `led` is None if no member has a session: then only the
-    stored state counts. `now_ms`: the leader's monotonic time."""
+    """The present state of one record. `led`: None if no member has a session, and then only the
+    stored state counts; `now_ms`: the leader's monotonic time."""
     state = _restored(stored) if led is None else led.state
     fields: dict[str, Value | None]
     run = None if state is None else state.run_at(offset)

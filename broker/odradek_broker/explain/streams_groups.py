@@ -88,7 +88,7 @@ def _progress(member: StreamsMember) -> str:
 def states_of_streams_group(
     group: StreamsGroup, offsets: int, session_ms: int
 ) -> list[CurrentState]:
-    """The group with what hinders it, then its members (the first of them)."""
+    """The group with its obstacles, then its members (the first of them)."""
     fields: dict[str, Value | None] = {
         "state": group.state.value,
         "epoch": group.epoch,

@@ -107,7 +107,7 @@ SAMPLED = (
     "flushes_total",
     "flush_time_us_total",
 )
-#: The time between two samples, and the most samples: those of a quarter of an hour.
+#: The time between two samples, and the most samples, which cover a quarter of an hour.
 SAMPLE_INTERVAL_MS = 5_000
 SAMPLES_MAX = 181
 

@@ -98,7 +98,7 @@ class Counter(Family):
 
 
 class Summary(Family):
-    """The number and the sum of what was observed."""
+    """The number and the sum of observations."""
 
     __slots__ = ()
     kind = "summary"

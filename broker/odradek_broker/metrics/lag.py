@@ -86,7 +86,7 @@ class UnreadTimes:
         self._bytes_left = 0
 
     def begin(self) -> None:
-        """Begin a scrape: offsets that nobody asked for in the last one are forgotten."""
+        """Begin a scrape, and forget the offsets that the last scrape did not look up."""
         self._known, self._used = self._used, {}
         self._lookups_left = LOOKUPS_MAX
         self._opened = []

@@ -18,7 +18,7 @@ from odradek_broker.share.statistics import PartitionStatistics
 from odradek_broker.share_state import ShareKey
 from odradek_protocol.constants import NO_DELIVERY_COUNT
 
-#: The labels of Kafka's metrics, and of those like kafka_exporter's.
+#: The labels of Kafka's metrics, and of metrics like kafka_exporter's.
 _KAFKA = ["group", "topic", "partition"]
 _EXPORTER = ["sharegroup", "topic", "partition"]
 
@@ -89,7 +89,7 @@ def _lag_families(node: Node) -> Families:
 
 
 def _in_flight_families(node: Node) -> Families:
-    """The share partitions in memory, with what they have in flight."""
+    """The share partitions in memory, with their records in flight."""
     messages = Gauge(
         "kafka_server_sharepartitionmetrics_inflightmessagecount",
         "Offsets from the start offset to the last one that was acquired.",

@@ -99,8 +99,8 @@ class _Named:
 
 
 def _client_families(node: Node) -> Families:
-    """The series of all clients, those of one name together. Clients choose the kinds: a name with
-    several has none."""
+    """The series of all clients by name. Clients choose the kinds, so a name may have several
+    kinds; its family is then untyped."""
     by_name: dict[str, _Named] = {}
     clients = yield from in_order(node.telemetry.series.ids())
     for instance_id in clients:
@@ -111,7 +111,7 @@ def _client_families(node: Node) -> Families:
             continue
         own = client_labels(client.attributes)
         for number, ((name, labels), series) in enumerate(list(client.series.items()), 1):
-            # Clients push NaN for what they have not measured yet.
+            # Clients push NaN for values that they have not measured yet.
             if math.isfinite(series.value):
                 place = labels_text(
                     [*own, *(label for label, _ in labels)],

@@ -26,7 +26,7 @@ FIELDS_MAX = 200_000
 NAME_BYTES_MAX = 255
 #: The most characters of an attribute's name or value; the rest is cut off.
 TEXT_CHARACTERS_MAX = 255
-#: The most attributes of a data point, those of its resource included; more are left out.
+#: The most attributes of a data point with its resource's attributes; more are left out.
 ATTRIBUTES_MAX = 24
 
 Labels = tuple[tuple[str, str], ...]
@@ -250,7 +250,7 @@ class _Reader:
                 elif field == 2 and isinstance(given, tuple):
                     value = self._attribute(given)
             name = _label(key)
-            # For Prometheus an empty label is none.
+            # Prometheus takes an empty label for a missing one.
             if value and (name in labels or len(labels) < ATTRIBUTES_MAX):
                 labels[name] = printable(value)
 

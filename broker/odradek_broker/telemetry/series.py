@@ -60,7 +60,7 @@ class ClientMetrics:
 
 
 class Limits(NamedTuple):
-    """The most series of all clients, and of one."""
+    """The most series of all clients together, and of a single client."""
 
     series: int
     series_per_client: int
@@ -108,7 +108,7 @@ class ClientSeries:
         size_bytes: int,
         now_ms: int,
     ) -> int:
-        """Take the points of a push; returns the number of those that are not kept."""
+        """Take the points of a push; returns the number of points that are not kept."""
         client = self._clients.get(instance_id)
         if client is None:
             if len(self._clients) >= CLIENTS_MAX:

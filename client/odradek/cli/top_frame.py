@@ -45,7 +45,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True)
 class GroupSample:
-    """A group. `lag`: None if it has no position. `members`: None if nobody was asked."""
+    """A group. `lag`: None without positions. `members`: None if the group was not described."""
 
     group_id: str
     kind: str

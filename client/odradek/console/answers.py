@@ -1,4 +1,4 @@
-"""Answers of the console in JSON: refusals that say what to do, and pages of long lists."""
+"""Answers of the console in JSON: refusals with advice, and pages of long lists."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _SIGN_IN = "Sign in again."
 _ASK_RIGHT = "Sign in as another user, or ask for the right: `odradek acl add`."
 _ASK_BROKER = "See whether the broker runs and is reachable from the console: `odradek status`."
 
-#: Kinds of the client's errors, first match first: the status of HTTP, the title, what to do.
+#: Kinds of the client's errors, with status of HTTP, title and advice; the first match counts.
 _KINDS: tuple[tuple[type[OdradekError], int, str, str], ...] = (
     (AuthenticationFailed, 401, "The broker does not accept this user", _SIGN_IN),
     (TopicAuthorizationFailed, 403, "A right on the topic is missing", _ASK_RIGHT),

@@ -40,7 +40,7 @@ class Change:
 
 
 async def perform(name: str, change: Change, session: Session, sent: Json) -> Json:
-    """The answer to a page: the plan, with what to send to have it done, or the result."""
+    """The answer to a page: the plan with the order that confirms it, or the result."""
     _check_fields(sent)
     seen = sent.pop("plan", None)
     if seen is None:

@@ -1,4 +1,4 @@
-"""Groups of all kinds in one shape, with what only share groups and streams groups have."""
+"""Groups of all kinds in one shape, with the extra parts of share groups and streams groups."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _SHARE_SETTINGS = (
 
 @dataclass
 class Described:
-    """A group of any kind. `owners` and `targets`: the numbers of the members that have a
-    partition, and of those that are to have it."""
+    """A group of any kind. `owners`: the numbers of the members that have a partition; `targets`:
+    the numbers of the members that are to have it."""
 
     group_id: str
     kind: str

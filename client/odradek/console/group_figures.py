@@ -18,11 +18,11 @@ from odradek_client.structs import TopicPartition
 _KEEP_MS = 3_000
 #: The figures of all groups are kept longer than others, because they cost brokers more.
 _KEEP_ALL_MS = 30_000
-#: Groups whose figures are asked for together.
+#: The most groups whose figures are asked for together.
 _CHUNK = 200
 #: Questions about single groups that are under way at the same time.
 _AT_ONCE = 16
-#: Groups whose figures are remembered.
+#: The most groups whose figures are remembered.
 _REMEMBERED_MAX = 50_000
 #: The longest wait of a page for the figures of all groups. The page's next request gets more.
 _PATIENCE_S = 1.0
@@ -156,7 +156,7 @@ async def figures_of_all(session: Session, groups: Sequence[GroupListing]) -> Al
 async def _figures(
     admin: Admin, groups: Sequence[GroupListing]
 ) -> tuple[dict[str, GroupFigures], dict[str, tuple[Offsets, Offsets]]]:
-    """The figures of groups, and the positions and ends of those that have committed offsets."""
+    """The figures of groups, and the positions and ends of groups with committed offsets."""
     found = {group.group_id: GroupFigures() for group in groups}
     topics: dict[str, set[str]] = {name: set() for name in found}
     for kind, names in _by_kind(groups).items():
@@ -252,7 +252,8 @@ async def committed_offsets(admin: Admin, group_id: str) -> dict[TopicPartition,
 async def end_offsets(
     admin: Admin, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """The end of each partition; those of deleted topics, and without a right, are left out."""
+    """The end of each partition. Partitions of deleted topics, and of topics without a right, are
+    left out."""
     wanted = sorted(partitions)
     if not wanted:
         return {}

@@ -21,7 +21,7 @@ _BY_FIGURES = ("lag", "members", "topics")
 
 
 async def groups(asked: Asked) -> Json:
-    """A page of the groups, with the figures of those on it.
+    """A page of the groups with their figures.
 
     An answer that is sorted or filtered by figures has only the groups whose figures are known yet:
     `known` is their number. The query may have `state`, `type` and `lag_min`.

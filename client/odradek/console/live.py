@@ -64,8 +64,9 @@ class _Polled:
 
 
 class Hub:
-    """The feeds of one session. Event ids go on over all feeds, so a page that comes back with the
-    id of its last event gets what is newer, and everything from another run of the console."""
+    """The feeds of one session. Event ids count over all feeds. A page that comes back with the id
+    of its last event gets newer events only; with an id of another run of the console it gets the
+    last event of every feed."""
 
     def __init__(self, session: Session, feeds: Mapping[str, Feed]) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""The overview: the cluster in figures, and what is wrong in sentences."""
+"""The overview: the cluster in figures, and its problems in sentences."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ _SUBJECTS = {
 
 
 async def _known_problems(session: Session) -> list[Json]:
-    """The problems that the broker reports; none if the broker does not describe itself. The page
-    says so by itself, because the feed of its throughput fails then."""
+    """The problems that the broker reports; none if the broker does not describe itself, and then
+    the page gives the reason with the missing throughput."""
     try:
         found = await describe_broker(session, Section.PROBLEMS)
     except OdradekError:

@@ -1,4 +1,4 @@
-"""Producers with a producer id: those of a partition, and one of them."""
+"""Producers with a producer id: the producers of a partition, and a single producer id."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COLUMNS = {
 
 
 async def producers(asked: Asked) -> Json:
-    """A page of the producers that have written to a partition, and what it holds back."""
+    """A page of the producers that have written to a partition, and the offsets held back in it."""
     session, query = asked.session, asked.query
     tp = _partition_of(query)
     found = await _producers_of(session, (tp,))

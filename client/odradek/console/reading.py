@@ -41,7 +41,7 @@ _NOTES_MAX = 50
 _SCANS_MAX = 16
 
 
-# --- What is asked for ----------------------------------------------------------------------------
+# --- The choice of records ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def is_committed(query: Query) -> bool:
 
 
 def filter_of(query: Query) -> RecordFilter:
-    """The filter in the parameters. Refusal says what is wrong with it."""
+    """The filter in the parameters. Refusal with the error in the filter."""
     try:
         return parse_filter(query.text("filter", ""), expressions=False)
     except FilterError as error:
@@ -123,7 +123,7 @@ def _too_many() -> Refusal:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The first offset of each partition, its end, and the end of what may be read."""
+    """The first offset of each partition, its end, and the end of its readable offsets."""
 
     first: dict[int, int]
     end: dict[int, int]
@@ -174,7 +174,7 @@ def moment(text: str) -> int:
 
 @dataclass(frozen=True)
 class Ranges:
-    """The offsets to read, and those before them that a page may ask for later."""
+    """The offsets to read, and the offsets before them that a page may ask for later."""
 
     ranges: dict[int, tuple[int, int]]
     before: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -226,7 +226,7 @@ class Step:
     notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Tell the page something about what was read."""
+        """Add a note for the page about the offsets that were read."""
         if len(self.notes) < _NOTES_MAX:
             self.notes.append(text)
 

@@ -40,7 +40,7 @@ _VALUE_PIECE_BYTES = 256 * 1024
 
 
 async def records(asked: Asked) -> Json:
-    """A step of a scan: rows, what was read, and the cursors with which a page goes on."""
+    """A step of a scan: rows, the offsets that were read, and the cursors to continue with."""
     query = asked.query
     count = query.whole("count", COUNT_DEFAULT, least=1, most=COUNT_MAX)
     rows_max = query.whole("rows", count, least=1, most=COUNT_MAX)

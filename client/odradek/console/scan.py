@@ -26,8 +26,8 @@ class CursorError(ValueError):
 
 @dataclass(slots=True)
 class Span:
-    """The offsets of a partition that are left: those from `at` up to `high`, and then, newest
-    first, those from `floor` up to `low`."""
+    """The offsets of a partition that are left: from `at` up to `high`, and then, in a scan from
+    the newest on, from `floor` up to `low`."""
 
     floor: int
     low: int
@@ -87,7 +87,7 @@ class Scan:
         self._turn(span)
 
     def give_up(self, partition: int) -> None:
-        """Leave out what is left of a partition."""
+        """Leave out the offsets of a partition that are left."""
         span = self.spans[partition]
         span.at = span.high = span.low = span.floor
 

@@ -120,7 +120,7 @@ class ConsoleOptions:
 
     @property
     def bootstrap(self) -> str:
-        """The address of the brokers, as it was given."""
+        """The given address of the brokers."""
         return str(self.clients["admin"]["bootstrap_servers"])
 
 

@@ -18,7 +18,7 @@ _HEADERS_IN_LIST = 16
 #: The longest key or value that lists decode; of longer ones the beginning is shown.
 _LIST_BYTES_MAX = 64 * 1024
 _HEX_BYTES = 256
-#: The beginning of a key or value that the panel of one record shows, and the most on request.
+#: The bytes of a key or value that the panel of one record shows at first, and at most.
 PANEL_CHARACTERS = 64 * 1024
 PANEL_CHARACTERS_MAX = 1024 * 1024
 _HEADERS_IN_PANEL = 500

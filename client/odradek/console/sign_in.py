@@ -160,7 +160,7 @@ class Visits:
         return len(self._by_token)
 
     def of(self, token: str | None) -> Visit:
-        """The session of a request. Refusal if there is none, or no longer."""
+        """The session of a request. Refusal without a session, or after its end."""
         if self._everybody is not None:
             return self._everybody
         self.drop_ended()

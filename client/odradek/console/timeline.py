@@ -32,7 +32,7 @@ _KEEP_MS = 700
 _EVERY_MS = 1_000
 #: The most clients of a subject whose connections are shown; the clients named last are taken.
 _CLIENTS_MAX = 12
-#: The events of one subject that are shown, the newest ones; a broker keeps 500 of most subjects.
+#: The most events of one subject that are shown, the newest; a broker keeps 500 of most subjects.
 _EVENTS_MAX = 1_000
 #: Subjects that are offered for choice, of each type.
 _OFFERED_MAX = 200
@@ -217,7 +217,7 @@ def _skew_ms(broker_ms: int) -> int:
 
 
 def _rows(events: list[HistoryEvent], client: str = "") -> list[Json]:
-    """Events as rows, with the lane that each belongs to; those of a client begin with its id."""
+    """Events as rows with their lanes; the sentences of a client's events begin with its id."""
     return [
         {
             "time_ms": event.time_ms,
@@ -233,7 +233,7 @@ def _rows(events: list[HistoryEvent], client: str = "") -> list[Json]:
 
 
 async def _connections(session: Session, clients: list[str]) -> tuple[dict[str, _Told], list[str]]:
-    """The histories of clients, and what could not be had."""
+    """The histories of clients, and the reasons why some are missing."""
 
     async def ask(client: str) -> _Told | OdradekError:
         try:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from odradek_client.admin.history import HistoryEvent, Subject
 
-#: The most lanes of members of one subject, and the most bands of a lane: the newest are kept.
+#: The most lanes of members of one subject, and the most bands of a lane; the newest stay.
 LANES_MAX = 100
 BANDS_MAX = 500
 

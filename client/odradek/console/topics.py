@@ -1,4 +1,4 @@
-"""Topics: the list with partitions, sizes and what is wrong with them."""
+"""Topics: the list with partitions, sizes and problems."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TopicRow:
 
 @dataclass
 class TopicTable:
-    """All topics that the principal may see. `missing`: what could not be had, and why."""
+    """All topics that the principal may see. `missing`: the reasons why figures are missing."""
 
     rows: list[TopicRow] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -98,7 +98,7 @@ _COLUMNS = {
 
 
 async def topics(asked: Asked) -> Json:
-    """A page of the topics, with the number of records of those on it."""
+    """A page of the topics with their numbers of records."""
     table = await topic_table(asked.session)
     internal = asked.query.flag("internal")
     rows = [row for row in table.rows if internal or not row.is_internal]

@@ -1,4 +1,5 @@
-"""Transactions: all transactional ids, one of them, and what they hold back."""
+"""Transactions: the list of transactional ids, a single one, and the offsets that they hold
+back."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ PARTITIONS_MAX = 500
 
 @dataclass
 class Transactions:
-    """All transactional ids that the principal may see, and those described that are open."""
+    """All transactional ids that the principal may see, and descriptions of open transactions."""
 
     listed: list[TransactionListing]
     described: dict[str, TransactionDescription] = field(default_factory=dict)
@@ -131,7 +132,7 @@ class Held:
 async def held_back(
     session: Session, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Held]:
-    """The last stable offsets and ends of partitions; those that do not answer are left out."""
+    """The last stable offsets and ends of partitions; partitions without an answer are left out."""
     wanted = tuple(sorted(partitions))
     if not wanted:
         return {}
@@ -174,7 +175,7 @@ def _row(
 
 
 async def transaction(session: Session, transactional_id: str) -> Json:
-    """A transactional id: its transaction, what that holds back, and the events."""
+    """A transactional id: its transaction, the offsets held back, and the events."""
     history = await history_of(session, Subject.TRANSACTIONAL_ID, transactional_id)
     try:
         found = await session.cached(

@@ -102,7 +102,7 @@ export const connection = signal("none");
 const RETRY_MS = [1000, 2000, 4000, 8000];
 // Feed to the functions that take its events.
 const takers = new Map();
-// Feed to its last event, for as long as it has takers.
+// The last event of each feed that has takers.
 const latest = new Map();
 let source = null;
 let opened = "";

@@ -8,7 +8,7 @@ const GAP_PX = 2;
 const LEFT_PX = 46;
 const CELLS_MAX = 3000;
 
-/** The colour of a member, told apart from those of its neighbours. */
+/** The colour of a member, which differs from its neighbours' colours. */
 export const hue = (number) => ({ "--hue": `${Math.round((number * 137.508) % 360)}` });
 
 /** The member's number in its colour. */

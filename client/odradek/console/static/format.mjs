@@ -74,7 +74,7 @@ export function zoneName(name = zone.value) {
   return name;
 }
 
-/** The text with control characters as escapes: nothing in it can hide or reorder what is read. */
+/** The text with control characters as escapes, so that they cannot hide or reorder characters. */
 export function visible(text) {
   // C0 and C1 controls except tab and newline; marks of direction, zero width, line separators.
   return String(text).replace(

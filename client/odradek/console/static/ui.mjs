@@ -21,7 +21,7 @@ export function Link({ to, params, children, ...rest }) {
   return html`<a href=${href} onClick=${follow} ...${rest}>${children}</a>`;
 }
 
-/** The head of a page: its title, and what can be done on it. */
+/** The head of a page: its title and its actions. */
 export function Heading({ title, about, children }) {
   useEffect(() => {
     document.title = `${title} – Odradek`;
@@ -86,7 +86,7 @@ export const Figure = ({ label, value, note, to, params }) => html`<div class="f
   ${note && html`<span class="faint">${note}</span>`}
 </div>`;
 
-/** Sentences of what is wrong: `{level, text, to}`. `to` is the address of the page that shows it. */
+/** Problems in sentences: `{level, text, to}`. `to`: the address of the page about the problem. */
 export const Sentences = ({ rows }) => html`<ul class="sentences">
   ${rows.map(
     ({ level, text, to }) => html`<li class=${level}>

@@ -1,4 +1,4 @@
-// Metrics that clients push: the list of clients, and with `id` in the address those of one client.
+// Metrics that clients push: the list of clients, or the metrics of the client `id` in the address.
 import { useEffect, useState } from "../vendor/hooks.mjs";
 import { get } from "../api.mjs";
 import { bytes, count, duration, visible } from "../format.mjs";

@@ -35,7 +35,7 @@ function LagChart({ group, point }) {
     if (point) setPoints((old) => merged(old, [point]));
   }, [point]);
   if (points.length < 2) return html`<p class="loading">The line begins with the second point.</p>`;
-  // The line has a gap where nobody looked.
+  // The line has a gap where no page watched the group.
   const drawn = points.flatMap((point, number) =>
     number && point[0] - points[number - 1][0] > GAP_MS ? [[points[number - 1][0] + 1, null, null], point] : [point],
   );

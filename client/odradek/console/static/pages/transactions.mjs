@@ -1,4 +1,4 @@
-// Transactional ids: open transactions first, and what they hold back.
+// Transactional ids: open transactions first, with the offsets that they hold back.
 import { useState } from "../vendor/hooks.mjs";
 import { get, useLive } from "../api.mjs";
 import { count, duration, visible } from "../format.mjs";
