@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -36,8 +37,9 @@ CLUSTERS_VARIABLE = "ODRADEK_CLUSTERS"
 #: The environment variable with the address of an `AddressServer`, for `shared`.
 ASK_VARIABLE = "ODRADEK_CLUSTERS_ASK"
 _START_S = 30.0
-_ORDER_S = 60.0
+_ORDER_S = 110.0
 _END_S = 10.0
+_ACCEPT_PAUSE_S = 0.05
 _LOG_BYTES_MAX = 64 * 1024
 
 
@@ -162,7 +164,7 @@ class Clusters:
         )
         assert process.stdin is not None and process.stdout is not None
         try:
-            process.stdin.write(json.dumps(self._settings).encode() + b"\n")
+            process.stdin.write(json.dumps({"settings": self._settings}).encode() + b"\n")
             process.stdin.flush()
             readable = can_be_read(process.stdout, _START_S)
             address = json.loads(process.stdout.readline())["http"] if readable else None
@@ -193,7 +195,7 @@ class Clusters:
         return self._orders
 
     def close(self) -> None:
-        """End the process and all its clusters; one that was only met by `at` goes on."""
+        """End the process and all its clusters. A process that `at` has found goes on."""
         process, self._process = self._process, None
         started = self._orders is not None
         self._orders = None
@@ -212,7 +214,8 @@ class Clusters:
         process.stdout.close()
 
     def __enter__(self) -> Self:
-        self.start()
+        if self._orders is None:
+            self.start()
         return self
 
     def __exit__(
@@ -268,14 +271,17 @@ def _ask() -> str:
 
 
 class AddressServer:
-    """Tells other processes the address of this program's clusters, which the first one that asks
-    starts. Its own address, HOST:PORT, belongs into ODRADEK_CLUSTERS_ASK of those processes.
+    """Tells other processes the address of this program's clusters, and starts their process when
+    the first one asks.
+
+    `address`, HOST:PORT, belongs into ODRADEK_CLUSTERS_ASK of those processes.
     """
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         host, port = self._listener.getsockname()
         self.address = f"{host}:{port}"
+        self._closed = False
         threading.Thread(target=self._serve, name="odradek-clusters", daemon=True).start()
 
     def _serve(self) -> None:
@@ -283,8 +289,11 @@ class AddressServer:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                # The listener was closed.
-                return
+                if self._closed:
+                    return
+                # Out of descriptors, for a while.
+                time.sleep(_ACCEPT_PAUSE_S)
+                continue
             with connection, suppress(OSError):
                 try:
                     answer = {"address": shared().address}
@@ -294,6 +303,7 @@ class AddressServer:
 
     def close(self) -> None:
         """Stop listening."""
+        self._closed = True
         # Only this wakes the thread that accepts.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)

@@ -47,7 +47,7 @@ class HttpOrders:
                 status, content = answer.status, answer.read()
             finally:
                 connection.close()
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:
             raise self._refused(
                 f"cannot reach the broker at http://{self.address}: {error}"
             ) from error

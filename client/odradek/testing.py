@@ -5,8 +5,8 @@
             producer.send_and_wait("orders", b"...")
 
 `odradek_cluster`: a cluster of one broker for this test alone, made in milliseconds, so that no
-test needs names of its own; faults can be ordered of it, and it may be killed and restarted. All
-tests of a run, those of pytest-xdist's workers included, have it from one process.
+test needs names of its own; faults can be ordered of it, and it may be killed and restarted. One
+process makes the clusters of all tests of a run, also for pytest-xdist's workers.
 `odradek_clusters` makes further ones.
 
 `odradek_broker`: a broker of the test's own, on a free port, with a directory of its own; it may be

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -236,6 +237,47 @@ def test_what_was_not_started_makes_no_clusters() -> None:
         Clusters.at("127.0.0.1:1").create()
 
 
+def test_a_cluster_whose_client_has_gone_is_deleted(clusters: Clusters) -> None:
+    before = len(clusters.list())
+    host, _, port = clusters.address.rpartition(":")
+    head = "POST /clusters HTTP/1.1\r\nContent-Type: application/json\r\n\r\n"
+    for _ in range(10):
+        with socket.create_connection((host, int(port)), 30) as connection:
+            # Closing answers with a reset whatever still comes.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.sendall(head.encode())
+    wait_until(lambda: len(clusters.list()) == before, "their clusters are deleted", 30.0)
+    with Clusters.at(clusters.address) as again, again.create() as cluster:
+        assert cluster.id in [each.id for each in clusters.list()]
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(ClusterRefused, match=r"a\.\.b"):
+        Clusters.at("http://a..b:80").create()
+
+
+def test_numbers_go_on_when_the_process_that_makes_clusters_was_killed() -> None:
+    with SubprocessBroker(testing=True) as broker:
+        clusters = Clusters.at(broker.http)
+        old = clusters.create()
+        os.kill(_parent_of(_pid_of(old)), signal.SIGKILL)
+
+        def again() -> bool:
+            with suppress(ClusterRefused):
+                clusters.create()
+                return True
+            return False
+
+        wait_until(again, "clusters are made again", 60.0)
+        assert min(each.id for each in clusters.list()) > old.id
+        old.close()
+        assert clusters.list() != []
+
+
+def _parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 # --- The process that makes clusters ---
 
 
@@ -268,7 +310,7 @@ def _host_process(program: list[str]) -> subprocess.Popen[bytes]:
 def _address_of(process: subprocess.Popen[bytes], settings: dict[str, str] | None = None) -> str:
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(json.dumps(settings or {}).encode() + b"\n")
+    process.stdin.write(json.dumps({"settings": settings or {}}).encode() + b"\n")
     process.stdin.flush()
     address: str = json.loads(process.stdout.readline())["http"]
     return address

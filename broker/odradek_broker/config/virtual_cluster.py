@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 from odradek_broker.config.broker import BrokerConfig, ConfigSource
 
-#: Records stay whatever their timestamps are. A cluster survives SIGKILL, which is all that happens
-#: to it, without a flush for each request. Internal topics, which the first group or transaction of
-#: each test would wait for, have one partition. Members of groups learn soon of a new assignment.
+#: Records stay whatever their timestamps are. Nothing is flushed to disk: a cluster meets no power
+#: cut, and what it has written survives SIGKILL. Internal topics, which the first group or
+#: transaction of each test would wait for, have one partition. Members of groups learn soon of a
+#: new assignment.
 DEFAULTS = {
     "log.retention.ms": "-1",
     "log.durability": "page-cache",
@@ -26,7 +27,8 @@ DEFAULTS = {
     "group.streams.heartbeat.interval.ms": "200",
     "group.streams.assignment.interval.ms": "0",
 }
-#: Settings that the host makes: a test has no say in them, and a broker's own are not inherited.
+#: Settings that the host makes for each cluster: an order cannot choose them, and clusters do not
+#: inherit them.
 _MADE_HERE = re.compile(r"(log\.dirs?|metadata\.log\.dir|advertised\.listeners|http\..*)")
 _ADDRESS = re.compile(r"://[^,]*")
 

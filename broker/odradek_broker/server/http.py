@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("odradek.http")
 
 #: The longest time for an order: a cluster may have to wait for the process that makes it.
-_ORDER_TIMEOUT_S = 60.0
+_ORDER_TIMEOUT_S = 100.0
 _REQUEST_TIMEOUT_S = 5.0
 _LINGER_S = 1.0
 _LINGER_READS_MAX = 64

@@ -37,6 +37,8 @@ class ClusterRelay:
         self._process: asyncio.subprocess.Process | None = None
         self._address = ("", 0)
         self._starting = asyncio.Lock()
+        #: The highest number of a cluster: a new process goes on behind it.
+        self._number = 0
 
     async def carry_out(self, order: Order) -> tuple[int, Any]:
         """(status, answer as JSON) of the host process. Raises Refused."""
@@ -61,7 +63,9 @@ class ClusterRelay:
             )
             writer.write(head.encode("latin-1") + body)
             status = int((await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1])
-            return status, json.loads(await reader.read(_ANSWER_BYTES_MAX))
+            answer = json.loads(await reader.read(-1))
+            self._number = max(self._number, answer.get("id", 0))
+            return status, answer
         finally:
             writer.close()
 
@@ -79,12 +83,16 @@ class ClusterRelay:
         )
         assert process.stdin is not None and process.stdout is not None
         try:
-            process.stdin.write(json.dumps(self._settings).encode() + b"\n")
+            first = {"settings": self._settings, "after": self._number}
+            process.stdin.write(json.dumps(first).encode() + b"\n")
             async with asyncio.timeout(_START_S):
                 line = await process.stdout.readline()
             host, _, port = json.loads(line)["http"].rpartition(":")
         except (OSError, ValueError, TimeoutError) as problem:
-            process.kill()
+            with suppress(ProcessLookupError):
+                process.kill()
+            self._process = None
+            await process.wait()
             raise Refused(503, "the process that makes clusters did not start") from problem
         self._address = (host, int(port))
 

@@ -1,8 +1,8 @@
 """The host process of virtual clusters.
 
-`python -m odradek_broker.virtual_clusters` reads one line of JSON from standard input, the settings
-of the clusters by Kafka's names, prints one line with the address for orders, and ends when
-standard input does.
+`python -m odradek_broker.virtual_clusters` reads one line of JSON from standard input: `settings`,
+those of the clusters by Kafka's names, and `after`, the highest number that a cluster had before.
+It prints one line with the address for orders, and ends when standard input does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The life of a forked broker: from the fork to its end.
 
-It tells the host one line of JSON when it listens, or that it cannot; the pipe that it told it by
-stays open until the process ends, which is what the host waits for.
+The broker writes one line of JSON into a pipe to the host, when it listens or cannot start. The
+pipe stays open until the process ends: the host waits for its end.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def live(config: BrokerConfig, root: Path, log_file: Path, *, lifeline: int, tol
 
 def _forget_the_host(log_file: Path, kept: tuple[int, ...]) -> None:
     """Leave the host's signals, files and memory."""
-    # What was made before the fork is never collected: it owns descriptors of the host by number.
+    # Objects from before the fork are never collected: they would close descriptors by numbers that
+    # other files have here.
     gc.freeze()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):

@@ -67,14 +67,15 @@ _NEXT = {
 
 
 class BrokerProcess:
-    """A forked broker, watched by the pipe that it tells by and that ends with it."""
+    """A forked broker. `told`: the pipe by which it tells that it listens; it closes with the
+    process."""
 
     def __init__(self, pid: int, told: int) -> None:
         self._pid = pid
         self._told = told
         self._text = b""
         loop = asyncio.get_running_loop()
-        #: The line that the broker told: `forked.py`. Empty if it ended before.
+        #: The line that the broker has told (`forked.py`); empty if it has ended without one.
         self.news: asyncio.Future[dict[str, Any]] = loop.create_future()
         self.ended: asyncio.Future[None] = loop.create_future()
         os.set_blocking(told, False)
@@ -180,20 +181,23 @@ class Cluster:
 
 
 class ClusterHost:
-    """Creates clusters under `root`, with `settings` unless an order has others."""
+    """Creates clusters under `root`, with `settings` unless an order has others, and with numbers
+    above `after`."""
 
-    def __init__(self, root: Path, settings: Mapping[str, str], spares: int = SPARES) -> None:
+    def __init__(
+        self, root: Path, settings: Mapping[str, str], after: int = 0, spares: int = SPARES
+    ) -> None:
         self._root = root
         self._settings = dict(settings)
         self._spares_wanted = spares
         #: A pipe that is closed by the end of this process only.
         self._lifeline, self._lifeline_end = os.pipe()
-        self._numbers = 0
+        self._numbers = after
         self._clusters: dict[int, Cluster] = {}
         self._spares: list[Cluster] = []
-        #: The settings of the spares: those of the last order, if the order before had them too.
-        self._spare_settings: dict[str, str] = {}
-        self._last_settings: dict[str, str] = {}
+        #: The settings of the spares: the last ones that two orders in a row have had.
+        self._spare_settings = dict(settings)
+        self._last_settings = dict(settings)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- Orders ---
@@ -279,7 +283,7 @@ class ClusterHost:
         self._last_settings = wanted
 
     def renew_spares(self) -> None:
-        """Start other brokers ahead, which begin with what this process has become since."""
+        """Replace the spares: new forks have what this process has imported and generated since."""
         self._drop_spares()
         self.start_ahead()
 
@@ -301,7 +305,7 @@ class ClusterHost:
             if spare not in self._spares:
                 # An order has taken it, and has started it itself, or it is no longer wanted.
                 return
-            # A failure is met again, and told, by the order that takes the spare.
+            # The order that takes the spare starts it again, and reports the failure.
             with suppress(StartFailed, BadSettings):
                 await self._start(spare)
 

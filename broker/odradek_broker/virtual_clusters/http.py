@@ -26,6 +26,7 @@ from odradek_broker.virtual_clusters.host import Cluster, ClusterHost, NotPossib
 PATH = "/clusters"
 _CONNECTIONS_MAX = 256
 _CONNECTION_S = 90.0
+_CREATED = 201
 _CHANGES = ("stop", "kill", "start", "restart")
 
 
@@ -35,6 +36,8 @@ class ClusterServer:
     def __init__(self, host: ClusterHost) -> None:
         self._host = host
         self._open = 0
+        #: Orders that are being carried out: to the end, also when their connection has gone.
+        self._orders: set[asyncio.Task[tuple[int, Any]]] = set()
 
     async def start(self) -> asyncio.Server:
         """Listen on a free port of this machine's own address."""
@@ -44,19 +47,24 @@ class ClusterServer:
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
+        made: list[int] = []
         try:
-            with suppress(ConnectionError, TimeoutError):
+            with suppress(TimeoutError):
                 async with asyncio.timeout(_CONNECTION_S):
-                    for part in await self._answer(reader, writer):
+                    for part in await self._answer(reader, writer, made):
                         writer.write(part)
                     await writer.drain()
                     await linger(reader, writer)
+        except ConnectionError:
+            # Nobody knows of a cluster whose answer did not arrive.
+            for cluster in filter(None, map(self._host.find, made)):
+                await self._host.delete(cluster)
         finally:
             self._open -= 1
             writer.close()
 
     async def _answer(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, made: list[int]
     ) -> list[bytes]:
         if self._open > _CONNECTIONS_MAX:
             return response(503, b"too many connections\n")
@@ -64,7 +72,16 @@ class ClusterServer:
             head = await read_head(reader)
         except Refused as refused:
             return response(refused.status, f"{refused}\n".encode())
-        return await answer_order(head, reader, writer, partial(carry_out, self._host))
+        return await answer_order(head, reader, writer, partial(self._carry_out, made))
+
+    async def _carry_out(self, made: list[int], order: Order) -> tuple[int, Any]:
+        task = asyncio.ensure_future(carry_out(self._host, order))
+        self._orders.add(task)
+        task.add_done_callback(self._orders.discard)
+        status, answer = await asyncio.shield(task)
+        if status == _CREATED:
+            made.append(answer["id"])
+        return status, answer
 
 
 async def carry_out(host: ClusterHost, order: Order) -> tuple[int, Any]:
@@ -114,7 +131,7 @@ async def _carried_out(host: ClusterHost, order: Order) -> tuple[int, Any]:
 async def _all(host: ClusterHost, order: Order) -> tuple[int, Any]:
     if order.method == "POST":
         cluster = await host.create(read_settings(order.body))
-        return 201, cluster.described()
+        return _CREATED, cluster.described()
     if order.method == "DELETE":
         for cluster in host.all():
             await host.delete(cluster)

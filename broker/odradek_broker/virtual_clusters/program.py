@@ -26,20 +26,20 @@ def main() -> None:
     """Serve until standard input ends."""
     # Ctrl+C is for the program that started this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    settings = json.loads(_first_line() or "{}")
+    first = json.loads(_first_line() or "{}")
     root = Path(tempfile.mkdtemp(prefix="odradek-clusters-"))
     try:
         configure_logging("auto", "error")
         run(_warm_up(root / "first"))
         shutil.rmtree(root / "first")
         gc.enable()
-        asyncio.run(_serve(root, settings))
+        asyncio.run(_serve(root, first.get("settings", {}), first.get("after", 0)))
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
 def _first_line() -> bytes:
-    """The first line of standard input, read without a buffer: its end is watched later."""
+    """The first line of standard input, read without a buffer: the loop waits for the rest."""
     line = b""
     while not line.endswith(b"\n"):
         found = os.read(0, 64 * 1024)
@@ -68,12 +68,12 @@ async def _warm_up(folder: Path) -> None:
         task.uncancel()
 
 
-async def _serve(root: Path, settings: dict[str, str]) -> None:
+async def _serve(root: Path, settings: dict[str, str], after: int) -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(0, lambda: None if os.read(0, 4096) else ended.set())
     loop.add_signal_handler(signal.SIGTERM, ended.set)
-    host = ClusterHost(root, settings)
+    host = ClusterHost(root, settings, after)
     server = await ClusterServer(host).start()
     address = server.sockets[0].getsockname()
     print(json.dumps({"http": shown(*address)}), flush=True)
