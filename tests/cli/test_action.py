@@ -75,6 +75,7 @@ chmod 755 "$3/bin/pip" "$3/bin/odradek"
         )
 
 
+@pytest.mark.full
 def test_the_steps_start_a_broker_with_faults_and_settings(tmp_path: Path) -> None:
     settings = "num.partitions=3\n\nlog.retention.ms=-1\n"
     runner = Runner(tmp_path, {"version": "0.1.0", "port": "0", "settings": settings})

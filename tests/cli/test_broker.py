@@ -274,6 +274,7 @@ def test_the_life_of_a_daemon(data: Path) -> None:
 
 
 @pytest.mark.parametrize("by", budget.of_which(["option", "file"], ["file"]))
+@pytest.mark.full
 def test_a_daemon_on_several_directories(tmp_path: Path, by: str) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     where = ["--data-dir", f"{first},{second}"]
@@ -306,6 +307,7 @@ def test_a_stale_pid_file_is_no_broker(data: Path) -> None:
     assert run("stop", "--data-dir", str(data)).returncode == 0
 
 
+@pytest.mark.full
 def test_a_killed_broker_is_seen_as_gone_and_starts_again(data: Path) -> None:
     assert start(data).returncode == 0
     pid = status(data)[1]["pid"]
@@ -351,6 +353,7 @@ def wait_for_event(log_file: Path, event: str) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.full
 def test_n37_sighup_has_a_daemon_open_its_log_again(data: Path) -> None:
     assert start(data).returncode == 0
     told = status(data)[1]

@@ -81,6 +81,7 @@ def test_other_shells_are_answered_too(
     assert any(topic in each for each in found)
 
 
+@pytest.mark.full
 def test_the_broker_and_the_settings_of_the_line_count(
     live_bootstrap: str, names: tuple[str, str]
 ) -> None:

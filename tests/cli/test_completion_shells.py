@@ -165,6 +165,7 @@ class _Terminal:
         return text
 
 
+@pytest.mark.full
 def test_commands_options_topics_and_groups(
     complete: Callable[[str, str], None], names: tuple[str, str]
 ) -> None:

@@ -82,6 +82,7 @@ def test_the_address_of_the_console_may_be_left_out(words: list[str], complete: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.full
 def test_a_broker_serves_a_console_that_ends_with_it(
     tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -51,6 +51,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return here, scratch
 
 
+@pytest.mark.full
 def test_every_flight_is_there_and_pandas_is_not_needed() -> None:
     code = (
         "import sys; from odradek.cli.demo_flights import read_flights, aggregate;"

@@ -148,6 +148,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     started.stop()
 
 
+@pytest.mark.full
 def test_g70_a_killed_member_and_a_restart(broker: BrokerProcess) -> None:
     shell = Shell(broker.address)
     shell.run("topic", "create", "t", "--partitions", "2")
@@ -300,6 +301,7 @@ def test_a_limit_that_cannot_be_asked_for_is_refused_before_anything_is_sent(lim
 # --- Following ---
 
 
+@pytest.mark.full
 def test_a_history_is_followed_from_before_its_beginning_and_over_a_restart(
     broker: BrokerProcess,
 ) -> None:

@@ -64,6 +64,7 @@ def rows(shell: Shell, *asked: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines()]
 
 
+@pytest.mark.full
 def test_h243_h244_h245_the_story_of_a_record(shell: Shell, unique_topic: str) -> None:
     asyncio.run(handled(shell.environment["ODRADEK_BOOTSTRAP"], unique_topic))
     record = (unique_topic, "--topic", unique_topic, "--offset")
@@ -98,6 +99,7 @@ def test_h243_h244_h245_the_story_of_a_record(shell: Shell, unique_topic: str) -
     assert told[-1].endswith("rejected it: it is archived, and is not delivered again")
 
 
+@pytest.mark.full
 def test_h243_a_member_that_left(shell: Shell, unique_topic: str) -> None:
     asyncio.run(handled(shell.environment["ODRADEK_BOOTSTRAP"], unique_topic))
     found = rows(shell, unique_topic, "--topic", unique_topic, "--offset", "2")
@@ -106,6 +108,7 @@ def test_h243_a_member_that_left(shell: Shell, unique_topic: str) -> None:
     assert re.search(r"delivery 2, again because \S+ left and closed its session,", told[2])
 
 
+@pytest.mark.full
 def test_h246_what_cannot_be_explained(shell: Shell, unique_topic: str) -> None:
     asyncio.run(handled(shell.environment["ODRADEK_BOOTSTRAP"], unique_topic))
     shell.run("explain", "share", unique_topic, "--offset", "0", code=2)

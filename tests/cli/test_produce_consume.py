@@ -101,6 +101,7 @@ LARGE = b"".join(b"%d \xff%s\n" % (n, b"x" * (n % 90)) for n in range(40_000))
         ("--transactional-id", "large"),
     ],
 )
+@pytest.mark.full
 def test_a_large_file_comes_back_as_it_was(
     shell: Shell, unique_topic: str, tmp_path: Path, options: tuple[str, ...]
 ) -> None:

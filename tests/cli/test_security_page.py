@@ -325,6 +325,7 @@ CASES = [
     budget.of_which(CASES, CASES[:1]),
     ids=lambda value: value.__name__ if callable(value) else "+".join(value),
 )
+@pytest.mark.full
 def test_a_broker_serves_the_client_that_the_page_shows(
     blocks: list[str], client: Callable[[Place], None], place: Place
 ) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from odradek.broker import SubprocessBroker
 from snippets import snippets
 
@@ -13,6 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "use" / "share-groups.md"
 PATIENCE_S = 120
 
 
+@pytest.mark.full
 def test_the_work_queue_does_what_the_page_says() -> None:
     blocks = list(snippets(PAGE.read_text("utf-8"), PAGE.name))
     (program,) = [each for each in blocks if each.language == "python"]

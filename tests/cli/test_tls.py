@@ -34,6 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.full
 def test_n19_n22_commands_over_tls(folder: Path) -> None:
     settings = {
         "listeners": "SSL://127.0.0.1:0",

@@ -241,6 +241,7 @@ def test_one_frame_of_a_broker(live_bootstrap: str, unique_topic: str, group: st
 
 
 @pytest.mark.own_broker
+@pytest.mark.full
 def test_the_lag_of_a_share_group_is_that_of_its_broker(
     live_bootstrap: str, unique_topic: str, group: str
 ) -> None:

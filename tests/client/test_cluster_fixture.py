@@ -111,6 +111,7 @@ def test_children(WITH):
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="the test reads /proc")
 @pytest.mark.parametrize(("fixture", "processes"), [("tmp_path", 0), ("odradek_cluster", 1)])
 @pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.full
 def test_only_a_run_with_the_fixture_starts_a_process(
     tmp_path: Path, fixture: str, processes: int, workers: int
 ) -> None:
@@ -119,12 +120,14 @@ def test_only_a_run_with_the_fixture_starts_a_process(
     run(tmp_path, f"-n{workers}")
 
 
+@pytest.mark.full
 def test_clusters_may_be_those_of_a_broker_that_runs_already(suite: Path) -> None:
     with SubprocessBroker(testing=True) as broker:
         found = parents(run(suite, "-n2", environment={"ODRADEK_CLUSTERS": broker.http}))
         assert len(set(found)) == 1
 
 
+@pytest.mark.full
 def test_settings_of_a_conftest_reach_the_cluster(suite: Path) -> None:
     (suite / "conftest.py").write_text(
         """
@@ -161,6 +164,7 @@ def test_a_failed_test_shows_the_log_of_its_broker(suite: Path) -> None:
     assert "a fault was ordered" in output
 
 
+@pytest.mark.full
 def test_what_a_test_leaves_open_does_not_reach_the_next(suite: Path) -> None:
     (suite / "test_suite.py").write_text(
         """
@@ -194,6 +198,7 @@ def test_ends(odradek_cluster):
     run(suite)
 
 
+@pytest.mark.full
 def test_no_event_loop_is_left_by_the_fixture(suite: Path) -> None:
     (suite / "test_suite.py").write_text(
         """
@@ -285,6 +290,7 @@ def test_is_killed(odradek_cluster):
     wait_until(has_gone, "the broker has ended", 30.0)
 
 
+@pytest.mark.full
 def test_a_run_within_a_run_does_not_end_its_clusters(suite: Path) -> None:
     (suite / "conftest.py").write_text('pytest_plugins = ["pytester"]\n')
     (suite / "test_suite.py").write_text(

@@ -203,6 +203,7 @@ def _pid_of(cluster: Cluster) -> int:
     raise AssertionError("no process writes the log of the cluster")
 
 
+@pytest.mark.full
 def test_many_clusters_in_a_row_leave_nothing(clusters: Clusters) -> None:
     with clusters.create() as first:
         root = first.data_dir.parent.parent
@@ -381,10 +382,12 @@ with SubprocessBroker(), Clusters() as clusters:
 """
 
 
+@pytest.mark.full
 def test_a_program_with_many_open_files_starts_clusters_and_brokers() -> None:
     subprocess.run([sys.executable, "-c", _WITH_MANY_FILES], timeout=120, check=True)
 
 
+@pytest.mark.full
 def test_a_host_without_free_descriptors_says_so() -> None:
     process = _host_process(["-c", _FEW_FILES])
     assert process.stdin is not None

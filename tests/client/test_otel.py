@@ -263,6 +263,7 @@ async def test_failures_end_spans_with_an_error(telemetry: Telemetry) -> None:
     assert (attributes["error.type"], count) == ("RecordTooLarge", 2)
 
 
+@pytest.mark.full
 async def test_a_share_consumer(telemetry: Telemetry) -> None:
     async with Admin(bootstrap_servers=telemetry.bootstrap) as admin:
         group = ConfigResource.group(telemetry.topic)

@@ -102,6 +102,7 @@ class TestWithSettings:
         assert await configured(odradek_broker.bootstrap, *names) == ["3", "false", "-1"]
 
 
+@pytest.mark.full
 def test_settings_of_a_conftest_reach_both_brokers(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         """

@@ -55,6 +55,7 @@ async def test_groups_of_all_kinds_are_listed_and_shown(
             assert shown["history"]["events"]
 
 
+@pytest.mark.full
 async def test_what_only_share_groups_and_streams_groups_have(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:
@@ -104,6 +105,7 @@ async def test_an_empty_group_has_lag_but_no_members_and_is_sorted_by_lag(
         assert points["points"][-1] == shown["point"]
 
 
+@pytest.mark.full
 async def test_a_group_that_is_not_there_is_told_from_one_that_is_gone(
     console_client: httpx.AsyncClient, live_bootstrap: str, unique_topic: str
 ) -> None:

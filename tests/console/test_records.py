@@ -337,6 +337,7 @@ async def test_there_is_a_limit_to_scans(
 
 
 @pytest.mark.own_broker
+@pytest.mark.full
 async def test_offsets_that_compaction_removed_are_counted(
     tmp_path: Path, unique_topic: str
 ) -> None:

@@ -205,6 +205,7 @@ async def test_a_topic_that_does_not_exist_or_goes_away_is_told(
             await _next(events)
 
 
+@pytest.mark.full
 async def test_a_tail_outlives_its_broker(
     odradek_broker: SubprocessBroker, unique_topic: str
 ) -> None:

@@ -180,6 +180,7 @@ async def test_two_subjects_stand_under_each_other_on_one_axis(
     await expect(page.get_by_role("img", name="Lanes of client:shop")).not_to_be_visible()
 
 
+@pytest.mark.full
 async def test_names_are_shown_as_text_whatever_they_contain(
     live_bootstrap: str, console_address: str, browser_page: Page
 ) -> None:

@@ -49,6 +49,7 @@ def member(broker: SubprocessBroker, topic: str, **settings: Any) -> ShareConsum
     )
 
 
+@pytest.mark.full
 async def test_a_lock_that_is_ended_at_once(
     broker: SubprocessBroker, faults: Faults, unique_topic: str
 ) -> None:
@@ -81,6 +82,7 @@ async def taken(consumer: ShareConsumer) -> list[Any]:
 
 
 @pytest.mark.parametrize("handled", [True, False])
+@pytest.mark.full
 async def test_a_lost_acknowledgement_may_have_taken_effect(
     broker: SubprocessBroker, faults: Faults, unique_topic: str, handled: bool
 ) -> None:
@@ -105,7 +107,7 @@ async def test_the_command_line_orders_the_same(
     broker: SubprocessBroker, faults: Faults, unique_topic: str
 ) -> None:
     orders: Any = faults._send
-    environment = {"ODRADEK_FAULTS": orders.__self__._address}
+    environment = {"ODRADEK_FAULTS": orders.__self__.address}
 
     def run(*arguments: str) -> Any:
         result = CliRunner().invoke(app, list(arguments), env=environment)

@@ -262,6 +262,7 @@ async def test_t50a_a_recovery_whose_answer_was_lost_is_answered_with_the_same_e
 
 
 @BOTH_CLIENTS
+@pytest.mark.full
 def test_t50b_the_ids_of_a_block_that_was_not_used_are_skipped(
     client: TransactionalClient, tmp_path: Path
 ) -> None:
@@ -281,6 +282,7 @@ def test_t50c_partitions_whose_answer_was_lost_are_added_again(
     carried_out(client, tmp_path, P.PARTITIONS_ADDED_DURABLE, commit=commit)
 
 
+@pytest.mark.full
 async def test_t50c_without_a_producer_it_is_aborted_and_the_partition_without_data_gets_a_marker(
     tmp_path: Path,
 ) -> None:
@@ -299,6 +301,7 @@ def test_t50d_the_retry_of_a_batch_that_was_written_is_a_duplicate(
 
 
 @BOTH_CLIENTS
+@pytest.mark.full
 def test_t50d_readers_of_committed_records_wait_before_it(
     client: TransactionalClient, tmp_path: Path
 ) -> None:
@@ -411,6 +414,7 @@ def test_t50i_a_torn_decision_was_none(
     ids=lambda each: each.value,
 )
 @pytest.mark.parametrize("version", budget.of_which([1, 2], [2]))
+@pytest.mark.full
 async def test_t50h_t50i_without_a_retry_it_is_never_committed(
     tmp_path: Path, point: FaultPoint, version: int
 ) -> None:
@@ -447,6 +451,7 @@ async def told_added(broker: CrashingBroker, who: tuple[int, int]) -> None:
 
 @BOTH_CLIENTS
 @RESULTS
+@pytest.mark.full
 def test_t50j_a_torn_marker_is_written_again(
     client: TransactionalClient, tmp_path: Path, commit: bool
 ) -> None:

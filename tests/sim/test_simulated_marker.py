@@ -122,6 +122,7 @@ async def test_k21_a_first_poll_without_a_group_goes_on_when_metadata_come(
         assert simulated_cluster.now_ms - before_ms < 1_000
 
 
+@pytest.mark.full
 def test_the_summary_names_the_seed(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import pytest\n"

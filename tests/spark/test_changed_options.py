@@ -54,6 +54,7 @@ def test_a_log_that_was_cut_is_loss_to_read_committed_too(
         query.run()
 
 
+@pytest.mark.full
 def test_where_to_start_is_looked_at_without_a_checkpoint_only(
     stream: NewStream, new_topic: NewTopic, produce: Produce
 ) -> None:

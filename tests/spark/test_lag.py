@@ -53,6 +53,7 @@ def test_a_description_names_a_few_topics() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.full
 def test_a_listener_hears_the_lag_of_every_batch(
     spark: SparkSession,
     spark_broker: str,

@@ -146,6 +146,7 @@ def test_a_stream_begins_at_a_time(
     assert query.places == [(0, 3), (0, 4)]
 
 
+@pytest.mark.full
 def test_c1_gaps_that_transactions_leave_are_no_loss(
     stream: Callable[..., Stream], new_topic: NewTopic, spark_broker: str
 ) -> None:

@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 
+import pytest
+
 from product_modules import MODULES, PACKAGES, imported_from, tree_of
 
 #: The broker's packages and root modules from the bottom to the top. Each may import what stands on
@@ -75,6 +77,7 @@ def _cycles() -> list[list[str]]:
     return [[module, *sorted(names)] for module, names in sorted(left.items())]
 
 
+@pytest.mark.full
 def test_no_modules_import_each_other() -> None:
     assert _cycles() == []
 

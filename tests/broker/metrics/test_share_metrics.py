@@ -118,6 +118,7 @@ async def test_h250_h252_h253_metrics_of_what_a_consumer_has_done(
             assert value(in_flight, **KAFKA) == 0
 
 
+@pytest.mark.full
 async def test_h250_requests_loads_and_batches(start_broker: StartBroker) -> None:
     jobs = Jobs(await start_broker())
     value = jobs.value
@@ -143,6 +144,7 @@ async def test_h250_requests_loads_and_batches(start_broker: StartBroker) -> Non
             assert value(waited, group=GROUP) == fetches
 
 
+@pytest.mark.full
 async def test_h241_fetches_that_wait_for_the_locks_of_others(start_broker: StartBroker) -> None:
     jobs = Jobs(await start_broker())
     async with asyncio.timeout(DEADLINE_S):
@@ -154,6 +156,7 @@ async def test_h241_fetches_that_wait_for_the_locks_of_others(start_broker: Star
                 assert await other.poll(300) == []
 
 
+@pytest.mark.full
 async def test_h250_refused_acknowledgements_are_failed_requests(
     start_broker: StartBroker,
 ) -> None:

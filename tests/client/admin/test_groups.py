@@ -95,13 +95,14 @@ async def test_a_group_from_its_first_offset_to_its_end(bootstrap: str, unique_t
 
 async def test_o14_a_group_with_members_is_left_alone(bootstrap: str, unique_topic: str) -> None:
     group, place = unique_topic, TopicPartition(unique_topic, 0)
+    async with Admin(bootstrap_servers=bootstrap) as running:
+        await running.create_topics(NewTopic(unique_topic, 2))
     async with (
         Admin(bootstrap_servers=bootstrap) as running,
         Consumer(
             unique_topic, bootstrap_servers=bootstrap, group_id=group, client_id="app"
         ) as consumer,
     ):
-        await running.create_topics(NewTopic(unique_topic, 2))
         while not consumer.assignment():
             await consumer.poll(50)
         described = (await running.describe_groups([group]))[group]
@@ -127,6 +128,8 @@ async def test_kip848_a_consumer_group_is_described_like_any_other(
     bootstrap: str, unique_topic: str
 ) -> None:
     group = unique_topic
+    async with Admin(bootstrap_servers=bootstrap) as running:
+        await running.create_topics(NewTopic(unique_topic, 2))
     async with (
         Admin(bootstrap_servers=bootstrap) as running,
         Consumer(
@@ -137,7 +140,6 @@ async def test_kip848_a_consumer_group_is_described_like_any_other(
             group_protocol="consumer",
         ) as consumer,
     ):
-        await running.create_topics(NewTopic(unique_topic, 2))
         while len(consumer.assignment()) < 2:
             await consumer.poll(50)
         described = (await running.describe_groups([group, "nobody"], raise_errors=False))[group]

@@ -154,6 +154,7 @@ async def test_c73_a_session_is_renewed(start_broker: StartBroker) -> None:
         assert before and {key: nodes[key].connection for key in before} == before
 
 
+@pytest.mark.full
 async def test_c73_a_broker_that_does_not_renew_gets_another_connection(
     start_broker: StartBroker,
 ) -> None:
