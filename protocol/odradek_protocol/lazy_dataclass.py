@@ -14,13 +14,13 @@ from collections.abc import Callable
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["compile_init_later", "dataclass"]
+__all__ = ["dataclass"]
 
 #: Tells in a signature that a field has a factory and no value was given.
 _FACTORY = object()
 
 
-def compile_init_later(cls: Any, *, frozen: bool = False) -> None:
+def _compile_init_later(cls: Any, *, frozen: bool = False) -> None:
     """Give a dataclass an `__init__` that is compiled at the first call."""
 
     def __init__(self: Any, *args: Any, **values: Any) -> None:
@@ -136,7 +136,7 @@ def _declare(cls: Any, *, frozen: bool, slots: bool, eq: bool, kw_only: bool) ->
         init=False, repr=False, eq=False, slots=slots, kw_only=kw_only
     )(cls)
     if not has_init:
-        compile_init_later(made, frozen=frozen)
+        _compile_init_later(made, frozen=frozen)
     if not has_repr:
         made.__repr__ = _repr
     if eq:

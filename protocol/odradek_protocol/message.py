@@ -21,7 +21,6 @@ from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 import construct as c
 
-from odradek_protocol.lazy_dataclass import compile_init_later
 from odradek_protocol.primitives import (
     UVARINT,
     NullableStruct,
@@ -176,8 +175,9 @@ T = TypeVar("T", bound=type[Struct])
 
 
 def _declare(cls: Any) -> Any:
+    own = dict(vars(cls))
     specs = []
-    for name, declared in list(vars(cls).items()):
+    for name, declared in vars(cls).items():
         if not isinstance(declared, _Declared):
             continue
         spec = FieldSpec(
@@ -192,19 +192,48 @@ def _declare(cls: Any) -> Any:
             declared.secret,
         )
         specs.append(spec)
-        if isinstance(spec.default, list | type):
-            factory: Any = list if isinstance(spec.default, list) else spec.default
-            setattr(cls, name, dataclasses.field(default_factory=factory))
+    for spec in specs:
+        del own[spec.name]
+    own["fields"] = tuple(specs)
+    # The standard library's dataclass takes four times as long, and a broker that starts declares
+    # some four hundred of these.
+    own["__slots__"] = tuple(spec.name for spec in specs)
+    own["__init__"] = _compiling_init
+    for name in ("__dict__", "__weakref__"):
+        own.pop(name, None)
+    made: Any = type(cls)(cls.__name__, cls.__bases__, own)
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+def _compiling_init(self: Any, **values: Any) -> None:
+    """Compile the `__init__` of the class of `self`, and call it."""
+    cls = type(self)
+    cls.__init__ = _init_of(cls)
+    cls.__init__(self, **values)
+
+
+def _init_of(cls: Any) -> Callable[..., None]:
+    scope: dict[str, Any] = {"_FRESH": _UNSET}
+    parameters, body = [], []
+    for spec in cls.fields:
+        name, default = spec.name, spec.default
+        if isinstance(default, list | type):
+            scope[f"_make_{name}"] = list if isinstance(default, list) else default
+            parameters.append(f"{name}=_FRESH")
+            body.append(f"self.{name} = _make_{name}() if {name} is _FRESH else {name}")
         else:
-            setattr(cls, name, dataclasses.field(default=spec.default))
-    cls.fields = tuple(specs)
-    # Without a docstring dataclass would make one from the signature, which takes longer than
-    # making the class.
-    cls.__doc__ = cls.__doc__ or cls.__name__
-    made: Any = dataclasses.dataclass(
-        slots=True, kw_only=True, init=False, eq=False, repr=False, match_args=False
-    )(cls)
-    compile_init_later(made)
+            scope[f"_default_{name}"] = default
+            parameters.append(f"{name}=_default_{name}")
+            body.append(f"self.{name} = {name}")
+    lines = [
+        f"def __init__(self, *, unknown_tags=None, {', '.join(parameters)}):",
+        "    self.unknown_tags = unknown_tags",
+        *(f"    {each}" for each in body),
+    ]
+    exec("\n".join(lines), scope)  # noqa: S102 - names of our own declarations
+    made: Callable[..., None] = scope["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
     return made
 
 
