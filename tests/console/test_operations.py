@@ -106,7 +106,7 @@ async def test_feeds_tell_what_a_broker_does(live_bootstrap: str, unique_topic: 
 async def test_charts_begin_with_what_the_broker_has_kept(
     console_client: httpx.AsyncClient,
 ) -> None:
-    """Nobody has looked before."""
+    """The page is opened for the first time, and has samples from before."""
     check = deadline_in(60)
     found: list[dict[str, float]] = []
     while not found:

@@ -167,7 +167,7 @@ async def test_an_address_that_is_none_is_no_text_of_the_log(
         {"mechanism": "OAUTHBEARER", "user": "alice"},
         {"mechanism": ["PLAIN"]},
         {"mechanism": {}, "user": "alice", "password": "x"},
-        # What no broker could be sent.
+        # Texts that cannot be encoded for a broker.
         {"mechanism": "PLAIN", "user": "al\ud800ice", "password": "x"},
         {"mechanism": "SCRAM-SHA-512", "user": "alice", "password": "\udfff"},
         {"mechanism": "OAUTHBEARER", "token": "a.b.\ud800"},
@@ -294,7 +294,7 @@ async def test_failed_tries_are_forgotten_after_a_while_and_counted_by_host() ->
 
 @pytest.mark.usefixtures("anybody")
 async def test_failed_tries_are_counted_by_user_too() -> None:
-    """Somebody with many addresses may not guess one user's password for ever."""
+    """Failures for one user count together, whatever their addresses are."""
     clock = _Clock()
     visits = _visits(clock)
     for number in range(sign_in.FAILURES_OF_USER):

@@ -56,7 +56,7 @@ class ClusterServer:
                     await writer.drain()
                     await linger(reader, writer)
         except ConnectionError:
-            # Nobody knows of a cluster whose answer did not arrive.
+            # The client does not know of its cluster, and so would never delete it.
             for cluster in filter(None, map(self._host.find, made)):
                 await self._host.delete(cluster)
         finally:

@@ -515,7 +515,7 @@ async def test_a20_n25_no_api_is_served_before_authentication(
 async def test_a23_only_connections_that_authenticate_are_in_the_history(
     start_broker: StartBroker,
 ) -> None:
-    """Nobody without a password fills the history, and its events name the user."""
+    """Connections that are not authenticated are no events, and events name the user."""
     broker = await with_users(start_broker)
     history = broker.node.connections.history
     stranger = await broker.client()
