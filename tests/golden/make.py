@@ -146,6 +146,49 @@ PRIVATE = {
             More="bool",
         ),
     ),
+    "AppendMirrorRecords": (
+        _fields(
+            TimeoutMs="int32",
+            Topics=_fields(
+                Name="string",
+                TopicId="uuid",
+                Partitions=_fields(
+                    PartitionIndex="int32",
+                    ExpectedEndOffset="int64",
+                    SourceLeaderEpoch="int32",
+                    SourceLogStartOffset="int64",
+                    SourceHighWatermark="int64",
+                    Records="records?",
+                ),
+            ),
+        ),
+        _fields(
+            ThrottleTimeMs="int32",
+            Topics=_fields(
+                Name="string",
+                Partitions=_fields(
+                    PartitionIndex="int32",
+                    ErrorCode="int16",
+                    ErrorMessage="string?",
+                    LogStartOffset="int64",
+                    LogEndOffset="int64",
+                    LastLeaderEpoch="int32",
+                ),
+            ),
+        ),
+    ),
+    "PromoteMirrorTopics": (
+        _fields(TimeoutMs="int32", Topics="[]string"),
+        _fields(
+            ThrottleTimeMs="int32",
+            Topics=_fields(
+                Name="string",
+                ErrorCode="int16",
+                ErrorMessage="string?",
+                AbortedTransactions="int32",
+            ),
+        ),
+    ),
 }
 
 _TEXTS = ["orders", "größe-ß", "漢字かな", "emoji-\U0001f9f5", "z"]
@@ -428,8 +471,8 @@ def flexible_bytes(fields: list[dict[str, Any]], values: dict[str, Any]) -> byte
 
 
 def _plain(kind: str, value: Any) -> bytes:
-    if kind == "string":
-        text = b"" if value is None else value.encode()
+    if kind in ("string", "records"):
+        text = b"" if value is None else value if kind == "records" else value.encode()
         return _uvarint(0 if value is None else len(text) + 1) + text
     if kind == "uuid":
         raw: bytes = value.bytes

@@ -1,0 +1,81 @@
+"""AppendMirrorRecords (key 10003): appends batches of another cluster at the same offsets to
+mirror topics.
+
+Versions: only 0.
+
+Of note: this API is Odradek's own, for `odradek mirror`. Batches are stored as they
+come, with base offset, leader epoch, producer and timestamps. Null records append nothing: the
+answer tells where the log ends.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, INT64, RECORDS, STRING, UUID, ZERO_UUID
+
+Records = bytes | bytearray | memoryview
+#: The expected end of a request that asks for the end.
+ANY_END = -1
+
+
+@struct
+class MirroredPartition(Struct):
+    """Batches of one partition, one after the other, and the state of the partition at its source.
+
+    `expected_end_offset`: the log end offset that the sender was told last; where the log ends
+    elsewhere nothing is written. -1 with null records asks for the end.
+    """
+
+    partition_index: int = field(INT32)
+    expected_end_offset: int = field(INT64, default=ANY_END)
+    source_leader_epoch: int = field(INT32, default=-1)
+    source_log_start_offset: int = field(INT64, default=-1)
+    source_high_watermark: int = field(INT64, default=-1)
+    records: Records | None = field(RECORDS, nullable="0+", default=None)
+
+
+@struct
+class MirroredTopic(Struct):
+    """The partitions of one mirror topic. `topic_id`: the id of the mirror topic, zeros for any."""
+
+    name: str = field(STRING)
+    topic_id: bytes = field(UUID, default=ZERO_UUID)
+    partitions: list[MirroredPartition] = field(array(MirroredPartition))
+
+
+@message(key=10003, versions="0", flexible="0+")
+class AppendMirrorRecordsRequest(Message):
+    """The request."""
+
+    timeout_ms: int = field(INT32)
+    topics: list[MirroredTopic] = field(array(MirroredTopic))
+
+
+@struct
+class MirroredPartitionResult(Struct):
+    """The result for one partition; offsets are -1 where they are not known.
+
+    `log_end_offset`: the durable end of the log, also after an error. `last_leader_epoch`: the
+    newest leader epoch of the log, -1 if it has none.
+    """
+
+    partition_index: int = field(INT32)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    log_start_offset: int = field(INT64, default=-1)
+    log_end_offset: int = field(INT64, default=-1)
+    last_leader_epoch: int = field(INT32, default=-1)
+
+
+@struct
+class MirroredTopicResult(Struct):
+    name: str = field(STRING)
+    partitions: list[MirroredPartitionResult] = field(array(MirroredPartitionResult))
+
+
+@message(key=10003, versions="0", flexible="0+")
+class AppendMirrorRecordsResponse(Message):
+    """The response, when the batches that were taken are durable."""
+
+    throttle_time_ms: int = field(INT32)
+    topics: list[MirroredTopicResult] = field(array(MirroredTopicResult))

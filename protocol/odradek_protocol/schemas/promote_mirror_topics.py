@@ -1,0 +1,39 @@
+"""PromoteMirrorTopics (key 10004): makes mirror topics ordinary topics.
+
+Versions: only 0.
+
+Of note: this API is Odradek's own, for `odradek mirror promote`. An ordinary topic is answered
+without an error.
+"""
+
+from __future__ import annotations
+
+from odradek_protocol.message import Message, Struct, array, field, message, struct
+from odradek_protocol.primitives import INT16, INT32, STRING
+
+
+@message(key=10004, versions="0", flexible="0+")
+class PromoteMirrorTopicsRequest(Message):
+    """The request."""
+
+    timeout_ms: int = field(INT32)
+    topics: list[str] = field(array(STRING))
+
+
+@struct
+class PromotedTopic(Struct):
+    """The result for one topic. `aborted_transactions`: the number of open transactions that were
+    aborted in its partitions."""
+
+    name: str = field(STRING)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+", default=None)
+    aborted_transactions: int = field(INT32)
+
+
+@message(key=10004, versions="0", flexible="0+")
+class PromoteMirrorTopicsResponse(Message):
+    """The response, when the topics that have no error take records of producers."""
+
+    throttle_time_ms: int = field(INT32)
+    topics: list[PromotedTopic] = field(array(PromotedTopic))
