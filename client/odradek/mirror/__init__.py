@@ -1,0 +1,1 @@
+"""The mirror: topics, settings and positions of one Kafka cluster copied into another."""
