@@ -23,12 +23,13 @@ from odradek_client.producer.arrow import (
     EncodedGroup,
     Lines,
 )
-from odradek_client.producer.batch import Delivery
+from odradek_client.producer.batch import Delivery, ProducerBatch
 from odradek_client.producer.partitioner import Partitioner, TopicQueues
 from odradek_client.producer.record_checks import check_record, check_topic
 from odradek_client.producer.sender import Sender
 from odradek_client.producer.sender_loop import SenderLoop
 from odradek_client.producer.transaction_manager import TransactionManager
+from odradek_protocol.records import EncodedRecords
 from odradek_protocol.records.from_arrow import UnwritablePartition
 
 T = TypeVar("T")
@@ -141,6 +142,27 @@ class Appender:
                 await self._admit(sending, encoded, number)
             # The sender must be able to run, as in `append`.
             await asyncio.sleep(0)
+
+    async def append_batch(
+        self, topic: str, partition: int, records: EncodedRecords
+    ) -> ProducerBatch:
+        """Put a whole batch behind the others of its partition; wait for metadata and for memory,
+        at most max_block_ms each."""
+        number = self.check_transaction()
+        state = await self._topic(topic, partition, number)
+        queue = self._partitioner.choose(state, None, None, partition)
+        accumulator = self._accumulator
+
+        def attempt() -> ProducerBatch | None:
+            if not accumulator.has_room(accumulator.encoded_bytes(records)):
+                return None
+            return accumulator.add(queue, records, self._network.now_ms())
+
+        added = None if accumulator.waiters else attempt()
+        if added is None:
+            added = await self._wait_for_memory(attempt, self._block_deadline(), number)
+        self._loop.wake()
+        return added
 
     async def _admit(self, sending: ArrowSending, encoded: EncodedGroup, number: int) -> None:
         def attempt() -> bool | None:

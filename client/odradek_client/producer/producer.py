@@ -39,7 +39,7 @@ from odradek_client.network.client import NetworkClient
 from odradek_client.producer.accumulator import Accumulator, Headers
 from odradek_client.producer.appender import Appender
 from odradek_client.producer.arrow import ArrowDelivery, ArrowRows, Lines
-from odradek_client.producer.batch import Delivery, RecordMetadata
+from odradek_client.producer.batch import Delivery, ProducerBatch, RecordMetadata
 from odradek_client.producer.idempotence import IdempotenceManager
 from odradek_client.producer.partitioner import Partitioner, TopicQueues, partition_for_key
 from odradek_client.producer.record_checks import check_topic
@@ -54,6 +54,7 @@ from odradek_client.structs import (
 )
 from odradek_client.timestamps import Time, as_ms
 from odradek_client.words import counted
+from odradek_protocol.records import EncodedRecords
 from odradek_protocol.records.lines import LineRecords
 
 if TYPE_CHECKING:
@@ -346,6 +347,17 @@ class Producer:
         appender = self._checked_appender()
         rows = Lines(self.config, lines, partition, self._timestamp(None))
         await appender.append_rows(rows, partition, delivery)
+
+    async def produce_batch(
+        self, topic: str, partition: int, records: EncodedRecords
+    ) -> ProducerBatch:
+        """Buffer a whole batch, whose bytes stay as they are; wait for the returned batch to know
+        its offsets.
+
+        For programs that copy batches. The event loop must be able to run between calls. Raises
+        like `send`; ValueError for a partition that the topic does not have.
+        """
+        return await self._checked_appender().append_batch(topic, partition, records)
 
     async def flush(self) -> None:
         """Send everything that is buffered and wait until its results are known, good or bad."""

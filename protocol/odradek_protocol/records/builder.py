@@ -8,7 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from odradek_protocol.checksums import crc32c
-from odradek_protocol.compression import Codec, compress, decompress
+from odradek_protocol.compression import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    Codec,
+    compress,
+    decompress,
+)
 from odradek_protocol.constants import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -203,8 +208,8 @@ class BatchBuilder:
 
 
 class EncodedRecords:
-    """Records that are encoded already, from Arrow's columns: the counterpart of a built
-    `BatchBuilder`.
+    """Records that are encoded already, from Arrow's columns or from another batch: the counterpart
+    of a built `BatchBuilder`.
 
     `body`: the records without compression, which is done here. `base_timestamp`: that of the first
     record.
@@ -213,6 +218,7 @@ class EncodedRecords:
     __slots__ = (
         "_base_timestamp",
         "_body",
+        "_body_bytes_max",
         "_max_timestamp",
         "codec",
         "estimated_bytes",
@@ -235,7 +241,26 @@ class EncodedRecords:
         self.is_sealed = True
         self._base_timestamp = base_timestamp
         self._max_timestamp = max_timestamp
-        self._body = body if codec is Codec.NONE else compress(codec, body)
+        self._body: Buffer = body if codec is Codec.NONE else compress(codec, body)
+        self._body_bytes_max = self.estimated_bytes
+
+    @classmethod
+    def of_batch(cls, header: BatchHeader, body: Buffer) -> EncodedRecords:
+        """The records of a batch that was read, whose body, compressed or not, stays as it is.
+
+        The batch must be one that a producer may send: no gaps between offsets, timestamps of the
+        producer, no delete horizon. `estimated_bytes` is the size of the batch with compression.
+        """
+        made = cls.__new__(cls)
+        made.codec = header.codec
+        made.record_count = header.record_count
+        made.estimated_bytes = HEADER_BYTES + len(body)
+        made.is_sealed = True
+        made._base_timestamp = header.base_timestamp
+        made._max_timestamp = header.max_timestamp
+        made._body = body
+        made._body_bytes_max = DEFAULT_MAX_DECOMPRESSED_BYTES
+        return made
 
     @property
     def batch_bytes(self) -> int:
@@ -259,7 +284,7 @@ class EncodedRecords:
 
     def records(self) -> list[Row]:
         """The records, in the form of `BatchBuilder.records`."""
-        body = decompress(self.codec, self._body, self.estimated_bytes)
+        body = decompress(self.codec, self._body, self._body_bytes_max)
         parsed = parse_records(body, self.record_count)
         timestamps = [self._base_timestamp + delta for delta in parsed.timestamp_deltas]
         columns = (timestamps, parsed.keys, parsed.values, parsed.header_column())
@@ -296,7 +321,7 @@ def _assemble(
     record_count: int,
     base_timestamp: int,
     max_timestamp: int,
-    body: bytes,
+    body: Buffer,
     *,
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
@@ -355,7 +380,7 @@ def seal(header: BatchHeader, body: bytes) -> bytearray:
     return _join(header.base_offset, header.leader_epoch, covered, body)
 
 
-def _join(base_offset: int, leader_epoch: int, covered: bytes, body: bytes) -> bytearray:
+def _join(base_offset: int, leader_epoch: int, covered: bytes, body: Buffer) -> bytearray:
     length = HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body)
     checksum = crc32c(body, crc32c(covered))
     front = _pack_front(base_offset, length, leader_epoch, MAGIC, checksum)
