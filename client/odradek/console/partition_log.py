@@ -1,7 +1,6 @@
 """Reading of partitions' logs in bounded pieces, with all that a batch says about its records.
 
-A `Consumer` leaves out what the console shows: markers of transactions, offsets without a record,
-the producers of batches. So the console sends its own Fetch requests, without sessions.
+The requests are sent without sessions, because the next ones are for other partitions or offsets.
 """
 
 from __future__ import annotations
@@ -10,11 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from odradek.partition_fetch import FetchLimits, fetch_from
 from odradek_client.admin import Admin
 from odradek_client.admin.requests import partition_error
 from odradek_client.admin.results import Outcomes, Results
-from odradek_client.errors import error_for
-from odradek_client.structs import TopicPartition, group_by_topic
+from odradek_client.consumer.fetch_session import PartitionRequest
+from odradek_client.errors import AuthenticationFailed, OdradekError
+from odradek_client.structs import TopicPartition
 from odradek_protocol.records.aborted import AbortedBatches
 from odradek_protocol.records.batch import (
     BatchError,
@@ -25,14 +26,7 @@ from odradek_protocol.records.batch import (
     verify_crc,
 )
 from odradek_protocol.records.record import Headers, TimestampType, read_columns
-from odradek_protocol.schemas.fetch import (
-    TOPIC_IDS_SINCE,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
+from odradek_protocol.schemas.fetch import PartitionData
 from odradek_protocol.stored.control_marker import ControlMarkerError, ControlType, decode_marker
 
 #: The largest batch that is read, in bytes after decompression.
@@ -108,15 +102,6 @@ class Piece:
         self.damage = None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchLimits:
-    """The limits of one fetch. The first batch of an answer comes whole, even if it is larger."""
-
-    max_bytes: int = 2 * 1024 * 1024
-    partition_bytes: int = 1024 * 1024
-    wait_ms: int = 0
-
-
 async def fetch(
     admin: Admin,
     wanted: Mapping[TopicPartition, int],
@@ -134,45 +119,19 @@ async def fetch(
     async def ask(
         node_id: int, asked: list[TopicPartition]
     ) -> Outcomes[TopicPartition, PartitionData]:
-        request = FetchRequest(
-            max_wait_ms=limits.wait_ms,
-            min_bytes=1,
-            max_bytes=limits.max_bytes,
-            isolation_level=int(read_committed),
-            topics=[
-                FetchTopic(
-                    topic=topic,
-                    partitions=[
-                        FetchPartition(
-                            partition=tp.partition,
-                            fetch_offset=wanted[tp],
-                            partition_max_bytes=limits.partition_bytes,
-                        )
-                        for tp in some
-                    ],
-                )
-                for topic, some in group_by_topic(asked).items()
-            ],
-        )
-        response: FetchResponse = await network.send(
-            node_id,
-            request,
-            timeout_ms=admin.config.request_timeout_ms + limits.wait_ms,
-            channel="fetch",
-            # The topic is found by its name, so a reader goes on in a topic that was made again.
-            max_version=TOPIC_IDS_SINCE - 1,
-        )
-        if response.error_code:
-            error = error_for(response.error_code, about=f"node {node_id}")
+        # The topic is found by its name, so a reader goes on in a topic that was made again.
+        requested = {tp: PartitionRequest(wanted[tp], limits.partition_bytes) for tp in asked}
+        try:
+            answer = await fetch_from(
+                network, node_id, requested, limits, read_committed=read_committed
+            )
+        except OdradekError as error:
+            if error.code is None or isinstance(error, AuthenticationFailed):
+                raise
             return dict.fromkeys(asked, error)
         return {
-            (tp := TopicPartition(topic.topic, data.partition_index)): partition_error(
-                tp, data.error_code
-            )
-            if data.error_code
-            else data
-            for topic in response.responses
-            for data in topic.partitions
+            tp: partition_error(tp, data.error_code) if data.error_code else data
+            for tp, data in answer.items()
         }
 
     return await admin._requests.for_each_partition(wanted, ask, False)

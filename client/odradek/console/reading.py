@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from odradek.console.answers import Json, Query, Refusal
-from odradek.console.partition_log import FetchLimits, LogRecord, Marker, Piece, fetch, pieces_of
+from odradek.console.partition_log import LogRecord, Marker, Piece, fetch, pieces_of
 from odradek.console.scan import PARTITIONS_MAX, Scan, last_records
 from odradek.console.shown import Formats, marker_row, row_of
+from odradek.partition_fetch import FetchLimits
 from odradek.record_filter import FilterError, RecordFilter, parse_filter
 from odradek_client.admin import Admin
 from odradek_client.errors import OffsetOutOfRange

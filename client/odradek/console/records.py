@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 
 from odradek.console.answers import Json, Query, Refusal
 from odradek.console.asked import Asked, Stream, Streamer, View
-from odradek.console.partition_log import FetchLimits, LogRecord, Marker, fetch, read_piece
+from odradek.console.partition_log import LogRecord, Marker, fetch, read_piece
 from odradek.console.reading import (
     COUNT_DEFAULT,
     COUNT_MAX,
@@ -30,6 +30,7 @@ from odradek.console.shown import (
     marker_row,
     panel_of,
 )
+from odradek.partition_fetch import FetchLimits
 from odradek_client.admin import Admin
 from odradek_client.errors import OffsetOutOfRange
 from odradek_client.structs import TopicPartition

@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 
 from odradek.console.answers import Json, Refusal, refusal_of
 from odradek.console.asked import EVENTS, Asked, Stream, Streamer
-from odradek.console.partition_log import FetchLimits, LogRecord, Piece, fetch, pieces_of
+from odradek.console.partition_log import LogRecord, Piece, fetch, pieces_of
 from odradek.console.reading import OFFSET_MAX, Choice, choice_of
 from odradek.console.scan import CursorError, Scan
 from odradek.console.sessions import Session
 from odradek.console.shown import Formats, row_of
+from odradek.partition_fetch import FetchLimits
 from odradek_client.admin import Admin
 from odradek_client.errors import OdradekError, OffsetOutOfRange, UnknownTopicOrPartition
 from odradek_client.structs import TopicPartition

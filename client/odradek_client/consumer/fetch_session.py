@@ -12,18 +12,25 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek_client.structs import TopicPartition
-from odradek_protocol.constants import INITIAL_SESSION_EPOCH, NO_FETCH_SESSION, SESSION_EPOCH_MAX
+from odradek_protocol.constants import (
+    INITIAL_SESSION_EPOCH,
+    NO_FETCH_SESSION,
+    NO_LEADER_EPOCH,
+    SESSION_EPOCH_MAX,
+)
 from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.fetch import FetchPartition, FetchTopic, ForgottenTopic
 
 
 class PartitionRequest(NamedTuple):
-    """A partition in the form of a Fetch request."""
+    """A partition in the form of a Fetch request. `last_fetched_epoch`: the epoch of the record
+    before `offset`, for a broker that looks for divergence; -1: it need not look."""
 
     offset: int
     max_bytes: int
-    leader_epoch: int
-    topic_id: bytes
+    leader_epoch: int = NO_LEADER_EPOCH
+    topic_id: bytes = ZERO_UUID
+    last_fetched_epoch: int = NO_LEADER_EPOCH
 
 
 @dataclass(slots=True)
@@ -50,7 +57,9 @@ class FetchSession:
             self._known = dict(wanted)
             # Session id and epoch (0, 0) request a session; with an id the old one is closed too
             # (F-20).
-            return FetchSessionRequest(self._id, INITIAL_SESSION_EPOCH, _topics(wanted.items()), [])
+            return FetchSessionRequest(
+                self._id, INITIAL_SESSION_EPOCH, topics_of(wanted.items()), []
+            )
         known = self._known
         gone = {each: known[each] for each in known if each not in wanted}
         # A topic was created again under its name: the old id is removed from the session, the new
@@ -62,7 +71,7 @@ class FetchSession:
         }
         changed = [(each, now) for each, now in wanted.items() if known.get(each) != now]
         self._known = dict(wanted)
-        return FetchSessionRequest(self._id, self._epoch, _topics(changed), _forgotten(gone))
+        return FetchSessionRequest(self._id, self._epoch, topics_of(changed), _forgotten(gone))
 
     def answered(self, session_id: int) -> None:
         """Take over the session id of an answer without a top-level error."""
@@ -84,7 +93,7 @@ class FetchSession:
         self._epoch = INITIAL_SESSION_EPOCH
 
 
-def _topics(wanted: Iterable[tuple[TopicPartition, PartitionRequest]]) -> list[FetchTopic]:
+def topics_of(wanted: Iterable[tuple[TopicPartition, PartitionRequest]]) -> list[FetchTopic]:
     """The partitions by topic, neighbours of one topic together. The order of partitions is kept,
     because brokers serve them in it (F-05)."""
     topics: list[FetchTopic] = []
@@ -96,6 +105,7 @@ def _topics(wanted: Iterable[tuple[TopicPartition, PartitionRequest]]) -> list[F
                 partition=number,
                 current_leader_epoch=want.leader_epoch,
                 fetch_offset=want.offset,
+                last_fetched_epoch=want.last_fetched_epoch,
                 partition_max_bytes=want.max_bytes,
             )
         )

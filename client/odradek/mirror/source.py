@@ -1,0 +1,538 @@
+"""Reader of the source: whole batches of many partitions, as they are stored.
+
+There is one Fetch in flight for each node, and the next one is sent before the caller writes the
+data of the last one. So at most two answers of a node are in memory: one at the caller, and one
+that has arrived meanwhile. Batches are never taken apart here, only their headers are read.
+
+Errors that may pass are tried again for ever, with a growing pause; `troubles` says what they are
+and since when. All others end the reading of their partition, and are raised by `poll` once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from odradek.partition_fetch import FetchLimits, fetch_from
+from odradek_client.admin import Admin
+from odradek_client.admin.requests import partition_error
+from odradek_client.backoff import Backoff
+from odradek_client.consumer.errors import RETRY, RETRY_WITH_NEW_METADATA
+from odradek_client.consumer.fetch_session import FetchSession, PartitionRequest
+from odradek_client.errors import OdradekError, Refused
+from odradek_client.structs import TopicPartition
+from odradek_protocol.constants import NO_LEADER_EPOCH
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.records.batch import BatchError, iter_batches, verify_crc
+from odradek_protocol.records.layout import HEADER_BYTES, LENGTH_AT, LOG_OVERHEAD_BYTES
+from odradek_protocol.schemas.fetch import AbortedTransaction, PartitionData
+
+#: The limits of a mirror's fetches.
+MIRROR_LIMITS = FetchLimits(
+    max_bytes=16 * 1024 * 1024, partition_bytes=4 * 1024 * 1024, wait_ms=500
+)
+#: The time for which a topic may be missing in the metadata before it counts as deleted.
+MISSING_TOPIC_PATIENCE_MS = 2_000
+#: The largest batch for which the limit of a partition is raised.
+_BATCH_BYTES_MAX = 128 * 1024 * 1024
+
+
+class SourceError(Refused):
+    """The reading of a partition of the source has ended, until `assign` or `seek`. `tp`: the
+    partition."""
+
+    def __init__(self, tp: TopicPartition, text: str) -> None:
+        super().__init__(f"{tp.topic}-{tp.partition} of the source: {text}")
+        self.tp = tp
+
+
+class SourceRecordsDeleted(SourceError):
+    """The source has deleted records before they were read. `offset`: the position;
+    `log_start_offset`: the first offset that the source has."""
+
+    def __init__(self, tp: TopicPartition, offset: int, log_start_offset: int) -> None:
+        super().__init__(
+            tp,
+            f"offsets {offset} to {log_start_offset - 1} were deleted before they were read, by"
+            " retention or by an order; the log begins at offset"
+            f" {log_start_offset}",
+        )
+        self.offset, self.log_start_offset = offset, log_start_offset
+
+
+class SourceTruncated(SourceError):
+    """The source has lost records that were read already. `offset`: the position;
+    `divergent_offset`: the first offset that is lost or has another record, None if unknown."""
+
+    def __init__(self, tp: TopicPartition, offset: int, divergent_offset: int | None) -> None:
+        first = "an unknown offset" if divergent_offset is None else f"offset {divergent_offset}"
+        super().__init__(
+            tp,
+            f"the log was truncated: the records from {first} on, which were read up to offset"
+            f" {offset}, are gone there, as after an unclean election of a leader or a crash"
+            " without its page cache",
+        )
+        self.offset, self.divergent_offset = offset, divergent_offset
+
+
+class SourceTopicDeleted(SourceError):
+    """The topic does not exist any more."""
+
+    def __init__(self, tp: TopicPartition) -> None:
+        super().__init__(tp, "the topic was deleted")
+
+
+class SourceTopicRecreated(SourceError):
+    """The topic was deleted, and another one has its name. `topic_id`: the id of the new one."""
+
+    def __init__(self, tp: TopicPartition, topic_id: bytes) -> None:
+        super().__init__(tp, "the topic was deleted and created again, so this is another topic")
+        self.topic_id = topic_id
+
+
+class SourceCorrupt(SourceError):
+    """A batch cannot be read. `offset`: the position."""
+
+    def __init__(self, tp: TopicPartition, offset: int, text: str) -> None:
+        super().__init__(tp, f"a batch at or behind offset {offset} cannot be read: {text}")
+        self.offset = offset
+
+
+class SourceRefused(SourceError):
+    """The source refuses to give records of the partition; the cause is its error."""
+
+    def __init__(self, tp: TopicPartition, error: OdradekError) -> None:
+        super().__init__(tp, str(error))
+        self.code = error.code
+        self.__cause__ = error
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPartition:
+    """News of one partition.
+
+    `records` has whole batches, the first of which may begin before `fetch_offset`; no bytes if
+    only the offsets beside it have changed. The memory may be written to. `next_offset` is the one
+    behind the last batch. `leader_epoch` is the present one of the leader, `batch_epoch` that of
+    the last batch; both are -1 if unknown. `aborted` is empty unless read_committed.
+    """
+
+    tp: TopicPartition
+    topic_id: bytes
+    fetch_offset: int
+    next_offset: int
+    records: memoryview
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    leader_epoch: int
+    batch_epoch: int
+    aborted: list[AbortedTransaction]
+
+
+class Trouble(NamedTuple):
+    """The error for which a partition is tried again, since this time of the loop's clock."""
+
+    since_s: float
+    error: str
+
+
+class Rate(Protocol):
+    """A limit of bytes per second."""
+
+    def spend(self, size_bytes: int, now_s: float) -> None:
+        """Note bytes that were read."""
+        ...
+
+    def wait_s(self, now_s: float) -> float:
+        """The time until more may be read."""
+        ...
+
+
+class _Position:
+    """The position in a partition, and its failures."""
+
+    __slots__ = (
+        "assigned_ms",
+        "ended",
+        "epoch",
+        "failures",
+        "max_bytes",
+        "missing_since_ms",
+        "offset",
+        "retry_at_s",
+        "told",
+        "topic_id",
+        "trouble",
+    )
+
+    def __init__(
+        self, offset: int, topic_id: bytes, epoch: int, max_bytes: int, assigned_ms: float
+    ) -> None:
+        self.offset, self.topic_id, self.epoch = offset, topic_id, epoch
+        self.max_bytes = max_bytes
+        self.assigned_ms = assigned_ms
+        self.ended = False
+        self.failures = 0
+        self.retry_at_s = 0.0
+        self.missing_since_ms: float | None = None
+        self.trouble: Trouble | None = None
+        #: The offsets that the caller has been told of, to leave out answers without news.
+        self.told: tuple[int, int, int] | None = None
+
+
+class SourceReader:
+    """Reads partitions from positions that the caller assigns. Close it at the end.
+
+    `check_crcs`: for a caller that changes batches; one that passes them on as they are need not
+    check what the target checks.
+    """
+
+    def __init__(
+        self,
+        admin: Admin,
+        *,
+        read_committed: bool,
+        limits: FetchLimits = MIRROR_LIMITS,
+        rate: Rate | None = None,
+        check_crcs: bool = False,
+    ) -> None:
+        self._admin = admin
+        self._network = admin._network
+        self._read_committed = read_committed
+        self._limits = limits
+        self._rate = rate
+        self._check_crcs = check_crcs
+        # By the name in its module, as in the producer.
+        retry = admin.config.retry_backoff_ms, admin.config.retry_backoff_max_ms
+        self._backoff = Backoff(*retry, random.Random())
+        self._positions: dict[TopicPartition, _Position] = {}
+        self._sessions: dict[int, FetchSession] = {}
+        self._in_flight: dict[int, asyncio.Task[None]] = {}
+        self._answers: deque[tuple[dict[TopicPartition, PartitionRequest], _Answer]] = deque()
+        self._errors: dict[TopicPartition, SourceError] = {}
+        self._failure: OdradekError | None = None
+        self._news = asyncio.Event()
+
+    # --- positions --------------------------------------------------------------------------------
+
+    def assign(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        *,
+        topic_id: bytes = ZERO_UUID,
+        last_epoch: int = NO_LEADER_EPOCH,
+    ) -> None:
+        """Read a partition from `offset` on.
+
+        `topic_id`: the id of the topic that is meant; any if zero. `last_epoch`: the leader epoch
+        of the record before `offset`, with which the source notices that it has lost it.
+        """
+        self._positions.pop(tp, None)
+        limit = self._limits.partition_bytes
+        self._positions[tp] = _Position(offset, topic_id, last_epoch, limit, self._network.now_ms())
+        self._errors.pop(tp, None)
+        self._network.cluster.want([tp.topic])
+        self._network.request_metadata_update()
+
+    def seek(self, tp: TopicPartition, offset: int, *, last_epoch: int = NO_LEADER_EPOCH) -> None:
+        """Go on at another offset of an assigned partition. KeyError for any other."""
+        self.assign(tp, offset, topic_id=self._positions[tp].topic_id, last_epoch=last_epoch)
+
+    def unassign(self, tp: TopicPartition) -> None:
+        """Read a partition no longer."""
+        self._positions.pop(tp, None)
+        self._errors.pop(tp, None)
+        if not any(tp.topic == other.topic for other in self._positions):
+            self._network.cluster.unwant([tp.topic])
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """The next offset of each assigned partition."""
+        return {tp: position.offset for tp, position in self._positions.items()}
+
+    def troubles(self) -> Mapping[TopicPartition, Trouble]:
+        """The partitions that cannot be read at present, and are tried again."""
+        return {
+            tp: position.trouble
+            for tp, position in self._positions.items()
+            if position.trouble is not None
+        }
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def poll(self, wait_ms: float) -> list[FetchedPartition]:
+        """The next news of partitions, at most one of each; empty if there is none in time.
+
+        Raises SourceError for one partition after the other, after the data before the error was
+        returned, and errors that concern the whole source, such as AuthenticationFailed.
+        """
+        loop = self._network.loop
+        until_s = loop.time() + wait_ms / 1000
+        while True:
+            self._news.clear()
+            self._raise_errors()
+            fetched = self._take()
+            wake_at_s = min(self._send(), until_s)
+            if fetched:
+                return fetched
+            self._raise_errors()
+            now_s = loop.time()
+            if now_s >= until_s:
+                return []
+            try:
+                async with asyncio.timeout(max(wake_at_s - now_s, 0.001)):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+
+    def _raise_errors(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if self._errors:
+            raise self._errors.pop(next(iter(self._errors)))
+
+    async def close(self) -> None:
+        """Wait for the end of all requests. The admin stays open."""
+        tasks = list(self._in_flight.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for tp in list(self._positions):
+            self.unassign(tp)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _send(self) -> float:
+        """Send a Fetch to each node without one; returns the time of the next try."""
+        now_s = self._network.loop.time()
+        wake_at_s = float("inf")
+        if self._rate is not None and (wait_s := self._rate.wait_s(now_s)) > 0:
+            return now_s + wait_s
+        by_node: dict[int, dict[TopicPartition, PartitionRequest]] = {}
+        cluster = self._network.cluster
+        for tp, position in self._positions.items():
+            if position.ended:
+                continue
+            if position.retry_at_s > now_s:
+                wake_at_s = min(wake_at_s, position.retry_at_s)
+                continue
+            node_id = cluster.leader_of(*tp)
+            if node_id in self._in_flight:
+                continue
+            if not self._is_the_topic(tp, position):
+                wake_at_s = min(wake_at_s, position.retry_at_s)
+            elif node_id is None:
+                self._try_again(tp, position, "no leader is known")
+                self._network.request_metadata_update()
+                wake_at_s = min(wake_at_s, position.retry_at_s)
+            else:
+                by_node.setdefault(node_id, {})[tp] = PartitionRequest(
+                    position.offset,
+                    position.max_bytes,
+                    cluster.leader_epoch_of(*tp),
+                    cluster.topic_id(tp.topic),
+                    position.epoch,
+                )
+        for node_id, wanted in by_node.items():
+            task = self._network.loop.create_task(self._ask(node_id, wanted))
+            self._in_flight[node_id] = task
+        return wake_at_s
+
+    def _is_the_topic(self, tp: TopicPartition, position: _Position) -> bool:
+        """True if the topic with this name is the one that was assigned. Ends the partition if it
+        is another one, or gone."""
+        cluster = self._network.cluster
+        topic_id = cluster.topic_id(tp.topic)
+        if position.topic_id == ZERO_UUID:
+            position.topic_id = topic_id
+        elif topic_id not in (ZERO_UUID, position.topic_id):
+            self._end(tp, SourceTopicRecreated(tp, topic_id))
+            return False
+        code = cluster.topic_errors.get(tp.topic)
+        if code is None:
+            position.missing_since_ms = None
+            return True
+        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            error = partition_error(tp, code)
+            if error.retriable:
+                self._try_again(tp, position, str(error))
+            else:
+                self._end(tp, SourceRefused(tp, error))
+            return False
+        # What was known before the topic was assigned may be old.
+        if (told_ms := cluster.updated_ms or 0.0) < position.assigned_ms:
+            told_ms = position.assigned_ms
+        elif position.missing_since_ms is None:
+            position.missing_since_ms = told_ms
+        missing_since_ms = position.missing_since_ms
+        if missing_since_ms is not None and (
+            told_ms - missing_since_ms >= MISSING_TOPIC_PATIENCE_MS
+        ):
+            self._end(tp, SourceTopicDeleted(tp))
+        else:
+            self._try_again(tp, position, "the topic is not known")
+        return False
+
+    async def _ask(self, node_id: int, wanted: dict[TopicPartition, PartitionRequest]) -> None:
+        """Send one Fetch, and keep its answer for `poll`."""
+        session = self._sessions.setdefault(node_id, FetchSession())
+        try:
+            data = await fetch_from(
+                self._network,
+                node_id,
+                wanted,
+                self._limits,
+                read_committed=self._read_committed,
+                session=session,
+            )
+            out_of_range = [
+                tp
+                for tp in data
+                if data[tp].error_code == ErrorCode.OFFSET_OUT_OF_RANGE and tp in wanted
+            ]
+            ends = await self._ends(out_of_range) if out_of_range else {}
+            self._answers.append((wanted, _Answer(data, ends)))
+        except OdradekError as error:
+            if not error.retriable:
+                self._failure = error
+            for tp in wanted:
+                if (position := self._positions.get(tp)) is not None:
+                    self._try_again(tp, position, str(error))
+            self._network.request_metadata_update()
+        finally:
+            del self._in_flight[node_id]
+            self._news.set()
+
+    async def _ends(self, tps: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """The first offsets of partitions, and the ones behind the last."""
+        first = await self._admin.list_offsets(dict.fromkeys(tps, "earliest"), raise_errors=False)
+        last = await self._admin.list_offsets(dict.fromkeys(tps, "latest"), raise_errors=False)
+        return {
+            tp: (start.offset, end.offset)
+            for tp in tps
+            if (start := first.get(tp)) is not None and (end := last.get(tp)) is not None
+        }
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def _take(self) -> list[FetchedPartition]:
+        """The data of all answers that have arrived; positions move behind it."""
+        fetched: list[FetchedPartition] = []
+        while self._answers:
+            wanted, answer = self._answers.popleft()
+            for tp, data in answer.data.items():
+                position, want = self._positions.get(tp), wanted.get(tp)
+                if position is None or want is None or position.offset != want.offset:
+                    continue  # assigned anew meanwhile
+                if data.error_code:
+                    self._on_error(tp, position, data.error_code, answer.ends.get(tp))
+                elif data.diverging_epoch.end_offset >= 0:
+                    divergent = min(data.diverging_epoch.end_offset, position.offset)
+                    self._end(tp, SourceTruncated(tp, position.offset, divergent))
+                else:
+                    position.failures, position.trouble = 0, None
+                    news = self._news_of(tp, position, want, data)
+                    if news is not None:
+                        fetched.append(news)
+        return fetched
+
+    def _news_of(
+        self,
+        tp: TopicPartition,
+        position: _Position,
+        want: PartitionRequest,
+        data: PartitionData,
+    ) -> FetchedPartition | None:
+        """The news in an answer for a partition; None if there is none."""
+        view = memoryview(data.records) if data.records else memoryview(b"")
+        end, next_offset, epoch = 0, position.offset, position.epoch
+        try:
+            for at, header in iter_batches(view):
+                if self._check_crcs:
+                    verify_crc(view, at, header)
+                end = at + header.size_bytes
+                next_offset, epoch = header.next_offset, header.leader_epoch
+        except BatchError as error:
+            self._end(tp, SourceCorrupt(tp, next_offset, str(error)))
+        if not end and len(view) > LOG_OVERHEAD_BYTES:
+            self._make_room(tp, position, view)
+        told = data.high_watermark, data.last_stable_offset, data.log_start_offset
+        if not end and told == position.told:
+            return None
+        fetch_offset, position.offset, position.told = position.offset, next_offset, told
+        position.epoch = epoch
+        if end:
+            if self._rate is not None:
+                self._rate.spend(end, self._network.loop.time())
+            # Partitions that had no room in this answer are first in the next request.
+            self._positions[tp] = self._positions.pop(tp)
+        return FetchedPartition(
+            tp,
+            want.topic_id,
+            fetch_offset,
+            next_offset,
+            view[:end],
+            *told,
+            max(want.leader_epoch, epoch),
+            epoch,
+            data.aborted_transactions or [],
+        )
+
+    def _make_room(self, tp: TopicPartition, position: _Position, view: memoryview) -> None:
+        """Ask for a whole batch, after an answer with a part of one."""
+        length = int.from_bytes(view[LENGTH_AT : LENGTH_AT + 4], "big", signed=True)
+        size_bytes = length + LOG_OVERHEAD_BYTES
+        if size_bytes < HEADER_BYTES or size_bytes > _BATCH_BYTES_MAX:
+            text = f"a batch of {size_bytes} bytes; at most {_BATCH_BYTES_MAX} are copied"
+            self._end(tp, SourceCorrupt(tp, position.offset, text))
+        position.max_bytes = max(position.max_bytes, size_bytes)
+
+    def _on_error(
+        self, tp: TopicPartition, position: _Position, code: int, ends: tuple[int, int] | None
+    ) -> None:
+        error = partition_error(tp, code)
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if ends is not None and position.offset < ends[0]:
+                self._end(tp, SourceRecordsDeleted(tp, position.offset, ends[0]))
+                return
+            if ends is not None and position.offset > ends[1]:
+                self._end(tp, SourceTruncated(tp, position.offset, ends[1]))
+                return
+            if ends is not None and position.epoch >= 0:
+                # All records of that epoch are gone, and others are in their offsets.
+                self._end(tp, SourceTruncated(tp, position.offset, None))
+                return
+        elif code not in RETRY_WITH_NEW_METADATA | RETRY and not error.retriable:
+            self._end(tp, SourceRefused(tp, error))
+            return
+        self._network.request_metadata_update()
+        self._try_again(tp, position, str(error))
+
+    def _try_again(self, tp: TopicPartition, position: _Position, error: str) -> None:
+        """Read a partition again after a pause."""
+        now_s = self._network.loop.time()
+        position.failures += 1
+        position.retry_at_s = now_s + self._backoff.delay_ms(position.failures) / 1000
+        since_s = now_s if position.trouble is None else position.trouble.since_s
+        position.trouble = Trouble(since_s, error)
+
+    def _end(self, tp: TopicPartition, error: SourceError) -> None:
+        """Read a partition no longer, because of an error that `poll` raises."""
+        self._positions[tp].ended = True
+        self._errors[tp] = error
+
+
+class _Answer(NamedTuple):
+    """The answer of a node. `ends`: for positions that are not in the log, where it begins and
+    ends."""
+
+    data: dict[TopicPartition, PartitionData]
+    ends: dict[TopicPartition, tuple[int, int]]
