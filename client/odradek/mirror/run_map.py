@@ -178,18 +178,21 @@ class PartitionMap:
             self._targets.append(run.target)
             self._lengths.append(run.length)
 
-    def forget_below(self, source_offset: int) -> list[int]:
-        """Forget the records of the map topic whose source offsets are all below, except for the
-        last one. Returns the starts of the forgotten records."""
+    def starts_below(self, source_offset: int) -> list[int]:
+        """The starts of the records of the map topic whose source offsets are all below, except for
+        the last record."""
         starts = [start for start, _ in self._entries]
         keep = min(bisect_right(starts, source_offset), len(starts)) - 1
-        if keep <= 0:
-            return []
-        first = self._entries[keep][1]
+        return starts[: max(keep, 0)]
+
+    def forget(self, starts: Sequence[int]) -> None:
+        """Forget records of the map topic that `starts_below` has returned."""
+        if not starts:
+            return
+        first = self._entries[len(starts)][1]
         del self._sources[:first], self._targets[:first], self._lengths[:first]
-        self._entries = [(start, index - first) for start, index in self._entries[keep:]]
+        self._entries = [(start, index - first) for start, index in self._entries[len(starts) :]]
         self.start = self._entries[0][0]
-        return starts[:keep]
 
     def translate(self, source_offset: int) -> int:
         """The target's offset of the first record at or behind an offset of the source.

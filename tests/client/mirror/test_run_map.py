@@ -160,9 +160,11 @@ def test_records_below_the_start_of_the_source_are_forgotten() -> None:
     for number in range(RUNS_PER_RECORD * 3):
         copy(found, [Run(number * 2, number * 3, 1)], number * 2 + 2)
     length = RUNS_PER_RECORD * 2
-    assert found.forget_below(length - 1) == []
-    assert found.forget_below(length) == [0]
-    assert found.forget_below(length * 5) == [length]
+    assert found.starts_below(length - 1) == []
+    assert found.starts_below(length) == [0]
+    found.forget([0])
+    assert found.starts_below(length * 5) == [length]
+    found.forget([length])
     assert found.start == length * 2
     number = RUNS_PER_RECORD * 2 + 7
     assert found.translate(number * 2) == number * 3

@@ -1,0 +1,241 @@
+"""The state of a mirror out when it starts: what is copied, what is to be read, what forbids it.
+
+The positions in the map topic are compared with both clusters. A topic that was deleted, created
+again or truncated on either side is a problem, because its positions mean other records; so is a
+topic of the target with records that the mirror has not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from odradek.mirror.batches import copy_batches
+from odradek.mirror.run_map import PartitionMap
+from odradek.mirror.source import SourceReader
+from odradek_client.admin import Admin
+from odradek_client.admin.topics import TopicDescription
+from odradek_client.errors import OdradekError
+from odradek_client.structs import TopicPartition
+
+#: The producers that an error names, at most.
+_NAMED_MAX = 5
+#: The problems that an error names, at most.
+_PROBLEMS_MAX = 10
+_POLL_MS = 500.0
+#: The reads of the target in a row without news, after which it counts as not readable.
+_POLLS_WITHOUT_NEWS_MAX = 60
+_NO_ID = UUID(int=0)
+
+
+class MirrorRefused(OdradekError):
+    """The mirror cannot start, or go on: the text says why, and what to do."""
+
+
+@dataclass(slots=True)
+class OutState:
+    """The maps of all partitions that were ever copied, those to read, and the source's ends."""
+
+    maps: dict[TopicPartition, PartitionMap] = field(default_factory=dict)
+    to_read: list[TopicPartition] = field(default_factory=list)
+    source_ends: dict[TopicPartition, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def refuse(self) -> None:
+        """Raise MirrorRefused if there is a problem."""
+        if self.problems:
+            more = len(self.problems) - _PROBLEMS_MAX
+            text = "; ".join(self.problems[:_PROBLEMS_MAX])
+            raise MirrorRefused(f"{text}; and {more} more" if more > 0 else text)
+
+
+async def find_state(
+    source: Admin,
+    target: Admin,
+    maps: Mapping[TopicPartition, PartitionMap],
+    topics: Iterable[str],
+    target_topic: Callable[[str], str],
+    *,
+    skip_deleted: bool,
+) -> OutState:
+    """Compare the maps with both clusters. `topics`: those to copy, which the source has."""
+    state = OutState(dict(maps))
+    names = sorted(set(topics))
+    there = await source.describe_topics(names, raise_errors=False)
+    here = await target.describe_topics(map(target_topic, names), raise_errors=False)
+    pairs: dict[TopicPartition, TopicPartition] = {}
+    for name in names:
+        copy = target_topic(name)
+        if name not in there:
+            state.problems.append(f"the source has no topic {name!r}")
+        elif copy not in here:
+            copied = any(tp.topic == name for tp in maps)
+            state.problems.append(
+                f"topic {copy!r} of the target is gone, of which the mirror has positions: it was"
+                " deleted. Copy it with another --name"
+                if copied
+                else f"the target has no topic {copy!r}"
+            )
+        else:
+            pairs |= _pairs(state, there[name], here[copy])
+    await _compare_offsets(source, target, state, pairs, skip_deleted=skip_deleted)
+    return state
+
+
+def _pairs(
+    state: OutState, there: TopicDescription, here: TopicDescription
+) -> dict[TopicPartition, TopicPartition]:
+    """The partitions of a topic on both sides, those without a map with a new one."""
+    count = len(there.partitions)
+    if len(here.partitions) < count:
+        state.problems.append(
+            f"topic {here.name!r} of the target has {len(here.partitions)} partitions, and the"
+            f" source has {count}; add partitions"
+        )
+        return {}
+    source_id, target_id = UUID(bytes=bytes(there.topic_id)), UUID(bytes=bytes(here.topic_id))
+    pairs = {}
+    for number in range(count):
+        tp = TopicPartition(there.name, number)
+        pairs[tp] = TopicPartition(here.name, number)
+        found = state.maps.get(tp)
+        if found is None:
+            continue
+        position = found.position
+        for side, was, now in (
+            ("source", position.source_topic_id, source_id),
+            ("target", position.target_topic_id, target_id),
+        ):
+            if was != now and _NO_ID not in (was, now):
+                state.problems.append(
+                    f"topic {there.name!r} was deleted at the {side} and created again since it was"
+                    " copied, so its positions mean other records; delete the copy at the target,"
+                    " and copy the topic with another --name"
+                )
+                return {}
+    for tp in pairs:
+        if tp not in state.maps:
+            # The first offset is set when it is known.
+            state.maps[tp] = PartitionMap(0, source_id, target_id)
+    return pairs
+
+
+async def _compare_offsets(
+    source: Admin,
+    target: Admin,
+    state: OutState,
+    pairs: Mapping[TopicPartition, TopicPartition],
+    *,
+    skip_deleted: bool,
+) -> None:
+    starts = await _offsets(source, pairs, "earliest")
+    ends = await _offsets(source, pairs, "latest")
+    copy_starts = await _offsets(target, pairs.values(), "earliest")
+    copy_ends = await _offsets(target, pairs.values(), "latest")
+    fresh = {}
+    for tp, copy in pairs.items():
+        found = state.maps[tp]
+        name = f"{tp.topic}-{tp.partition}"
+        position = found.position
+        state.to_read.append(tp)
+        state.source_ends[tp] = ends[tp]
+        if _is_new(found):
+            state.maps[tp] = PartitionMap(starts[tp], *position[2:])
+            if copy_ends[copy] > copy_starts[copy]:
+                fresh[copy] = copy_starts[copy], copy_ends[copy]
+        elif position.next > ends[tp]:
+            state.problems.append(
+                f"{name} of the source ends at offset {ends[tp]}, and was copied up to"
+                f" {position.next}: the source has lost records, and offsets mean other ones"
+            )
+        elif position.next < starts[tp] and found.run_count and not skip_deleted:
+            state.problems.append(
+                f"{name} of the source begins at offset {starts[tp]}, and was copied up to"
+                f" {position.next}: the records in between were deleted before they were copied."
+                " To go on without them, order that deleted records are skipped"
+            )
+        elif position.target_end > copy_ends[copy]:
+            state.problems.append(
+                f"{name} of the target ends at offset {copy_ends[copy]}, and had records up to"
+                f" {position.target_end}: the target has lost records"
+            )
+    for copy in await _with_records(target, fresh):
+        state.problems.append(
+            f"{copy.topic}-{copy.partition} of the target has records that this mirror has not"
+            " written; delete the topic there, or leave it out with --exclude"
+        )
+
+
+def _is_new(found: PartitionMap) -> bool:
+    return found.position.next == 0 and not found.run_count and found.position.target_end == -1
+
+
+async def _offsets(
+    admin: Admin, partitions: Iterable[TopicPartition], where: str
+) -> dict[TopicPartition, int]:
+    wanted = dict.fromkeys(partitions, where)
+    if not wanted:
+        return {}
+    found = await admin.list_offsets(wanted)  # type: ignore[arg-type]
+    return {tp: place.offset for tp, place in found.items() if place is not None}
+
+
+async def _with_records(
+    target: Admin, bounds: Mapping[TopicPartition, tuple[int, int]]
+) -> list[TopicPartition]:
+    """The partitions with a committed record. Those of aborted transactions do not count: an
+    instance of the mirror that was killed before its first commit leaves them."""
+    found = []
+    reader = SourceReader(target, read_committed=True)
+    for tp, (start, _) in bounds.items():
+        reader.assign(tp, start)
+    silent = 0
+    try:
+        while positions := reader.positions:
+            for tp, offset in positions.items():
+                if offset >= bounds[tp][1]:
+                    reader.unassign(tp)
+            if not reader.positions:
+                break
+            fetched = await reader.poll(_POLL_MS)
+            silent = 0 if fetched else silent + 1
+            if silent > _POLLS_WITHOUT_NEWS_MAX:
+                names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in reader.positions)
+                raise MirrorRefused(
+                    f"{names} of the target cannot be read to the end: another producer has an open"
+                    " transaction there, or the target does not answer"
+                )
+            for piece in fetched:
+                if copy_batches(piece.records, piece.fetch_offset, piece.aborted).record_count:
+                    found.append(piece.tp)
+                    reader.unassign(piece.tp)
+    finally:
+        await reader.close()
+    return found
+
+
+async def name_open_transactions(source: Admin, waiting: Mapping[TopicPartition, int]) -> list[str]:
+    """The producers whose open transactions hold up a reader of committed records at these last
+    stable offsets, in words."""
+    if not waiting:
+        return []
+    try:
+        producers = await source.describe_producers(waiting, raise_errors=False)
+        listed = await source.list_transactions()
+    except OdradekError as error:
+        names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in waiting)
+        return [f"transactions are open in {names} (the source does not say whose: {error})"]
+    ids = {each.producer_id: each.transactional_id for each in listed}
+    found = []
+    for tp, described in sorted(producers.items()):
+        for each in described:
+            if each.transaction_start_offset is not None:
+                name = ids.get(each.producer_id)
+                who = f"transactional id {name!r}" if name else f"producer {each.producer_id}"
+                found.append(
+                    f"{who} has an open transaction in {tp.topic}-{tp.partition} since offset"
+                    f" {each.transaction_start_offset}"
+                )
+    more = len(found) - _NAMED_MAX
+    return found[:_NAMED_MAX] + ([f"and {more} more"] if more > 0 else [])

@@ -1,0 +1,164 @@
+"""The writer of the mirror out: whole batches and the map of their offsets, in transactions.
+
+Retries, sequences, fencing and both versions of transactions are those of our producer, which takes
+whole batches besides records. Several batches of a partition are in flight, in order. The offsets
+that the target gave to them become runs, which are written in the same transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from odradek.mirror.batches import CopiedBatch, Span
+from odradek.mirror.map_topic import map_topic
+from odradek.mirror.run_map import Entry, Run, encode_key, encode_value, joined, runs_of
+from odradek_client.admin import Admin
+from odradek_client.errors import MessageTooLarge, OdradekError, TransactionTimeout
+from odradek_client.producer.batch import ProducerBatch
+from odradek_client.producer.producer import Producer, producer_on_network
+from odradek_client.structs import TopicPartition
+
+log = logging.getLogger("odradek.mirror")
+
+#: The batches in flight and waiting, at most; their memory is that of the fetched batches.
+BUFFER_BYTES = 64 * 1024 * 1024
+#: The size of the batches of which one consists that was too large for the target.
+_SPLIT_BYTES = 256 * 1024
+#: The number of times that a commit without an answer is waited for again.
+_COMMIT_WAITS_MAX = 5
+
+
+class OffsetsUnknown(OdradekError):
+    """The target has a batch already, and does not say where."""
+
+
+class TransactionalWriter:
+    """The producer of one mirror instance. `start`, then transactions one after the other: `begin`,
+    `write`, `written`, `write_map`, `commit`; or `abort` at any point."""
+
+    def __init__(
+        self, target: Admin, name: str, *, transaction_timeout_ms: int, max_block_ms: int = 60_000
+    ) -> None:
+        self._map_topic = map_topic(name)
+        self._producer: Producer = producer_on_network(
+            target._network,
+            transactional_id=map_topic(name),
+            transaction_timeout_ms=transaction_timeout_ms,
+            buffer_memory=BUFFER_BYTES,
+            batch_size=_SPLIT_BYTES,
+            max_request_size=8 * 1024 * 1024,
+            compression_type="gzip",
+            max_block_ms=max_block_ms,
+            linger_ms=0,
+        )
+        self._sent: dict[TopicPartition, list[tuple[ProducerBatch, Sequence[Span]]]] = {}
+
+    async def start(self) -> tuple[int, int]:
+        """Fence other instances, end the last transaction of this name, and return the producer id
+        and epoch."""
+        await self._producer.start()
+        await self._producer.init_transactions()
+        transactions = self._producer._transactions
+        assert transactions is not None
+        return transactions.identity
+
+    async def close(self) -> None:
+        """Close the producer; an open transaction is aborted if that is possible at once."""
+        self._sent.clear()
+        await self._producer.close(timeout_ms=0)
+
+    async def begin(self) -> None:
+        """Begin a transaction; nothing is sent."""
+        self._sent.clear()
+        await self._producer.begin_transaction()
+
+    async def write(self, tp: TopicPartition, target: TopicPartition, batch: CopiedBatch) -> None:
+        """Send a batch of the source's partition `tp` to a partition of the target; waits for
+        memory."""
+        made = await self._producer.produce_batch(*target, batch.records)
+        self._sent.setdefault(tp, []).append((made, batch.spans))
+
+    async def written(self) -> dict[TopicPartition, list[Run]]:
+        """Wait for the answers to all batches; the runs of each partition. Raises the error of the
+        first batch that was not written."""
+        found: dict[TopicPartition, list[Run]] = {}
+        for tp, batches in self._sent.items():
+            runs: list[Run] = []
+            for batch, spans in batches:
+                runs += runs_of(spans, await self._parts(tp, batch, spans))
+            found[tp] = joined(runs)
+        self._sent.clear()
+        return found
+
+    async def _parts(
+        self, tp: TopicPartition, batch: ProducerBatch, spans: Sequence[Span]
+    ) -> list[tuple[int, int]]:
+        while not batch.done:
+            await batch.wait()
+        parts = []
+        for index, part in batch.leaves():
+            error = part.error_of(0)
+            if isinstance(error, MessageTooLarge):
+                raise MessageTooLarge(
+                    f"the record of the source at offset {_offset_of(spans, index)} of {tp.topic}-"
+                    f"{tp.partition} is larger than the target takes: raise max.message.bytes of the"
+                    f" target's topic. {error}",
+                    code=error.code,
+                ) from error
+            if error is not None:
+                raise error
+            if part.base_offset < 0:
+                raise OffsetsUnknown(
+                    f"the target has a batch for {tp.topic}-{tp.partition} already, and does not say"
+                    " at which offset; its transaction is aborted and repeated"
+                )
+            parts.append((index, part.base_offset))
+        return parts
+
+    async def write_map(
+        self, entries: Iterable[Entry], forgotten: Iterable[tuple[TopicPartition, int]] = ()
+    ) -> None:
+        """Write records of the map topic, and tombstones of forgotten ones; waits for their
+        answers."""
+        deliveries = [
+            await self._producer.send(
+                self._map_topic, encode_value(entry), encode_key(entry.tp, entry.start), partition=0
+            )
+            for entry in entries
+        ]
+        deliveries += [
+            await self._producer.send(self._map_topic, None, encode_key(tp, start), partition=0)
+            for tp, start in forgotten
+        ]
+        await self._producer.flush()
+        for delivery in deliveries:
+            delivery.result()
+
+    async def write_record(self, key: bytes, value: bytes) -> None:
+        """Write another record of the map topic."""
+        await self._producer.send_and_wait(self._map_topic, value, key, partition=0)
+
+    async def commit(self) -> None:
+        """Commit the transaction. TransactionTimeout: the result is unknown."""
+        for wait in range(_COMMIT_WAITS_MAX):
+            try:
+                await self._producer.commit_transaction()
+                return
+            except TransactionTimeout as error:
+                if wait + 1 == _COMMIT_WAITS_MAX:
+                    raise
+                log.warning("the commit of the mirror's transaction is not answered: %s", error)
+
+    async def abort(self) -> None:
+        """Abort the transaction."""
+        await self._producer.abort_transaction()
+
+
+def _offset_of(spans: Sequence[Span], index: int) -> int:
+    """The source offset of the record at an index of its batch."""
+    for first, length in spans:
+        if index < length:
+            return first + index
+        index -= length
+    raise ValueError(f"the batch has no record {index}")
