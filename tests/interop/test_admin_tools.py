@@ -1,15 +1,11 @@
-"""Other projects' admin clients and Kafka's own tools: the same programs against Apache Kafka and
-our broker.
-
-The programs print a line for each call without parts that always differ between brokers: ids, times
-and error messages.
+"""Kafka's own tools: the same commands against Apache Kafka and our broker, line by line, without
+parts that always differ between brokers: ids, times and error messages.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -31,7 +27,6 @@ from raw_client import PATIENCE_S, RawClient
 
 pytestmark = [pytest.mark.kafka, pytest.mark.own_broker]
 
-GO_PROGRAMS = Path(__file__).parent / "others" / "go_clients"
 TOOLS = Path(__file__).parent / "java" / "Tools.java"
 SHARED_SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -54,64 +49,6 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, s
         broker.start()
         yield {"kafka": cluster.bootstrap, "ours": broker.address}
         broker.stop()
-
-
-@pytest.mark.parametrize(
-    ("program", "modules", "lines"),
-    [
-        (
-            "sarama",
-            ["github.com/IBM/sarama@v1.61.1"],
-            {
-                "AlterPartitionReassignments: ok null",
-                "AlterPartitionReassignments, end: error 85 null",
-                "ElectLeaders 0 {sarama-b 0}: ok 84",
-            },
-        ),
-        (
-            "kafka_go",
-            ["github.com/segmentio/kafka-go@v0.4.51"],
-            {
-                'AlterPartitionReassignments: error 39 ["kafka-go-a",1]',
-                "ListPartitionReassignments: ok {}",
-                "ElectLeaders: error 84 0",
-            },
-        ),
-        (
-            "kadm",
-            ["github.com/twmb/franz-go@v1.22.3", "github.com/twmb/franz-go/pkg/kadm@v1.20.0"],
-            {
-                'AlterPartitionAssignments: NO_REASSIGNMENT_IN_PROGRESS ["kadm-a",2]',
-                "ElectLeaders of all: ok 0",
-                'ListConfigResources: ok ["CLIENT_METRICS","kadm-m"]',
-                'DescribeTopicPartitions, next: ok ["kadm-a",3]',
-                "UnregisterBroker: BROKER_ID_NOT_REGISTERED null",
-            },
-        ),
-    ],
-)
-def test_go_clients(
-    brokers: Mapping[str, str], tmp_path: Path, program: str, modules: list[str], lines: set[str]
-) -> None:
-    """`lines`: some of the lines that the program must print for both brokers."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("there is no go")
-    folder = tmp_path / program
-    shutil.copytree(GO_PROGRAMS / program, folder)
-    shutil.copy(GO_PROGRAMS / "common.go", folder)
-    run(go, "get", *modules, folder=folder)
-    run(go, "build", "-o", "program", ".", folder=folder)
-    printed = {
-        name: run("./program", address, folder=folder).splitlines()
-        for name, address in brokers.items()
-    }
-    if program == "kadm":
-        # kadm deduces the version from the APIs, and InitProducerId 6 puzzles it.
-        assert printed["kafka"].pop(0) == "VersionGuess: v4.3"
-        assert printed["ours"].pop(0) == "VersionGuess: at least v3.9"
-    assert printed["ours"] == printed["kafka"]
-    assert lines <= set(printed["ours"])
 
 
 #: Output that always differs between brokers, and its placeholder. Our quorum has no listener for

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
+from tests.interop.matrix import results
+from tests.interop.matrix.table import ROWS
 from tests.oracle import differences, tested_clients
 from tests.oracle.batches import differences as batch_differences
 from tests.oracle.rights import differences as right_differences
@@ -49,6 +51,11 @@ def interop_runs() -> Iterator[str]:
         client = "" if run.client == before else run.client
         before = run.client
         yield re.sub(" +", " ", f"| {client} | {run.what} | {run.kafka} | {run.ours} |")
+
+
+def matrix() -> Iterator[str]:
+    """The tools of others, each with its results at both brokers."""
+    return results.table(ROWS)
 
 
 def apis() -> Iterator[str]:
@@ -104,6 +111,7 @@ def answers() -> Iterator[str]:
 SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
     "clients": clients,
     "runs": interop_runs,
+    "matrix": matrix,
     "apis": apis,
     "notes": notes,
     "left out": left_out,

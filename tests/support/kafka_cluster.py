@@ -95,7 +95,7 @@ def class_path(version: str = VERSION) -> str:
     if not any(folder.glob(f"kafka_2.13-{version}.jar")):
         if named:
             raise KafkaUnavailable(f"{JARS_VARIABLE}={folder} holds no kafka_2.13-{version}.jar")
-        _fetch_jars(folder, _artifacts(version))
+        fetch_jars(folder, _artifacts(version))
         # Kafka 3 has another binding of SLF4J, which would write no log.
         for jar in folder.glob("slf4j-reload4j-*.jar"):
             jar.unlink()
@@ -139,7 +139,7 @@ def streams_class_path() -> str:
     """Kafka Streams and the file connectors besides `class_path`, from Maven as well."""
     folder = Path.home() / ".cache" / "odradek" / f"kafka-streams-{VERSION}"
     if not any(folder.glob(f"kafka-streams-{VERSION}.jar")):
-        _fetch_jars(folder, _MORE_ARTIFACTS)
+        fetch_jars(folder, _MORE_ARTIFACTS)
     return os.pathsep.join((class_path(), str(folder / "*")))
 
 
@@ -148,7 +148,7 @@ def spark_jars() -> Path:
     folder = Path.home() / ".cache" / "odradek" / f"spark-kafka-{SPARK_KAFKA_VERSION}"
     if not any(folder.glob("spark-sql-kafka-*.jar")):
         artifact = ("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_KAFKA_VERSION)
-        _fetch_jars(folder, [artifact])
+        fetch_jars(folder, [artifact])
     return folder
 
 
@@ -157,7 +157,7 @@ def spark_format_jars(folder: Path) -> list[Path]:
     return [jar for name in _SPARK_FORMAT for jar in sorted(folder.glob(name))]
 
 
-def _fetch_jars(folder: Path, artifacts: Sequence[tuple[str, str, str]]) -> None:
+def fetch_jars(folder: Path, artifacts: Sequence[tuple[str, str, str]]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaUnavailable(

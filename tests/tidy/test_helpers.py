@@ -1,9 +1,8 @@
 """Helpers of tests are in tests/support, and imported by their module's name.
 
-The programs that tests are made with, tests/oracle, tests/golden, tests/sim and
-tests/adversity/fuzz, are packages, whose modules are imported by their full name
-(`tests.oracle.script`). Functions that only pytest calls are fixtures, in the conftest.py of the
-folders that use them. No module imports a test.
+The programs that tests are made with (`PROGRAMS` below) are packages, whose modules are imported by
+their full name (`tests.oracle.script`). Functions that only pytest calls are fixtures, in the
+conftest.py of the folders that use them. No module imports a test.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.full
 
 TESTS = ROOT / "tests"
 SUPPORT = TESTS / "support"
-PROGRAMS = ("adversity/fuzz", "golden", "oracle", "sim")
+PROGRAMS = ("adversity/fuzz", "golden", "interop/matrix", "oracle", "sim")
 FOLDERS = {
     *("adversity", "broker", "cli", "client", "console", "golden", "interop", "mirror"),
     *("oracle", "protocol", "sim", "spark", "support", "tidy"),

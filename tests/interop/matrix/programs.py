@@ -1,0 +1,123 @@
+"""Ways to run a program of the matrix and to read its checks."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.interop.matrix import toolchains
+from tests.interop.matrix.row import KAFKA, OURS, Check, Place, executed, told
+
+from kafka_cluster import java as kafka_java
+
+ROOT = Path(__file__).resolve().parents[3]
+_SUITE_DEADLINE_S = 3000
+_OF_ALL = re.compile(r"(\d+) of (\d+) ")
+_BROKER = re.compile(rf"\[({OURS}|{KAFKA})\b")
+
+Run = Callable[[Path, Place], Sequence[Check]]
+
+
+def program(*command: str) -> Run:
+    """Runs a program, which tells its checks: `{tool}` in a command stands for the tool's path."""
+
+    def run(tool: Path, place: Place) -> list[Check]:
+        words = [word.format(tool=tool) for word in command or ("{tool}",)]
+        return told(executed([*words, place.address, place.name], place.folder))
+
+    return run
+
+
+def java(*runs: tuple[str, ...]) -> Run:
+    """Runs programs of tests/interop/java on a class path: their names, and arguments behind the
+    address. The last line of each, `N of N things`, tells that all is well."""
+
+    def run(tool: Path, place: Place) -> list[Check]:
+        checks: list[Check] = []
+        for name, *arguments in runs:
+            command: list[str | Path] = [
+                kafka_java(),
+                "-cp",
+                tool,
+                toolchains.JAVA / f"{name}.java",
+            ]
+            done = executed([*command, place.address, *arguments], place.folder)
+            last = (done.stdout.splitlines() or [""])[-1]
+            found = _OF_ALL.match(last)
+            well = done.returncode == 0 and found is not None and found[1] == found[2]
+            problem = "" if well else (done.stdout + done.stderr)[-2000:] or "no output"
+            checks.append(Check(" ".join((name, *arguments)), problem))
+        return checks
+
+    return run
+
+
+def compared() -> Run:
+    """Runs a program that prints `CALL: RESULT`, the same at any broker.
+
+    Each line is a check, which fails here if the result is not that of Apache Kafka's run.
+    """
+    results_at_kafka: dict[str, str] = {}
+
+    def run(tool: Path, place: Place) -> list[Check]:
+        done = executed([tool, place.address], place.folder)
+        printed = _by_call(done.stdout.splitlines())
+        if place.kind == KAFKA:
+            results_at_kafka.clear()
+            results_at_kafka.update(printed)
+        checks = [
+            Check(call, "" if result == results_at_kafka.get(call) else f"the result is {result}")
+            for call, result in printed.items()
+        ]
+        if done.returncode != 0:
+            checks.append(Check("the program ends well", done.stderr[-2000:]))
+        return checks
+
+    return run
+
+
+def _by_call(lines: Sequence[str]) -> dict[str, str]:
+    """The results by their calls; a repeated call has a number behind it."""
+    seen: Counter[str] = Counter()
+    results = {}
+    for line in lines:
+        call, _, result = line.partition(": ")
+        seen[call] += 1
+        results[call if seen[call] == 1 else f"{call} {seen[call]}"] = result
+    return results
+
+
+def suite(*arguments: str) -> Run:
+    """Runs tests of this repository, which start their own brokers.
+
+    The first parameter of a test is the broker that it is for, `ours` or `kafka`; a test without
+    one compares both.
+    """
+    reported: list[ElementTree.Element] = []
+
+    def run(_: Path, place: Place) -> list[Check]:
+        if place.kind == KAFKA:  # all tests run with this one, for both brokers
+            report = place.folder / "report.xml"
+            command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
+            command += ["--kafka", "--budget=full", f"--junitxml={report}", *arguments]
+            done = executed(command, ROOT, deadline_s=_SUITE_DEADLINE_S)
+            if not report.exists():
+                return [Check("the tests are found", (done.stdout + done.stderr)[-2000:])]
+            reported[:] = ElementTree.parse(report).iter("testcase")
+        return list(_of_broker(reported, place.kind))
+
+    return run
+
+
+def _of_broker(cases: Sequence[ElementTree.Element], kind: str) -> Iterator[Check]:
+    for case in cases:
+        name = case.get("name", "")
+        broker = _BROKER.search(name)
+        if case.find("skipped") is None and (broker is None or broker[1] == kind):
+            problems = [case.find(each) for each in ("failure", "error")]
+            found = [each.get("message", "failed") for each in problems if each is not None]
+            yield Check(_BROKER.sub("[", name), found[0] if found else "")

@@ -1,0 +1,69 @@
+"""Rows run against both brokers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+
+from tests.interop.matrix.results import Result, Results
+from tests.interop.matrix.row import KAFKA, OURS, Check, Missing, Place, Row
+
+from killable import Killable, killable
+
+#: Settings of both brokers: an authorizer, so that ACLs can be administered, and two that Kafka
+#: ships in its properties and that differ from our defaults.
+SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.segment.bytes": "1073741824",
+}
+_serial = count()
+
+
+@contextmanager
+def brokers(folder: Path) -> Iterator[Mapping[str, Killable]]:
+    """Run an Apache Kafka and our broker, by their kinds. Raises KafkaUnavailable."""
+    with ExitStack() as stack:
+        running = {}
+        for kind in (KAFKA, OURS):
+            (folder / kind).mkdir()
+            running[kind] = stack.enter_context(killable(kind, folder / kind, SETTINGS))
+        yield running
+
+
+def _checks(
+    row: Row, tool: Path, kind: str, both: Mapping[str, Killable], folder: Path
+) -> list[Check]:
+    name = f"{row.key}-{os.getpid():x}-{next(_serial)}"
+    (folder / name).mkdir()
+    running = both[kind]
+    place = Place(kind, running.address, name, folder / name, running.restart, both[KAFKA].address)
+    checks = list(row.run(tool, place))
+    for check in checks:
+        if check.problem:
+            print(f"{row.key} ({kind}): {check.name}: {check.problem}", file=sys.stderr)
+    return checks
+
+
+def run(row: Row, both: Mapping[str, Killable], folder: Path) -> Results:
+    """The results of a row, which gets its tool first."""
+    try:
+        tool = row.get()
+    except Missing as missing:
+        return Results(row.version, skipped=str(missing))
+    # Kafka's run tells how many checks there are to pass.
+    kafka = _checks(row, tool, KAFKA, both, folder)
+    ours = _checks(row, tool, OURS, both, folder)
+    return Results(row.version, _result(ours, kafka), _result(kafka, kafka))
+
+
+def _result(checks: Sequence[Check], expected: Sequence[Check]) -> Result:
+    """A result in which checks that were expected and not made have failed."""
+    made = {check.name for check in checks}
+    absent = [Check(each.name, "not made") for each in expected if each.name not in made]
+    return Result.from_checks([*checks, *absent])

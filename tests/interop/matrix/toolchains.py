@@ -1,0 +1,206 @@
+"""Programs of the matrix, built with the toolchains of their languages, outside of the checkout.
+
+A program is built once for each content of its source, below `~/.cache/odradek/matrix`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tests.interop.matrix.row import Missing, executed
+
+from kafka_cluster import KafkaUnavailable, class_path, fetch_jars, java, streams_class_path
+
+CACHE = Path.home() / ".cache" / "odradek" / "matrix"
+OTHERS = Path(__file__).resolve().parents[1] / "others"
+JAVA = Path(__file__).resolve().parents[1] / "java"
+PYTHON = Path(__file__).resolve().parent / "python"
+BUILD_DEADLINE_S = 3000
+
+
+def command(name: str) -> str:
+    """The path of a command. Raises Missing."""
+    found = shutil.which(name)
+    if found is None:
+        raise Missing(f"there is no `{name}` here")
+    return found
+
+
+def _built(folder: Path, *steps: Sequence[str], environment: Mapping[str, str]) -> None:
+    for step in steps:
+        done = executed(step, folder, environment, deadline_s=BUILD_DEADLINE_S)
+        if done.returncode != 0:
+            print(done.stdout[-4000:] + done.stderr[-4000:], file=sys.stderr)
+            raise Missing(f"`{' '.join(step)}` fails here")
+
+
+def _folder(name: str, sources: Sequence[Path], also: str) -> tuple[Path, bool]:
+    """A folder for a program, and whether the program is in it already; the sources are copied."""
+    digest = hashlib.sha256(also.encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    folder = CACHE / f"{name}-{digest.hexdigest()[:12]}"
+    if (folder / "complete").exists():
+        return folder, True
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for source in sources:
+        shutil.copy(source, folder)
+    return folder, False
+
+
+def go(name: str, *modules: str) -> Callable[[], Path]:
+    """Makes the program of a folder in others/go_clients, with modules in their versions."""
+
+    def get() -> Path:
+        sources = [
+            *(OTHERS / "go_clients" / name).iterdir(),
+            OTHERS / "go_clients" / "common.go",
+        ]
+        folder, complete = _folder(f"go-{name}", sources, " ".join(modules))
+        if not complete:
+            compiler = command("go")
+            _built(
+                folder,
+                [compiler, "get", *modules],
+                [compiler, "build", "-o", "program", "."],
+                environment={"GOFLAGS": "-mod=mod -p=1"},
+            )
+            (folder / "complete").touch()
+        return folder / "program"
+
+    return get
+
+
+def go_tool(name: str, package: str, version: str) -> Callable[[], Path]:
+    """Makes a command that is written in Go; one on the PATH is used as it is."""
+
+    def get() -> Path:
+        found = shutil.which(name)
+        program = CACHE / "go" / f"{name}-{version}" / name
+        if found is None and not program.exists():
+            program.parent.mkdir(parents=True, exist_ok=True)
+            _built(
+                program.parent,
+                [command("go"), "install", f"{package}@{version}"],
+                environment={"GOBIN": str(program.parent), "GOFLAGS": "-p=1"},
+            )
+        return Path(found) if found is not None else program
+
+    return get
+
+
+def on_path(name: str) -> Callable[[], Path]:
+    """Finds a command that has to be on the PATH."""
+    return lambda: Path(command(name))
+
+
+def node(program: str, *packages: str) -> Callable[[], Path]:
+    """Makes a program of others/node with packages in their versions."""
+
+    def get() -> Path:
+        runtime = Path(command("node")).resolve()
+        folder, complete = _folder(
+            f"node-{program}", [OTHERS / "node" / f"{program}.js"], " ".join(packages)
+        )
+        if not complete:
+            # Packages that are compiled here find the headers beside this Node.
+            headers = runtime.parents[1] / "include" / "node"
+            environment = (
+                {"npm_config_nodedir": str(runtime.parents[1])} if headers.is_dir() else {}
+            )
+            _built(
+                folder,
+                [command("npm"), "install", "--no-save", "--prefix", ".", *packages],
+                environment={**environment, "JOBS": "1"},
+            )
+            (folder / "complete").touch()
+        return folder / f"{program}.js"
+
+    return get
+
+
+def rust(program: str, *dependencies: str) -> Callable[[], Path]:
+    """Makes a program of others/rust; `dependencies` are lines of Cargo.toml."""
+
+    def get() -> Path:
+        folder, complete = _folder(
+            f"rust-{program}", [OTHERS / "rust" / f"{program}.rs"], " ".join(dependencies)
+        )
+        if not complete:
+            (folder / "Cargo.toml").write_text(
+                f'[package]\nname = "{program}"\nversion = "0.1.0"\nedition = "2021"\n'
+                f'[[bin]]\nname = "program"\npath = "{program}.rs"\n'
+                "[dependencies]\n" + "".join(f"{line}\n" for line in dependencies)
+            )
+            _built(
+                folder,
+                [command("cargo"), "build", "--quiet", "--jobs", "1"],
+                environment={"CARGO_TARGET_DIR": str(folder / "target")},
+            )
+            (folder / "complete").touch()
+        return folder / "target" / "debug" / "program"
+
+    return get
+
+
+def python(program: str, *packages: str) -> Callable[[], Path]:
+    """Makes a virtual environment with packages; returns its interpreter."""
+
+    def get() -> Path:
+        folder, complete = _folder(f"python-{program}", [], " ".join(packages))
+        interpreter = folder / "venv" / "bin" / "python"
+        if not complete:
+            _built(
+                folder,
+                [sys.executable, "-m", "venv", "venv"],
+                [str(interpreter), "-m", "pip", "install", "--quiet", *packages],
+                environment={},
+            )
+            (folder / "complete").touch()
+        return interpreter
+
+    return get
+
+
+def jars(name: str, *artifacts: tuple[str, str, str]) -> Callable[[], Path]:
+    """Fetches jars (group, artifact, version), with all that they want; returns their folder."""
+
+    def get() -> Path:
+        folder, complete = _folder(f"jars-{name}", [], repr(artifacts))
+        if not complete:
+            try:
+                java()
+                fetch_jars(folder, artifacts)
+            except KafkaUnavailable as error:
+                raise Missing(str(error).partition("\n")[0]) from error
+            (folder / "complete").touch()
+        return folder
+
+    return get
+
+
+def kafka(version: str, streams: bool = False) -> Callable[[], Path]:
+    """Fetches the jars of a release of Kafka; returns a class path."""
+
+    def get() -> Path:
+        try:
+            java()
+            return Path(streams_class_path() if streams else class_path(version))
+        except KafkaUnavailable as error:
+            raise Missing(str(error).partition("\n")[0]) from error
+
+    return get
+
+
+def none() -> Path:
+    """Nothing to get: tests of this repository get what they want."""
+    try:
+        java()
+    except KafkaUnavailable as error:
+        raise Missing(str(error)) from error
+    return Path()
