@@ -23,6 +23,7 @@ from odradek_broker.explain.compaction import CompactionRecorder, state_of_compa
 from odradek_broker.explain.connections import Connections
 from odradek_broker.explain.groups import GroupRecorder
 from odradek_broker.explain.history import CurrentState, History
+from odradek_broker.explain.mirrors import MirrorRecorder
 from odradek_broker.explain.producers import ProducerRecorder
 from odradek_broker.explain.share_records import ShareHistory
 from odradek_broker.explain.transactions import TransactionRecorder
@@ -42,6 +43,8 @@ from odradek_broker.metadata.producer_ids import ProducerIdManager
 from odradek_broker.metadata.topics import NewTopic, create_topics
 from odradek_broker.metadata_publisher import MetadataPublisher
 from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.mirror.appends import MirrorAppends
+from odradek_broker.mirror.promotion import MirrorPromotions
 from odradek_broker.platform.fault_points import NO_FAULT_POINTS, FaultPoints
 from odradek_broker.platform.loggers import LogLevels, OthersLogLevels
 from odradek_broker.platform.seams import Clock, Randomness, Scheduler
@@ -254,6 +257,7 @@ class Node:
             metadata, logs, self.replicas.lead, self.publisher.publish, clock, scheduler, on_fatal
         )
         self.producer_ids = ProducerIdManager(metadata, self.metadata_log.commit, fault_points)
+        self._make_mirrors()
         self.markers = MarkerWriter(partition, metadata, groups.marker_written, clock, fault_points)
         self.transactions = self._new_transactions()
         #: Delays batches until their transaction is known to be open.
@@ -281,7 +285,16 @@ class Node:
         self.producer_history = History(clock.wall_ms, numbers=numbers)
         self.transaction_history = History(clock.wall_ms, numbers=numbers)
         self.partition_history = History(clock.wall_ms, numbers=numbers)
+        self.mirror_history = History(clock.wall_ms, numbers=numbers)
+        self.mirror_recorder = MirrorRecorder(self.mirror_history)
         self.connections = Connections(History(clock.wall_ms, numbers=numbers), clock.wall_ms)
+
+    def _make_mirrors(self) -> None:
+        """Make the parts that append to mirror topics, and that promote them."""
+        parts = self.metadata, self.metadata_log, self.partition, self.logs, self.clock
+        observer = self.mirror_recorder.record
+        self.mirrors = MirrorAppends(*parts, observer, self.metrics.appended_bytes)
+        self.promotions = MirrorPromotions(*parts, observer, self.mirrors.forget)
 
     def _new_verdicts(self) -> GroupVerdicts:
         groups = self.groups
@@ -448,6 +461,7 @@ class Node:
 
     def _topic_deleted(self, name: str, topic_id: bytes) -> Deferred[None]:
         """Forget a deleted topic, and delete what the coordinators store about it."""
+        self.mirrors.forget(topic_id)
         self.share_partitions.forget_topic(topic_id)
         deleted = [self.groups.topic_deleted(name), self.share_state.topic_deleted(topic_id)]
         return gather(deleted).map(lambda _: None)

@@ -59,6 +59,7 @@ class Partition:
 
     __slots__ = (
         "_durable_waiters",
+        "_flush_waiters",
         "_request_flush",
         "data_waiters",
         "leader_epoch",
@@ -79,6 +80,7 @@ class Partition:
         #: True if the record that creates this partition is durable.
         self.recorded = True
         self._durable_waiters: deque[tuple[int, Callable[[ErrorCode], None]]] = deque()
+        self._flush_waiters: list[Callable[[ErrorCode], None]] = []
         #: Called in this order when more may be readable, or the partition is deleted; see
         #: `fetch/parked.py`.
         self.data_waiters: dict[Waiter, None] = {}
@@ -87,6 +89,7 @@ class Partition:
         log.on_moved = self._advanced
         log.on_offline = self._failed
         log.on_flush_wanted = request_flush
+        log.on_flushed = self._flushed
 
     def append(
         self,
@@ -135,6 +138,14 @@ class Partition:
             callback(ErrorCode.NONE)
         else:
             self._durable_waiters.append((last_offset, callback))
+
+    def when_flushed(self, callback: Callable[[ErrorCode], None]) -> None:
+        """Call back with NONE after the next flush of the segment files, or with the disk's error.
+        The caller has asked for that flush."""
+        if self.log.offline:
+            callback(ErrorCode.KAFKA_STORAGE_ERROR)
+        else:
+            self._flush_waiters.append(callback)
 
     def append_internal(
         self, records: list[tuple[bytes | None, bytes | None]], now_ms: int
@@ -277,6 +288,12 @@ class Partition:
         if self.data_waiters or self.up_to_date_sessions:
             self.wake()
 
+    def _flushed(self) -> None:
+        if self._flush_waiters:
+            waiters, self._flush_waiters = self._flush_waiters, []
+            for callback in waiters:
+                callback(ErrorCode.NONE)
+
     def _failed(self, log: PartitionLog) -> None:
         self._give_up(ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -287,6 +304,7 @@ class Partition:
 
     def _give_up(self, error: ErrorCode) -> None:
         waiters, self._durable_waiters = self._durable_waiters, deque()
-        for _, callback in waiters:
+        flush_waiters, self._flush_waiters = self._flush_waiters, []
+        for callback in [*(callback for _, callback in waiters), *flush_waiters]:
             callback(error)
         self.wake()

@@ -354,3 +354,15 @@ def test_the_transaction_that_holds_a_partition_back_is_named(
     shell.run(*command.split())
     output = joined(shell.run("explain", "partition", f"{unique_topic}-0"))
     assert "consumers with read_committed get everything, up to offset 2" in output
+
+
+@pytest.mark.own_broker
+def test_a_mirror_topic_and_its_source(shell: Shell, unique_topic: str) -> None:
+    source = f"mirror.source=kafka:{'A' * 22}"
+    shell.run("topic", "create", unique_topic, "--config", source)
+    output = joined(shell.run("explain", "mirror", unique_topic))
+    assert f"{unique_topic} is a mirror of kafka:{'A' * 22}, with 1 partitions" in output
+    assert f"{unique_topic}-0: offsets 0 to 0" in output
+    assert f"{unique_topic} is a mirror of" in joined(shell.run("explain", "mirror"))
+    told = json.dumps(rows(shell, "mirror", unique_topic))
+    assert f"kafka:{'A' * 22}" in told and "NOW_MIRRORED" in told.upper()

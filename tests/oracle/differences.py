@@ -213,6 +213,7 @@ MORE_SETTINGS = frozenset(
         "errors.deadletterqueue.copy.record.enable",
         "errors.deadletterqueue.group.enable",
         "errors.deadletterqueue.topic.name",
+        "mirror.source",
         "share.redelivery.delay.max.ms",
         "share.redelivery.delay.ms",
     }

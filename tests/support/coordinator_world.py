@@ -139,6 +139,9 @@ class Topics:
     def leader_epoch_of(self, name: str, partition: int) -> int:
         return self.leader_epoch if self.partition_count(name) else -1
 
+    def is_mirror(self, name: str) -> bool:
+        return False
+
     def is_internal(self, name: str) -> bool:
         return name.startswith("__")
 

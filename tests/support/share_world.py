@@ -142,6 +142,9 @@ class NoTopics:
     def takes_dead_letters(self, name: str, /) -> bool:
         return False
 
+    def is_mirror(self, name: str, /) -> bool:
+        return False
+
     def create(self, name: str) -> Deferred[ErrorCode]:
         return Deferred.of(ErrorCode.UNKNOWN_SERVER_ERROR)
 

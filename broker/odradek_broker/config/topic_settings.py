@@ -45,6 +45,14 @@ _THROTTLED_REPLICAS = Check(
 #: The setting that lets share groups name a topic for their dead letters.
 DEAD_LETTERS_ALLOWED = "errors.deadletterqueue.group.enable"
 
+#: The setting that makes a topic a mirror topic.
+MIRROR_SOURCE = "mirror.source"
+_MIRROR_SOURCE = re.compile(r"[^\s:]{1,100}:[A-Za-z0-9_-]{22}")
+_MIRROR_SOURCES = Check(
+    "CLUSTER_ID:TOPIC_ID of the topic at its source, or empty",
+    lambda text: text == "" or bool(_MIRROR_SOURCE.fullmatch(str(text))),
+)
+
 #: Every row by key, in alphabetical order.
 TOPIC_SETTINGS: dict[str, TopicSetting] = {
     row.name: row
@@ -90,6 +98,15 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
         _like("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio"),
         _like("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms"),
         _like("min.insync.replicas", "min.insync.replicas"),
+        TopicSetting(
+            MIRROR_SOURCE,
+            Kind.STRING,
+            "",
+            "The cluster and the id of the topic that this topic mirrors with the same offsets. Set"
+            " when the topic is created, by `odradek mirror`; removed by `odradek mirror promote`."
+            " Until then only the mirror adds records.",
+            _MIRROR_SOURCES,
+        ),
         _like("preallocate", "log.preallocate"),
         _unused("remote.log.copy.disable", Kind.BOOLEAN, False, ANYTHING, _NO_TIERS),
         _unused("remote.log.delete.on.disable", Kind.BOOLEAN, False, ANYTHING, _NO_TIERS),

@@ -189,6 +189,25 @@ class EventKind(Enum):
     CLEANING_FAILED = "a compaction was given up: {reason}"
     CLEANING_STOPPED = "it is not compacted any more until the next start: {reason}"
 
+    # --- A mirror topic ---
+    MIRROR_BEGAN = "{partitions}: a mirror sent its first request since the start of the broker"
+    MIRROR_APPENDED = "records of the source were appended"
+    MIRROR_RESTARTED = (
+        "{partitions}: the log was begun anew at offset {offset}, for the source has no records"
+        " before it"
+    )
+    MIRROR_EPOCH_RAISED = "{partitions}: the leader epoch rises to {epoch}, as at the source"
+    MIRROR_LOG_START_MOVED = "{partitions}: the log starts at offset {offset} now, as at the source"
+    MIRROR_REFUSED = "{partitions}: batches of the mirror were refused with {error}: {reason}"
+    MIRROR_PRODUCE_REFUSED = (
+        "{partitions}: records of a producer were refused with {error}: the topic is read-only until"
+        " it is promoted"
+    )
+    MIRROR_PROMOTED = (
+        "promoted: the topic is an ordinary one[; {aborted} open transactions were aborted]"
+    )
+    MIRROR_NOT_PROMOTED = "a promotion failed with {error}: {reason}"
+
     # --- Current states ---
     NOW_TRANSACTION = (
         "{state}, producer id {producer_id}, epoch {epoch}[; open for {age}][, {timeout} are allowed]"
@@ -239,6 +258,14 @@ class EventKind(Enum):
     NOW_CONNECTED = (
         "connection {connection} from {host}[ to listener {listener}][ as {user}], open for {age}; {requests}"
         " requests[, the last one {request}][; the client is {software}]"
+    )
+    NOW_MIRROR = (
+        "{topic} is a mirror of {source}, with {count} partitions: read-only until it is promoted"
+    )
+    NOW_NO_MIRROR = "{topic} is no mirror topic: it takes records of producers"
+    NOW_MIRRORED = (
+        "{partitions}: offsets {start} to {offset}[; {behind} records behind the source, which ended at"
+        " {end} when the mirror told that {told} ago]"
     )
     NOW_VERDICT = "{verdict}: {reason}[; most of them in {partitions}][, and {more} more]"
     NOW_LAG = (

@@ -117,8 +117,8 @@ def _for_broker(
 def _fit(
     node: TransactionAndMetadataParts, context: RequestContext, part: TopicPartition
 ) -> ErrorCode:
-    """The error that forbids this client to write to the partition, or NONE (A-05). No client may
-    write to the broker's internal topics."""
+    """The error that forbids this client to write to the partition, or NONE (A-05, I-02). No client
+    may write to the broker's internal topics."""
     name = part[0]
     internal = node.metadata.is_internal(name)
     if internal or not node.authorizer.allows(context, Operation.WRITE, topic(name)):
@@ -129,7 +129,7 @@ def _fit(
 def _known(node: TransactionAndMetadataParts, part: TopicPartition) -> ErrorCode:
     if node.metadata.leader_of(*part) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE
+    return ErrorCode.INVALID_REQUEST if node.metadata.is_mirror(part[0]) else ErrorCode.NONE
 
 
 def _none_attempted(codes: _Codes) -> _Codes:

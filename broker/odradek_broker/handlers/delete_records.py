@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from odradek_broker.handlers._parts import LogParts
+from typing import Protocol
+
+from odradek_broker.handlers._parts import LogParts, PartitionAndMetadataParts
 from odradek_broker.metadata.cluster import INTERNAL_TOPICS
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import Operation, topic
@@ -18,8 +20,12 @@ from odradek_protocol.schemas.delete_records import (
 )
 
 
+class _Parts(LogParts, PartitionAndMetadataParts, Protocol):
+    """The parts of the node that this handler needs."""
+
+
 def handle(
-    node: LogParts, context: RequestContext, request: DeleteRecordsRequest
+    node: _Parts, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     """Delete records; errors are per partition. The answer comes when the new log start offsets are
     on disk.
@@ -57,8 +63,10 @@ def handle(
     return DeleteRecordsResponse(topics=answers)
 
 
-def _refusal(node: LogParts, context: RequestContext, name: str) -> ErrorCode:
-    """The error for all partitions of a topic (A-20, L-11), or NONE."""
+def _refusal(node: _Parts, context: RequestContext, name: str) -> ErrorCode:
+    """The error for all partitions of a topic (A-20, L-11, I-02), or NONE."""
     if not node.authorizer.allows(context, Operation.DELETE, topic(name)):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return ErrorCode.INVALID_TOPIC_EXCEPTION if name in INTERNAL_TOPICS else ErrorCode.NONE
+    if name in INTERNAL_TOPICS:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.INVALID_REQUEST if node.metadata.is_mirror(name) else ErrorCode.NONE

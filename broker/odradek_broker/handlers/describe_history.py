@@ -1,5 +1,6 @@
 """DescribeHistory (key 10000, Odradek's own): the recent events of a transactional id, a producer
-id, a group, a partition, a record of a share group or a client as text, and its current state.
+id, a group, a partition, a record of a share group, a client or a mirror topic as text, and its
+current state.
 
 Rights (A-12, A-18): DESCRIBE on the transactional id, the group or the topic, for a record on both
 of the latter, for a client on the cluster. For a producer id, the answer has the parts about topics
@@ -36,6 +37,7 @@ from odradek_broker.explain.last_stable_offset import (
     state_of_blocked,
     state_of_everything_stable,
 )
+from odradek_broker.explain.mirrors import state_of_mirror, states_of_mirrored
 from odradek_broker.explain.producers import (
     NOT_IN_ANY_PARTITION,
     partitions_not_opened,
@@ -88,6 +90,8 @@ def handle(
         return _share_record(node, context, request)
     if request.subject_type == wire.CLIENT:
         return _client(node, context, request)
+    if request.subject_type == wire.MIRROR:
+        return _mirror(node, context, request)
     return _failed(_E.INVALID_REQUEST, f"there is no subject type {request.subject_type}")
 
 
@@ -292,6 +296,36 @@ def _client(
         text = f"no connection of client id {name[:249]!r} is known since the broker's start"
         return _failed(_E.RESOURCE_NOT_FOUND, text)
     return _answer(node, context, request, connections.history, connections.states_of(name))
+
+
+# --- Mirror topics ---
+
+
+def _mirror(
+    node: Node, context: RequestContext, request: DescribeHistoryRequest
+) -> DescribeHistoryResponse:
+    name, metadata = request.subject, node.metadata
+    if name and not node.authorizer.allows(context, Operation.DESCRIBE, topic(name)):
+        return _failed(_E.TOPIC_AUTHORIZATION_FAILED)
+    if not name:
+        now = [
+            state_of_mirror(each, metadata.mirror_sources[each], metadata.partition_count(each))
+            for each in sorted(metadata.mirror_sources)
+            if node.authorizer.would_allow(context, Operation.DESCRIBE, topic(each))
+        ]
+        return _answer(node, context, request, node.mirror_history, now)
+    if name not in metadata.topics:
+        return _failed(_E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:249]!r}")
+    source = metadata.mirror_sources.get(name)
+    now = [state_of_mirror(name, source, metadata.partition_count(name))]
+    if source is not None:
+        logs = [
+            (partition.log, node.mirrors.source_of(name, index))
+            for index in metadata.topics[name].partitions
+            if (partition := node.partition(name, index)) is not None
+        ]
+        now += states_of_mirrored(logs, node.clock.wall_ms())
+    return _answer(node, context, request, node.mirror_history, now)
 
 
 # --- Producer ids ---

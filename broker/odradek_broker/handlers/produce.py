@@ -331,6 +331,9 @@ class _Produce:
             return _refused(index, _E.INVALID_REQUIRED_ACKS)
         if node.metadata.is_internal(topic):
             return _refused(index, _E.INVALID_TOPIC_EXCEPTION, f"{topic} is the broker's own topic")
+        if node.metadata.is_mirror(topic):
+            node.mirror_recorder.produce_refused(topic, index)
+            return _refused(index, _E.INVALID_REQUEST, node.metadata.mirror_refusal(topic))
         if records is None:
             return _refused(index, _E.INVALID_RECORD, "no records")
         batch = memoryview(records)

@@ -1,8 +1,11 @@
-"""PromoteMirrorTopics (key 10004, Odradek's own): makes mirror topics ordinary topics."""
+"""PromoteMirrorTopics (key 10004, Odradek's own): makes mirror topics ordinary topics (I-10 to
+I-12, A-24)."""
 
 from __future__ import annotations
 
-from odradek_broker.handlers._parts import MetadataParts
+from odradek_broker.deferred import Deferred, gather
+from odradek_broker.mirror.promotion import Promoted
+from odradek_broker.node import Node
 from odradek_broker.request import RequestContext
 from odradek_broker.security.authorizer import CLUSTER, Operation
 from odradek_protocol.errors import ErrorCode
@@ -12,18 +15,50 @@ from odradek_protocol.schemas.promote_mirror_topics import (
     PromoteMirrorTopicsResponse,
 )
 
+#: The shortest wait for the disk.
+_WAIT_MS_MIN = 1_000
+_LATE = Promoted(
+    ErrorCode.REQUEST_TIMED_OUT, "the promotion goes on; ask again to learn how it ended"
+)
+
 
 def handle(
-    node: MetadataParts, context: RequestContext, request: PromoteMirrorTopicsRequest
-) -> PromoteMirrorTopicsResponse:
-    """Promote each topic; errors are per topic."""
-    allowed = node.authorizer.allows(context, Operation.ALTER, CLUSTER)
-    answers = []
-    for name in request.topics:
-        error = ErrorCode.NONE
-        if not allowed:
-            error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        elif name not in node.metadata.topics:
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        answers.append(PromotedTopic(name=name, error_code=error))
-    return PromoteMirrorTopicsResponse(topics=answers)
+    node: Node, context: RequestContext, request: PromoteMirrorTopicsRequest
+) -> PromoteMirrorTopicsResponse | Deferred[PromoteMirrorTopicsResponse]:
+    """Promote each topic, and answer when that is durable; errors are per topic."""
+    names = list(dict.fromkeys(request.topics))
+    if not node.authorizer.allows(context, Operation.ALTER, CLUSTER):
+        refused = Promoted(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _response(names, [refused] * len(names))
+    promotions = [node.promotions.promote(name) for name in names]
+    answer: Deferred[PromoteMirrorTopicsResponse] = Deferred()
+
+    def late() -> None:
+        if not answer.done:
+            outcomes = [each.result() if each.done else _LATE for each in promotions]
+            answer.resolve(_response(names, outcomes))
+
+    timer = node.scheduler.call_later(max(request.timeout_ms, _WAIT_MS_MIN), late)
+
+    def ended(outcomes: list[Promoted]) -> None:
+        if not answer.done:
+            timer.cancel()
+            answer.resolve(_response(names, outcomes))
+
+    gather(promotions).then(ended)
+    return answer
+
+
+def _response(names: list[str], outcomes: list[Promoted]) -> PromoteMirrorTopicsResponse:
+    return PromoteMirrorTopicsResponse(
+        topics=[_topic(name, each) for name, each in zip(names, outcomes, strict=True)]
+    )
+
+
+def _topic(name: str, outcome: Promoted) -> PromotedTopic:
+    return PromotedTopic(
+        name=name,
+        error_code=outcome.error,
+        error_message=outcome.message or None,
+        aborted_transactions=outcome.aborted,
+    )

@@ -8,7 +8,7 @@ records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 
 from odradek_broker.config.broker import (
@@ -19,7 +19,7 @@ from odradek_broker.config.broker import (
 )
 from odradek_broker.config.effective import TopicConfigs
 from odradek_broker.config.group_settings import GROUP_SETTINGS
-from odradek_broker.config.topic_settings import DEAD_LETTERS_ALLOWED
+from odradek_broker.config.topic_settings import DEAD_LETTERS_ALLOWED, MIRROR_SOURCE
 from odradek_broker.config.types import ConfigError
 from odradek_broker.metadata.features import (
     FEATURES,
@@ -134,8 +134,15 @@ class ClusterMetadata:
         self.feature_levels = first_levels(config.profile)
         #: The levels of features that clients may be told of and ask for.
         self.supported_features = supported_features(config.profile)
+        #: The source of each mirror topic, CLUSTER_ID:TOPIC_ID. Changed by `replay` only.
+        self.mirror_sources: dict[str, str] = {}
+        #: The mirror topics that are being promoted. Not stored: a promotion ends when its records
+        #: are durable, and a crash before that leaves a mirror topic (I-12).
+        self.promoting: set[str] = set()
         self._log_configs: dict[str, LogConfig] = {}
         self._next_producer_id = 0
+        #: Every producer id below it may have been given out by another cluster.
+        self._first_own_producer_id = 0
         # Not stored: the block in use and the one that is being made durable. A restart skips the
         # rest of both.
         self._block = range(0)
@@ -156,6 +163,15 @@ class ClusterMetadata:
         """The id of a topic; zeros if it does not exist."""
         topic = self.topics.get(name)
         return ZERO_UUID if topic is None else topic.topic_id
+
+    def is_mirror(self, name: str) -> bool:
+        """True for a mirror topic: only the mirror adds records to it (I-02)."""
+        return name in self.mirror_sources or name in self.promoting
+
+    def mirror_refusal(self, name: str) -> str:
+        """The text for a client that tries to write to a mirror topic."""
+        source = self.mirror_sources.get(name, "another cluster")
+        return f"{name} is a mirror of {source}: read-only until `odradek mirror promote`"
 
     def is_internal(self, name: str) -> bool:
         """True if a topic is one of the broker's own, to which clients do not write."""
@@ -394,6 +410,16 @@ class ClusterMetadata:
     def new_leader_epochs(self, name: str) -> list[MetadataRecord]:
         """Records that raise the leader epochs of this node's partitions of a topic (T-57)."""
         topic = self.topics.get(name)
+        states = [] if topic is None else topic.partitions.values()
+        epochs = {
+            state.index: state.leader_epoch + 1 for state in states if state.leader == self.node_id
+        }
+        return self.leader_epoch_records(name, epochs) if epochs else []
+
+    def leader_epoch_records(self, name: str, epochs: Mapping[int, int]) -> list[MetadataRecord]:
+        """Records that give partitions of a topic these leader epochs. KeyError for a topic or a
+        partition that does not exist."""
+        topic = self.topics[name]
         return [
             PartitionRecord(
                 partition_id=state.index,
@@ -401,11 +427,10 @@ class ClusterMetadata:
                 replicas=list(state.replicas),
                 isr=list(state.isr),
                 leader=state.leader,
-                leader_epoch=state.leader_epoch + 1,
+                leader_epoch=epoch,
                 partition_epoch=state.partition_epoch + 1,
             )
-            for state in ([] if topic is None else topic.partitions.values())
-            if topic is not None and state.leader == self.node_id
+            for state, epoch in ((topic.partitions[index], epochs[index]) for index in epochs)
         ]
 
     # --- Producer ids (rule P-29) ---
@@ -428,8 +453,28 @@ class ClusterMetadata:
 
     def use_producer_id_block(self) -> None:
         """Use a block whose record is durable."""
-        self._block = self._coming_block
+        self._block = self._own_ids(self._coming_block)
         self._coming_block = range(0)
+
+    @property
+    def producer_ids_end(self) -> int:
+        """The first producer id that no block has."""
+        return self._next_producer_id
+
+    def leave_producer_ids_to_others(self, highest: int) -> list[MetadataRecord]:
+        """Give out no producer id up to `highest`: another cluster did. Returns the record that
+        makes a start remember that, if one is needed."""
+        self._first_own_producer_id = max(self._first_own_producer_id, highest + 1)
+        self._block = self._own_ids(self._block)
+        if highest < self._next_producer_id:
+            return []
+        blocks = highest // PRODUCER_ID_BLOCK + 1
+        return [
+            ProducerIdsRecord(broker_id=self.node_id, next_producer_id=blocks * PRODUCER_ID_BLOCK)
+        ]
+
+    def _own_ids(self, block: range) -> range:
+        return range(max(block.start, self._first_own_producer_id), block.stop)
 
     # --- Replay: the only place where state changes ---
 
@@ -474,6 +519,7 @@ class ClusterMetadata:
         del self.topics[name]
         self._configs.get(RESOURCE_TOPIC, {}).pop(name, None)
         self._log_configs.pop(name, None)
+        self.mirror_sources.pop(name, None)
 
     def _replay_config(self, record: ConfigRecord) -> None:
         configs = self._configs.setdefault(record.resource_type, {})
@@ -486,6 +532,10 @@ class ClusterMetadata:
             del configs[record.resource_name]
         if record.resource_type == RESOURCE_TOPIC:
             self._log_configs.pop(record.resource_name, None)
+            if record.name == MIRROR_SOURCE:
+                self.mirror_sources.pop(record.resource_name, None)
+                if record.value:
+                    self.mirror_sources[record.resource_name] = record.value
         elif record.resource_type == RESOURCE_BROKER:
             self._use_dynamic_settings()
             self._log_configs.clear()

@@ -30,6 +30,7 @@ from odradek_broker.config.effective import (
 )
 from odradek_broker.config.group_settings import GROUP_SETTINGS, GroupSetting
 from odradek_broker.config.listener_settings import listener_of
+from odradek_broker.config.topic_settings import MIRROR_SOURCE
 from odradek_broker.config.types import (
     ConfigError,
     ConfigSource,
@@ -396,7 +397,14 @@ class TopicConfigResource:
     def check(
         self, metadata: ClusterMetadata, name: str, after: Mapping[str, str | None]
     ) -> dict[str, str]:
-        return metadata.topic_configs.validate(after, metadata.topic_overrides(name))
+        present = metadata.topic_overrides(name)
+        if after.get(MIRROR_SOURCE, "") != present.get(MIRROR_SOURCE, ""):
+            raise AdminError(
+                ErrorCode.INVALID_CONFIG,
+                f"{MIRROR_SOURCE} is set when a topic is created and cannot be changed; `odradek"
+                f" mirror promote --topics {name}` makes a mirror topic an ordinary one",
+            )
+        return metadata.topic_configs.validate(after, present)
 
     def check_named(self, name: str, keys: Collection[str], after: Mapping[str, str]) -> None:
         """No further condition."""

@@ -33,6 +33,10 @@ class Topics(Protocol):
         """True if the topic's own settings let groups write dead letters to it."""
         ...
 
+    def is_mirror(self, name: str, /) -> bool:
+        """True for a mirror topic, to which only the mirror adds records."""
+        ...
+
 
 class Rules(NamedTuple):
     """The broker's settings for dead letter topics."""
@@ -113,6 +117,8 @@ class DeadLetterTopics:
             return NoTarget(f"{name} is the topic that the records come from")
         if not self._topics.partition_count(name):
             return None
+        if self._topics.is_mirror(name):
+            return NoTarget(f"the topic {name} is a mirror of another cluster's topic")
         if not self._topics.takes_dead_letters(name):
             return NoTarget(
                 f"the topic {name} does not have errors.deadletterqueue.group.enable=true"

@@ -20,6 +20,7 @@ from odradek_broker.storage.errors import (
     StorageError,
     out_of_files,
 )
+from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
 from odradek_broker.storage.last_stable_offset import last_stable_offset
 from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_broker.storage.log_durability import LogDurability
@@ -70,13 +71,17 @@ def _ignore(_: object) -> None:
     pass
 
 
+def _nothing() -> None:
+    pass
+
+
 class PartitionLog:
     """`<topic>-<partition>`. Files are opened at the first use that needs them.
 
     Hooks are called on the loop's thread. `on_moved`, with the log: HW, LSO or the log start moved.
-    `on_offline`, with the log, once: the disk failed. `on_flush_wanted`, with `durability`: a flush
-    is due because a segment was rolled, although no request waits for it. `watch` is told of
-    producers.
+    `on_flushed`: the segment files were flushed. `on_offline`, with the log, once: the disk failed.
+    `on_flush_wanted`, with `durability`: a flush is due because a segment was rolled, although no
+    request waits for it. `watch` is told of producers.
     """
 
     __slots__ = (
@@ -101,6 +106,7 @@ class PartitionLog:
         "offline",
         "offline_reason",
         "on_flush_wanted",
+        "on_flushed",
         "on_moved",
         "on_offline",
         "partition",
@@ -143,6 +149,7 @@ class PartitionLog:
         self.on_moved: Callable[[PartitionLog], None] = _ignore
         self.on_offline: Callable[[PartitionLog], None] = _ignore
         self.on_flush_wanted: Callable[[LogDurability], None] = _ignore
+        self.on_flushed: Callable[[], None] = _nothing
         self.watch: ProducerWatch = NOBODY
         self.report = RecoveryReport(topic, partition)
         self._options = options
@@ -396,10 +403,10 @@ class PartitionLog:
     ) -> AppendResult:
         """Validate, stamp in place and write exactly one batch (L-07).
 
-        `batch` must be writable and is changed. With origin REPLAY it keeps its offsets, which must
-        not be below the log end. `transaction_version` matters for markers only (T-41), `budget`
-        for compressed batches. Raises AppendRejected, with nothing written and no state changed
-        (P-18, L-08).
+        `batch` must be writable and is changed. With origin REPLAY or MIRROR it stays as it is, and
+        its offsets must not be below the log end. `transaction_version` matters for markers only
+        (T-41), `budget` for compressed batches. Raises AppendRejected, with nothing written and no
+        state changed (P-18, L-08).
         """
         if self.offline or not self.loaded:
             self._ensure_appendable(now_ms)
@@ -428,12 +435,12 @@ class PartitionLog:
             except ProducerStateError as rejected:
                 self.watch.refused(self._topic_partition, header, rejected)
                 raise
-        if origin is AppendOrigin.REPLAY:
-            self._check_replayed(header)
-        else:
+        if origin is AppendOrigin.CLIENT or origin is AppendOrigin.COORDINATOR:
             header.base_offset = self.log_end_offset
             header.leader_epoch = leader_epoch
             stamp(batch, 0, header.base_offset, leader_epoch)
+        else:
+            self._check_replayed(header)
         base_offset = header.base_offset
         last_offset = base_offset + header.last_offset_delta
         self._write(batch, header, last_offset, now_ms)
@@ -467,16 +474,26 @@ class PartitionLog:
         if header.base_offset < self.log_end_offset:
             raise AppendRejected(
                 ErrorCode.INVALID_RECORD,
-                f"a replayed batch has base offset {header.base_offset}, below the log end"
+                f"the batch has base offset {header.base_offset}, below the log end"
                 f" {self.log_end_offset}",
             )
+        if header.last_offset - self.log_end_offset > RELATIVE_OFFSET_MAX:
+            raise AppendRejected(
+                ErrorCode.INVALID_RECORD,
+                f"the batch ends at offset {header.last_offset}, more than {RELATIVE_OFFSET_MAX}"
+                f" behind the log end {self.log_end_offset}: no segment can hold both",
+            )
+        if header.base_offset > self.log_end_offset:
+            self.durability.gap_end_offset = header.next_offset
 
     def _write(self, batch: memoryview, header: BatchHeader, last_offset: int, now_ms: int) -> None:
         config = self.config
         segments = self._segments
         try:
             if segments.must_roll(header, last_offset, config, now_ms):
-                self.roll_at(header.base_offset, now_ms)
+                # Not at the batch's own offset: behind a gap, a start after a crash would take the
+                # new segment for one that has lost its predecessor's end (L-32).
+                self.roll_at(self.log_end_offset, now_ms)
             segments.active.append(
                 batch,
                 header.size_bytes,
@@ -523,6 +540,26 @@ class PartitionLog:
         self.ensure_loaded(now_ms)
         if self._segments.active.size_bytes:
             self.roll_at(self.log_end_offset, now_ms)
+
+    def forget_producers(self, now_ms: int) -> None:
+        """Forget all producers, none of which may have a transaction open. A start forgets them too
+        once `producers_forgotten` and the recovery point on disk is the log end. StorageError,
+        OSError."""
+        self.ensure_loaded(now_ms)
+        if self._producers.state.open_transactions:
+            raise ValueError(f"{self.name} has open transactions")
+        self._producers.forget_all(self.log_end_offset)
+        self.roll(now_ms)
+        self._files.take_snapshot_of_base(self.log_end_offset)
+        self._files.directory.dirty = True
+        self.on_flush_wanted(self.durability)
+
+    @property
+    def producers_forgotten(self) -> bool:
+        """True if everything that `forget_producers` wrote is on disk, in the files themselves."""
+        end_offset = self.log_end_offset
+        synced = self.durability.synced_offset >= end_offset
+        return synced and not self._producers.is_volatile(end_offset)
 
     def roll_at(self, base_offset: int, now_ms: int) -> None:
         """Begin a new segment at an offset. OSError: the old segment stays the active one."""

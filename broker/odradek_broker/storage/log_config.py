@@ -20,6 +20,8 @@ class AppendOrigin(enum.Enum):
     """Group or transaction coordinator, markers included: epoch only."""
     REPLAY = "replay"
     """Offsets are already assigned and the bytes were checked when first written: none."""
+    MIRROR = "mirror"
+    """A mirror of another cluster: as REPLAY, but structure and records are checked (I-03)."""
 
 
 @dataclass(frozen=True, slots=True)

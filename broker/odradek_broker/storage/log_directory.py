@@ -481,6 +481,13 @@ class LogDirectory:
         self.write(RECOVERY_POINTS, encode_offsets(points, self._unchecked_points()))
         self._written_points = points
 
+    def write_recovery_points(self) -> None:
+        """Write the recovery points at once; a file of older ones, which a worker has prepared, is
+        not used. Waits for the disk. DataDirectoryError."""
+        self._points_generation += 1
+        self._checkpointed |= self.logs.keys()
+        self._write_recovery_points()
+
     def write_log_starts(self, moving: Mapping[TopicPartition, int] | None = None) -> None:
         """Write the log starts. `moving`: log starts that are about to move, at their new offsets.
         DataDirectoryError."""

@@ -47,6 +47,7 @@ class FlushedLog(Protocol):
     log_end_offset: int
     high_watermark: int
     on_flush_wanted: Callable[[Any], None]
+    on_flushed: Callable[[], None]
 
     def go_offline(self, reason: str) -> None:
         """Take the partition offline."""
@@ -114,7 +115,9 @@ class LogDurability:
     `durable_offset`: everything below is on disk, in the segment files or in the journal.
     `synced_offset`: everything below is on disk in the segment files. `truncations`: how often the
     log was cut; what was read of it before may be gone. `start`: how the last process, or the last
-    `close`, left the log. `journaled`: a journal may have records of this log.
+    `close`, left the log. `journaled`: a journal may have records of this log. `gap_end_offset`:
+    the end of the last batch that left offsets before it unused; up to there the files are synced,
+    for the journal restores successive batches only.
     """
 
     __slots__ = (
@@ -126,6 +129,7 @@ class LogDurability:
         "_log",
         "_options",
         "durable_offset",
+        "gap_end_offset",
         "journaled",
         "start",
         "synced_offset",
@@ -143,6 +147,7 @@ class LogDurability:
         self.synced_offset = start.log_end_offset
         self.truncations = 0
         self.journaled = False
+        self.gap_end_offset = 0
         self._files_flushing = 0
         self._left_unsynced: list[str] = []
         self._gaps_known = start.gaps_known
@@ -286,6 +291,7 @@ class LogDurability:
             journal.synced(self, self.synced_offset)
         if log.config.durability == "fsync" and self.durable_offset > log.high_watermark:
             log.move_high_watermark(self.durable_offset)
+        log.on_flushed()
 
     def flush(self) -> None:
         """Begin, sync and finish at once: for shutdown, and where nobody waits for the loop.
@@ -315,6 +321,7 @@ class LogDurability:
             or self._files.producers.unsynced
             or log.config.durability != "fsync"
             or log.topic_id == ZERO_UUID
+            or self.gap_end_offset > self.synced_offset
         ):
             return None
         segments = self._files.segments

@@ -213,9 +213,20 @@ class LogFiles:
         self.directory.written((sealed.path_of("index"), sealed.path_of("timeindex")))
         # Without a snapshot replay takes longer, that is all (P-28).
         with suppress(OSError):
-            whole = sealed.size_bytes and not sealed.indexes.damage and not self.epochs.changed
-            self.producers.take_snapshot(base_offset, sealed if whole else None)
+            self.take_snapshot_of_base(base_offset)
         self.producers.aborted_transactions.close_index(sealed)
+
+    def take_snapshot_of_base(self, base_offset: int) -> None:
+        """Take a producer snapshot at the base offset of the active segment, which is empty, with
+        the state of the segment before it. OSError."""
+        sealed = self.segments.all[-2] if len(self.segments) > 1 else None
+        whole = (
+            sealed is not None
+            and sealed.size_bytes
+            and not sealed.indexes.damage
+            and not self.epochs.changed
+        )
+        self.producers.take_snapshot(base_offset, sealed if whole else None)
 
     def fill_transaction_index(
         self,

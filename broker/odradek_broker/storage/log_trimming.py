@@ -92,14 +92,17 @@ class LogTrimming:
             self._move_log_start(offset)
 
     def restart_at(self, offset: int, now_ms: int) -> None:
-        """Drop everything, and begin empty at `offset`, beyond the log end, for a caller that has
-        the records before it elsewhere. Waits for the disk. PartitionOffline; ValueError for an
-        offset inside."""
+        """Drop everything, the producers too, and begin empty at `offset`, beyond the log end, for
+        a caller that has the records before it elsewhere. Waits for the disk. PartitionOffline;
+        StorageError while a cleaned segment is swapped in; ValueError for an offset inside."""
         log, segments = self._log, self._opened_segments(now_ms)
         if offset <= log.log_end_offset:
             raise ValueError(f"{log.name} ends at {log.log_end_offset}, not before {offset}")
+        if self.swapping:
+            raise self._busy("compacted")
         self._durability.truncations += 1
         try:
+            self._files.producers.forget_all(offset)
             log.roll_at(offset, now_ms)
             self._files.directory.sync()
             oldest = segments.all[:-1]
@@ -113,6 +116,11 @@ class LogTrimming:
         self._durability.durable_offset = self._durability.synced_offset = offset
         self._move_log_start(offset)
         log.move_high_watermark(offset)
+
+    def _busy(self, doing: str) -> StorageError:
+        return StorageError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log.name} is being {doing}; try again"
+        )
 
     def _opened_segments(self, now_ms: int = 0) -> SegmentList:
         self._log.ensure_loaded(now_ms)
@@ -249,9 +257,7 @@ class LogTrimming:
         if not busy and journal is not None and journal.unwritten:
             busy = "flushed"
         if busy:
-            raise StorageError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name} is being {busy}; try again"
-            )
+            raise self._busy(busy)
         if self._durability.journaled:
             # The records that stay must be in the files, because the journal's entries will be
             # cancelled.

@@ -4,7 +4,7 @@ L-30..L-38)."""
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import field
 from itertools import islice, repeat
@@ -472,16 +472,24 @@ class LogManager:
 
         A log starts there only when that is on disk, so a refusal leaves the log as it was (L-10).
         """
-        done: list[int | StorageError] = []
+        targets: list[int | StorageError] = []
         for log, offset in wanted:
             try:
-                done.append(log.trimming.delete_records_target(offset))
+                targets.append(log.trimming.delete_records_target(offset))
             except StorageError as problem:
-                done.append(problem)
+                targets.append(problem)
+        return self.advance_log_starts([log for log, _ in wanted], targets)
+
+    def advance_log_starts(
+        self, logs: Sequence[PartitionLog], targets: Sequence[int | StorageError]
+    ) -> list[int | StorageError]:
+        """Move the starts of several logs up to these offsets, whatever their policies, as
+        `delete_records` does; an error among the targets stays in the answer."""
+        done = list(targets)
         for directory in self._directories.online:
             moved = {
                 number: (log, target)
-                for number, ((log, _), target) in enumerate(zip(wanted, done, strict=True))
+                for number, (log, target) in enumerate(zip(logs, done, strict=True))
                 if isinstance(target, int) and self.directory_of(log) is directory
             }
             starts = {(log.topic, log.partition): target for log, target in moved.values()}
@@ -493,8 +501,14 @@ class LogManager:
                     done[number] = StorageError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
                 continue
             for log, target in moved.values():
-                log.trimming.delete_records(target)
+                log.trimming.advance_log_start(target)
         return done
+
+    def write_recovery_points(self, logs: Iterable[PartitionLog]) -> None:
+        """Write the recovery points of the directories of some logs. Waits for the disk.
+        DataDirectoryError."""
+        for directory in {id(each): each for each in map(self.directory_of, logs)}.values():
+            directory.write_recovery_points()
 
     # ---- stop
 

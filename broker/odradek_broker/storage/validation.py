@@ -19,7 +19,7 @@ from odradek_protocol.compression import (
     Codec,
     DecompressionLimitExceeded,
 )
-from odradek_protocol.constants import NO_TIMESTAMP
+from odradek_protocol.constants import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records import native
 from odradek_protocol.records.batch import (
@@ -39,6 +39,7 @@ from odradek_protocol.records.layout import (
     CODEC_MASK,
     CONTROL_BIT,
     CRC_START,
+    HEADER_BYTES,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD_BYTES,
     MAGIC,
@@ -71,8 +72,11 @@ def check_batch(batch: memoryview, config: LogConfig, origin: AppendOrigin) -> B
     size_bytes = header.size_bytes
     if origin is AppendOrigin.CLIENT and header.base_offset != 0:
         raise _invalid(f"the base offset of the batch is {header.base_offset}, it must be 0")
-    # A marker must go where its transaction's data went, however small the topic's limits.
-    limited = origin is AppendOrigin.CLIENT or not header.is_control
+    # A marker must go where its transaction's data went, however small the topic's limits, and a
+    # batch of another cluster obeyed that cluster's.
+    limited = origin is AppendOrigin.CLIENT or not (
+        header.is_control or origin is AppendOrigin.MIRROR
+    )
     if limited and size_bytes > config.max_message_bytes:
         raise AppendRejected(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -130,7 +134,9 @@ def _check_fields(header: BatchHeader, origin: AppendOrigin) -> None:
     if origin is AppendOrigin.REPLAY:
         return
     count = header.record_count
-    if count <= 0 or header.last_offset_delta + 1 != count:
+    if origin is AppendOrigin.MIRROR:
+        _check_mirrored(header)
+    elif count <= 0 or header.last_offset_delta + 1 != count:
         raise _invalid(
             f"the batch announces {count} records but its last offset delta is"
             f" {header.last_offset_delta}"
@@ -151,6 +157,29 @@ def _check_fields(header: BatchHeader, origin: AppendOrigin) -> None:
             raise _invalid("a transactional batch came without a producer id")
         if header.attributes & CONTROL_BIT:
             raise _invalid("clients cannot write control batches")
+
+
+def _check_mirrored(header: BatchHeader) -> None:
+    """Refuse a header that no log of another cluster can have (I-03). Compaction leaves fewer
+    records than offsets, and batches without records."""
+    count, last_delta = header.record_count, header.last_offset_delta
+    if last_delta < 0 or not 0 <= count <= last_delta + 1:
+        raise _invalid(
+            f"the batch announces {count} records but its last offset delta is {last_delta}"
+        )
+    if not count and header.size_bytes != HEADER_BYTES:
+        raise _invalid(
+            f"the batch announces no records but has {header.size_bytes - HEADER_BYTES} bytes of"
+            " them"
+        )
+    if header.producer_id < NO_PRODUCER_ID or header.base_sequence < NO_SEQUENCE:
+        raise _invalid(
+            f"the batch has producer id {header.producer_id} and sequence {header.base_sequence}"
+        )
+    if header.producer_id < 0 and header.is_transactional:
+        raise _invalid("a transactional batch came without a producer id")
+    if header.producer_id >= 0 and header.producer_epoch < 0:
+        raise _invalid(f"producer id {header.producer_id} came with epoch {header.producer_epoch}")
 
 
 def _invalid(message: str) -> AppendRejected:
@@ -292,6 +321,12 @@ def prepare(
     header = check_batch(batch, config, origin)
     if origin is AppendOrigin.REPLAY:
         return Prepared(batch, header, -1)
+    if origin is AppendOrigin.MIRROR:
+        if config.opens_records and header.record_count:
+            checked = _opened(batch, header, config, origin, now_ms, budget)
+            if not checked.in_range:
+                raise _invalid(f"an offset delta is outside 0..{header.last_offset_delta}")
+        return Prepared(batch, header, -1)
     if header.size_bytes < len(batch):
         batch = batch[: header.size_bytes]
     codec = _CODECS.get(config.compression_type, header.codec)
@@ -350,6 +385,8 @@ def _opened(
             timestamp_before_max_ms=config.message_timestamp_before_max_ms,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         )
+    elif origin is AppendOrigin.MIRROR:
+        rules = RecordRules()
     else:
         rules = RecordRules(log_append_time=config.uses_log_append_time)
     limit_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES if budget is None else budget.left_bytes

@@ -1,5 +1,5 @@
-"""`odradek explain txn|producer|group|share|partition|client`: a history in words, from events that
-the broker keeps."""
+"""`odradek explain txn|producer|group|share|partition|client|mirror`: a history in words, from
+events that the broker keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odradek.cli.common import (
     run,
     tell,
 )
-from odradek.cli.completion import group_names, partition_names
+from odradek.cli.completion import group_names, partition_names, topic_names
 
 if TYPE_CHECKING:
     from odradek.cli.explain_text import Printer
@@ -52,6 +52,7 @@ _INSTEAD = {
     "group": "`odradek group describe` shows its state, with any Kafka",
     "partition": "`odradek topic describe` shows its settings, with any Kafka",
     "record of a share group": "`odradek share offsets` shows start offset and lag, with any Kafka",
+    "mirror topic": "only an Odradek broker has mirror topics with the same offsets",
     "client id": "`odradek group describe` shows the clients of a group, with any Kafka",
 }
 
@@ -197,6 +198,30 @@ def client(
     from odradek_client.admin.history import Subject
 
     _explain(Subject.CLIENT, client_id, bootstrap, limit, follow, as_json, setting)
+
+
+@app.command()
+def mirror(
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TOPIC]",
+            show_default="all mirror topics, without events",
+            help="A mirror topic.",
+            autocompletion=topic_names,
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    limit: Limit = _ALL,
+    follow: Follow = False,
+    as_json: AsJson = False,
+    setting: ClientSettings = None,
+) -> None:
+    """The history of a mirror topic at its target: appends, refused batches and records, leader
+    epochs, log starts, the promotion; and how far each partition is behind its source."""
+    from odradek_client.admin.history import Subject
+
+    _explain(Subject.MIRROR, topic or "", bootstrap, limit, follow, as_json, setting)
 
 
 # --- Asking ---------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""The history of a transactional id, a producer id, a group, a partition, a record of a share group
-or a client id, as text.
+"""The history of a transactional id, a producer id, a group, a partition, a record of a share
+group, a client id or a mirror topic, as text.
 
 Only Odradek's broker keeps a history; others raise UnsupportedByBroker.
 """
@@ -37,6 +37,7 @@ class Subject(Enum):
     PARTITION = "partition"
     SHARE_RECORD = "record of a share group"
     CLIENT = "client id"
+    MIRROR = "mirror topic"
 
 
 _TYPES = {
@@ -46,6 +47,7 @@ _TYPES = {
     Subject.PARTITION: wire.PARTITION,
     Subject.SHARE_RECORD: wire.SHARE_RECORD,
     Subject.CLIENT: wire.CLIENT,
+    Subject.MIRROR: wire.MIRROR,
 }
 _COORDINATORS = {
     Subject.TRANSACTIONAL_ID: TRANSACTION_COORDINATOR,
@@ -123,8 +125,8 @@ class HistoryAdmin(AdminPart):
         self, subject: Subject, name: str, *, limit: int = -1
     ) -> list[HistoryDescription]:
         """The history of a subject: the events at its coordinator; for a producer id, a partition
-        ("TOPIC-NUMBER"), a record of a share group ("TOPIC-NUMBER:OFFSET:GROUP") or a client id,
-        those at every broker that has it.
+        ("TOPIC-NUMBER"), a record of a share group ("TOPIC-NUMBER:OFFSET:GROUP"), a client id or a
+        mirror topic ("" for all of them), those at every broker that has it.
 
         `limit`: the most events, the newest ones. Raises NothingKnown, UnsupportedByBroker if the
         broker is not Odradek's, AuthorizationFailed.

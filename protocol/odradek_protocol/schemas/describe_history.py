@@ -1,5 +1,5 @@
 """DescribeHistory (key 10000): the recent events of a transactional id, a producer id, a group, a
-partition, a record of a share group or a client.
+partition, a record of a share group, a client or a mirror topic.
 
 The sentences are for people; `name` and `details` are for programs. Versions: only 0.
 
@@ -24,6 +24,8 @@ PARTITION = 4
 SHARE_RECORD = 5
 #: The connections of a client id.
 CLIENT = 6
+#: A mirror topic; the empty name for a state of each of them.
+MIRROR = 7
 
 
 @message(key=10000, versions="0", flexible="0+")

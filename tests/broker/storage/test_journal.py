@@ -27,7 +27,7 @@ from odradek_broker.storage.journal_format import (
     decode_part,
     encode_header,
 )
-from odradek_broker.storage.log_config import LogConfig
+from odradek_broker.storage.log_config import AppendOrigin, LogConfig
 from odradek_broker.tools.dump import Selection, dump_file
 from odradek_broker.tools.file_names import FileKind, FileName, parse_file
 from odradek_broker.tools.segment_file import Damaged
@@ -235,6 +235,27 @@ def test_l50_large_appends_go_past_it(world: World) -> None:
 
     assert syncs_of(world, act) == [log.segments[-1].path]
     assert log.durability.synced_offset == log.high_watermark == 2
+
+
+def test_i10_behind_a_gap_of_offsets_the_files_are_synced_first(world: World) -> None:
+    """The journal restores successive batches only."""
+    log = world.create("t", IDS[0])
+    path = f"{log.directory}/{0:020d}.log"
+    mirror = AppendOrigin.MIRROR
+    append(log, make_batch(1, base_offset=1), origin=mirror)
+    assert path not in syncs_of(world, lambda: world.flush(log)), "plain appends take the journal"
+    append(log, make_batch(1, base_offset=9), origin=mirror)
+    assert path in syncs_of(world, lambda: world.flush(log))
+    append(log, make_batch(1, base_offset=10), origin=mirror)
+    assert path not in syncs_of(world, lambda: world.flush(log))
+    append(log, make_batch(1, base_offset=20), origin=mirror)
+    append(log, make_batch(1, base_offset=21), origin=mirror)
+    world.flush(log)
+    assert log.high_watermark == 22
+    world.restart()
+    found = world.logs.get("t", 0)
+    assert found is not None and found.log_end_offset == 22
+    assert sorted(values(found)) == [1, 9, 10, 20, 21]
 
 
 def test_l50_there_is_none_before_it_is_needed() -> None:

@@ -68,6 +68,8 @@ ANSWERS: dict[ErrorCode, MarkerAnswer] = {
     _E.NONE: MarkerAnswer.DONE,
     _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerAnswer.DONE,
     _E.UNSUPPORTED_VERSION: MarkerAnswer.DONE,
+    # The topic was deleted, and a mirror topic has its name: the transaction has no records there.
+    _E.INVALID_REQUEST: MarkerAnswer.DONE,
     _E.UNKNOWN_TOPIC_OR_PARTITION: MarkerAnswer.RETRY,
     _E.NOT_LEADER_OR_FOLLOWER: MarkerAnswer.RETRY,
     _E.NOT_ENOUGH_REPLICAS: MarkerAnswer.RETRY,
@@ -143,6 +145,10 @@ class Leadership(Protocol):
         """The node id of the leader; None if there is no such partition."""
         ...
 
+    def is_mirror(self, name: str, /) -> bool:
+        """True for a mirror topic, to which only the mirror adds records."""
+        ...
+
 
 class MarkerWriter:
     """Writes markers into the partitions that this broker leads.
@@ -168,8 +174,9 @@ class MarkerWriter:
     def write(self, marker: MarkerRequest) -> Deferred[MarkerResults]:
         """Write a producer's markers; resolves when all of them are durable or refused.
 
-        Codes (T-43): NONE; 3 if there is no such partition, 6 if another broker leads it; 47 and 52
-        if a newer producer or coordinator has written (T-41); 56 after an error of the disk.
+        Codes (T-43): NONE; 3 if there is no such partition, 6 if another broker leads it; 42 for a
+        mirror topic (I-02); 47 and 52 if a newer producer or coordinator has written (T-41); 56
+        after an error of the disk.
         """
         partitions = list(dict.fromkeys(marker.partitions))
         return gather([self._write_to(partition, marker) for partition in partitions]).map(
@@ -184,6 +191,8 @@ class MarkerWriter:
             return Deferred.of(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER if led else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
+        if self._metadata.is_mirror(topic):
+            return Deferred.of(ErrorCode.INVALID_REQUEST)
         self._fault_points.reach(FaultPoint.MARKER_TORN)
         written = partition.append_marker(
             marker.producer_id,

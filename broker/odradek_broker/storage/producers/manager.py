@@ -127,7 +127,7 @@ class Producers:
             marker = read_end_marker(header, batch)
         except BatchError as problem:
             raise AppendRejected(ErrorCode.INVALID_RECORD, str(problem)) from None
-        if marker is not None and origin is not AppendOrigin.REPLAY:
+        if marker is not None and origin is AppendOrigin.COORDINATOR:
             self.state.check_marker(
                 header.producer_id,
                 header.producer_epoch,
@@ -252,6 +252,12 @@ class Producers:
     def start_empty(self, offset: int) -> None:
         self.state.map_end_offset = offset
         self.remove_snapshots(lambda _: True)
+
+    def forget_all(self, end_offset: int) -> None:
+        """Forget all producers of a log that ends at an offset, as if none had written. Snapshots
+        stay as they are: take one for the next start."""
+        self.state = ProducerStateManager(**self._options)
+        self.state.map_end_offset = end_offset
 
     # ---- snapshots
 

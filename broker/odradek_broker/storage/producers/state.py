@@ -149,11 +149,13 @@ class ProducerStateManager:
 
     def check(self, header: BatchHeader, origin: AppendOrigin, now_ms: int) -> Accepted | Duplicate:
         """Check that a batch may be appended: everything for clients' batches, the epoch for
-        coordinators', nothing for replayed ones (P-17). Raises ProducerStateError with
-        INVALID_PRODUCER_EPOCH (P-12), OUT_OF_ORDER_SEQUENCE_NUMBER (P-13, P-15), INVALID_TXN_STATE
-        (P-16) or NOT_ENOUGH_REPLICAS (too many producers)."""
+        coordinators', nothing for replayed and mirrored ones (P-17, I-05). Raises
+        ProducerStateError with INVALID_PRODUCER_EPOCH (P-12), OUT_OF_ORDER_SEQUENCE_NUMBER (P-13,
+        P-15), INVALID_TXN_STATE (P-16) or NOT_ENOUGH_REPLICAS (too many producers)."""
         producer_id = header.producer_id
         if producer_id == NO_PRODUCER_ID or origin is AppendOrigin.REPLAY:
+            return _ACCEPTED
+        if origin is AppendOrigin.MIRROR:
             return _ACCEPTED
         entry = self._entries.get(producer_id)
         if entry is None:

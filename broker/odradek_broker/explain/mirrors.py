@@ -1,0 +1,98 @@
+"""Mirror topics: their events, and their state now (`odradek explain mirror`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odradek_broker.explain.history import CurrentState, History
+from odradek_broker.explain.sentences import EventKind, Value, duration_text
+from odradek_broker.mirror.events import MirrorDecision, MirrorEvent, SourceState
+from odradek_broker.storage.log import PartitionLog
+from odradek_protocol.errors import ErrorCode
+
+#: The most partitions that are shown by themselves.
+_PARTITIONS_MAX = 100
+
+_KINDS = {
+    MirrorEvent.BEGAN: EventKind.MIRROR_BEGAN,
+    MirrorEvent.APPENDED: EventKind.MIRROR_APPENDED,
+    MirrorEvent.RESTARTED: EventKind.MIRROR_RESTARTED,
+    MirrorEvent.EPOCH_RAISED: EventKind.MIRROR_EPOCH_RAISED,
+    MirrorEvent.LOG_START_MOVED: EventKind.MIRROR_LOG_START_MOVED,
+    MirrorEvent.REFUSED: EventKind.MIRROR_REFUSED,
+    MirrorEvent.PROMOTED: EventKind.MIRROR_PROMOTED,
+    MirrorEvent.NOT_PROMOTED: EventKind.MIRROR_NOT_PROMOTED,
+}
+
+
+class MirrorRecorder:
+    """Records the decisions about mirror topics in a history, by the name of the topic."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def record(self, decision: MirrorDecision, /) -> None:
+        """Record a decision; equal ones in a row are one event."""
+        self._history.record(
+            decision.topic,
+            _KINDS[decision.event],
+            error=decision.error,
+            partitions=decision.partitions,
+            offset=decision.offset if decision.offset >= 0 else None,
+            epoch=decision.epoch if decision.epoch >= 0 else None,
+            aborted=decision.aborted or None,
+            reason=decision.reason or None,
+        )
+
+    def produce_refused(self, topic: str, index: int) -> None:
+        """Record that records of a producer were refused."""
+        self._history.record(
+            topic,
+            EventKind.MIRROR_PRODUCE_REFUSED,
+            error=ErrorCode.INVALID_REQUEST,
+            partitions=((topic, index),),
+        )
+
+
+def state_of_mirror(topic: str, source: str | None, partitions: int) -> CurrentState:
+    """The state of a topic; `source` is None for an ordinary one."""
+    if source is None:
+        return CurrentState.of(EventKind.NOW_NO_MIRROR, {"topic": topic})
+    fields: dict[str, Value | None] = {"topic": topic, "source": source, "count": partitions}
+    return CurrentState.of(EventKind.NOW_MIRROR, fields)
+
+
+def states_of_mirrored(
+    logs: Sequence[tuple[PartitionLog, SourceState | None]], now_ms: int
+) -> list[CurrentState]:
+    """The offsets of partitions, and the records that are missing there: those of the partitions
+    that are furthest behind. The state of a source is None if no mirror told it since the
+    start."""
+    furthest = sorted(logs, key=lambda each: (-records_behind(*each), each[0].partition))[
+        :_PARTITIONS_MAX
+    ]
+    shown = [_state_of_mirrored(log, source, now_ms) for log, source in furthest]
+    if len(logs) > len(furthest):
+        more = f"{len(logs) - len(furthest)} more partitions are not further behind"
+        shown.append(CurrentState(EventKind.NOW_NOTHING, {"reason": more}))
+    return shown
+
+
+def records_behind(log: PartitionLog, source: SourceState | None) -> int:
+    """The offsets that a mirrored partition is behind its source; -1 if that is not known."""
+    if source is None or source.high_watermark < 0:
+        return -1
+    return max(source.high_watermark - log.high_watermark, 0)
+
+
+def _state_of_mirrored(log: PartitionLog, source: SourceState | None, now_ms: int) -> CurrentState:
+    fields: dict[str, Value | None] = {
+        "start": log.log_start_offset,
+        "offset": log.high_watermark,
+    }
+    behind = records_behind(log, source)
+    if source is not None and behind >= 0:
+        fields["end"] = source.high_watermark
+        fields["behind"] = behind
+        fields["told"] = duration_text(now_ms - source.told_ms)
+    return CurrentState.of(EventKind.NOW_MIRRORED, fields, ((log.topic, log.partition),))

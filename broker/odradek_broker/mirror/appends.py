@@ -1,0 +1,324 @@
+"""Appends to mirror topics: batches of another cluster, at their own offsets (I-03 to I-09).
+
+request -> leader epochs and producer ids are recorded, if need be, and durable
+        -> batches are appended -> they are durable -> log starts are moved -> answer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from odradek_broker.deferred import Deferred, gather
+from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.metadata.log import MetadataLog
+from odradek_broker.mirror.batches import (
+    LEADER_EPOCH_MAX,
+    OFFSET_MAX,
+    batches_of,
+    check_source,
+    highest_producer_id,
+)
+from odradek_broker.mirror.events import (
+    MirrorDecision,
+    MirrorEvent,
+    MirrorObserver,
+    SourceState,
+)
+from odradek_broker.partition import Partition
+from odradek_broker.platform.seams import Clock
+from odradek_broker.storage.errors import AppendRejected, StorageError
+from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_config import AppendOrigin
+from odradek_broker.storage.manager import LogManager
+from odradek_broker.storage.validation import DecompressionBudget
+from odradek_broker.topic_partition import TopicPartition
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.append_mirror_records import (
+    ANY_END,
+    MirroredPartition,
+    MirroredPartitionResult,
+)
+from odradek_protocol.stored.cluster_metadata import MetadataRecord
+
+_E = ErrorCode
+
+
+class MirrorAppend(NamedTuple):
+    """The part of a request about one partition. `topic_id`: zeros for any."""
+
+    topic: str
+    topic_id: bytes
+    part: MirroredPartition
+
+    @property
+    def where(self) -> TopicPartition:
+        return self.topic, self.part.partition_index
+
+
+class MirrorAppends:
+    """Appends to the mirror topics of this broker. `partition` finds a partition; `observer` is
+    told of every decision; `appended_bytes` counts bytes."""
+
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        metadata_log: MetadataLog,
+        partition: Callable[[str, int], Partition | None],
+        logs: LogManager,
+        clock: Clock,
+        observer: MirrorObserver,
+        appended_bytes: Callable[[int], None],
+    ) -> None:
+        self._metadata = metadata
+        self._metadata_log = metadata_log
+        self._partition = partition
+        self._logs = logs
+        self._clock = clock
+        self._observer = observer
+        self._appended_bytes = appended_bytes
+        #: By topic id and index. Not stored.
+        self._sources: dict[tuple[bytes, int], SourceState] = {}
+
+    def source_of(self, topic: str, index: int) -> SourceState | None:
+        """The last words about the source of a partition; None since the start, or without a
+        mirror."""
+        return self._sources.get((self._metadata.topic_id(topic), index))
+
+    def forget(self, topic_id: bytes) -> None:
+        """Forget what was told about the source of a topic."""
+        for key in [key for key in self._sources if key[0] == topic_id]:
+            del self._sources[key]
+
+    def append(self, wanted: Sequence[MirrorAppend]) -> Deferred[list[MirroredPartitionResult]]:
+        """Append the batches; the results, in the same order, when everything that was taken is
+        durable."""
+        records = [record for each in wanted for record in self._to_record(each)]
+        try:
+            log = self._metadata_log
+            recorded = log.commit(records) if records else log.durable()
+        except StorageError as problem:
+            refused = AppendRejected(problem.error, problem.message)
+            return Deferred.of([self._refused(each, refused) for each in wanted])
+        return recorded.bind(lambda _: self._append_all(wanted))
+
+    # --- Metadata ---
+
+    def _to_record(self, wanted: MirrorAppend) -> list[MetadataRecord]:
+        """The records that must be durable before the batches may be read: the leader epoch, which
+        clients compare with that of batches (I-07), and the producer ids (I-06)."""
+        part, metadata = wanted.part, self._metadata
+        try:
+            self._check(wanted)
+        except AppendRejected:
+            return []
+        records: list[MetadataRecord] = []
+        epoch = part.source_leader_epoch
+        if epoch > metadata.leader_epoch_of(*wanted.where):
+            records += metadata.leader_epoch_records(wanted.topic, {part.partition_index: epoch})
+            self._tell(wanted, MirrorEvent.EPOCH_RAISED, epoch=epoch)
+        if part.records is not None:
+            with memoryview(part.records) as view:
+                highest = highest_producer_id(view, metadata.producer_ids_end)
+            records += metadata.leave_producer_ids_to_others(highest)
+        return records
+
+    def _check(self, wanted: MirrorAppend) -> Partition:
+        """The partition, if it is one of a mirror topic that takes records. AppendRejected."""
+        topic, part, metadata = wanted.topic, wanted.part, self._metadata
+        partition = self._partition(*wanted.where)
+        if partition is None:
+            raise AppendRejected(
+                _E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{wanted.where[1]}"
+            )
+        if wanted.topic_id not in (ZERO_UUID, metadata.topic_id(topic)):
+            raise AppendRejected(
+                _E.INCONSISTENT_TOPIC_ID, f"{topic} has another topic id: it was created anew"
+            )
+        if topic in metadata.promoting:
+            raise AppendRejected(_E.INVALID_REQUEST, f"{topic} is being promoted")
+        if not metadata.is_mirror(topic):
+            raise AppendRejected(_E.INVALID_REQUEST, f"the topic {topic} is not a mirror topic")
+        for name, value, most in (
+            ("leader epoch", part.source_leader_epoch, LEADER_EPOCH_MAX),
+            ("log start offset", part.source_log_start_offset, OFFSET_MAX),
+        ):
+            if not -1 <= value <= most:
+                raise AppendRejected(
+                    _E.INVALID_REQUEST, f"the source's {name} {value} is not between -1 and {most}"
+                )
+        return partition
+
+    # --- Batches ---
+
+    def _append_all(
+        self, wanted: Sequence[MirrorAppend]
+    ) -> Deferred[list[MirroredPartitionResult]]:
+        budget = DecompressionBudget()
+        results, waits = [], []
+        for each in wanted:
+            result = MirroredPartitionResult(partition_index=each.part.partition_index)
+            results.append(result)
+            waits.append(self._append_one(each, result, budget))
+            each.part.records = None  # It has the memory of the frame.
+
+        def durable(codes: list[ErrorCode]) -> list[MirroredPartitionResult]:
+            for result, code in zip(results, codes, strict=True):
+                if code is not _E.NONE and not result.error_code:
+                    result.error_code = code
+            self._move_log_starts(zip(wanted, results, strict=True))
+            for each, result in zip(wanted, results, strict=True):
+                self._fill(each, result)
+            return results
+
+        return gather(waits).map(durable)
+
+    def _append_one(
+        self, wanted: MirrorAppend, result: MirroredPartitionResult, budget: DecompressionBudget
+    ) -> Deferred[ErrorCode]:
+        """Append the batches of one partition, up to the first that is refused; resolves when they
+        are durable."""
+        durable: Deferred[ErrorCode] = Deferred()
+        try:
+            partition = self._check(wanted)
+        except AppendRejected as problem:
+            _fail(result, problem)
+            return Deferred.of(_E.NONE)
+        end_before = partition.log.log_end_offset
+        try:
+            self._take(wanted, partition, budget)
+        except StorageError as problem:
+            _fail(result, problem)
+            if problem.error is not _E.OFFSET_OUT_OF_RANGE:
+                self._tell(wanted, MirrorEvent.REFUSED, error=problem.error, reason=problem.message)
+        if partition.log.log_end_offset > end_before:
+            self._tell(wanted, MirrorEvent.APPENDED)
+        partition.when_durable(partition.log.log_end_offset - 1, durable.resolve)
+        return durable
+
+    def _take(
+        self, wanted: MirrorAppend, partition: Partition, budget: DecompressionBudget
+    ) -> None:
+        """Append the batches. StorageError; the batches before the one that is refused stay."""
+        part, log, now_ms = wanted.part, partition.log, self._clock.wall_ms()
+        log.ensure_loaded(now_ms)
+        expected = part.expected_end_offset
+        if expected != log.log_end_offset and not (part.records is None and expected == ANY_END):
+            raise AppendRejected(
+                _E.OFFSET_OUT_OF_RANGE,
+                f"{log.name} ends at {log.log_end_offset}, not at {expected}: another mirror has"
+                " written to it, or an answer was lost",
+            )
+        self._note_source(wanted, now_ms)
+        records = memoryview(part.records if part.records is not None else b"")
+        batches = batches_of(records)
+        self._restart(wanted, log, records, now_ms)
+        for batch, header in batches:
+            try:
+                check_source(header, part.source_leader_epoch, log.leader_epochs.latest)
+                partition.append(batch, now_ms, AppendOrigin.MIRROR, budget=budget)
+            except AppendRejected as problem:
+                raise AppendRejected(
+                    problem.error,
+                    f"the batch at offset {header.base_offset} of {log.name} was refused:"
+                    f" {problem.message}",
+                ) from problem
+            self._appended_bytes(len(batch))
+
+    def _restart(
+        self, wanted: MirrorAppend, log: PartitionLog, records: memoryview, now_ms: int
+    ) -> None:
+        """Begin the log anew where the source begins, if that is beyond our end (I-08): at its
+        first batch, which may begin before its log start."""
+        start, end = wanted.part.source_log_start_offset, log.log_end_offset
+        first = -1
+        if len(records):
+            # Bytes that are no batch are refused before anything is dropped for them.
+            first = next(batches_of(records))[1].base_offset
+        empty = end == log.log_start_offset
+        if start > end:
+            target = first if end <= first < start else start
+        elif empty and first - end > RELATIVE_OFFSET_MAX and first <= OFFSET_MAX:
+            target = first
+        else:
+            return
+        if target > end:
+            log.trimming.restart_at(target, now_ms)
+            self._tell(wanted, MirrorEvent.RESTARTED, offset=target)
+
+    def _note_source(self, wanted: MirrorAppend, now_ms: int) -> None:
+        part = wanted.part
+        key = self._metadata.topic_id(wanted.topic), part.partition_index
+        if key not in self._sources:
+            self._tell(wanted, MirrorEvent.BEGAN)
+        self._sources[key] = SourceState(
+            part.source_high_watermark,
+            part.source_log_start_offset,
+            part.source_leader_epoch,
+            now_ms,
+        )
+
+    # --- Answers ---
+
+    def _move_log_starts(
+        self, answered: Iterable[tuple[MirrorAppend, MirroredPartitionResult]]
+    ) -> None:
+        """Let the logs begin where their sources begin (I-08), with one write for all."""
+        logs, targets, moved = [], [], []
+        for wanted, result in answered:
+            partition, start = self._partition(*wanted.where), wanted.part.source_log_start_offset
+            if partition is None or partition.log.offline or result.error_code:
+                continue
+            if partition.log.log_start_offset < start <= partition.log.high_watermark:
+                logs.append(partition.log)
+                targets.append(start)
+                moved.append((wanted, result))
+        if not logs:
+            return
+        done = self._logs.advance_log_starts(logs, targets)
+        for (wanted, result), start_or_error in zip(moved, done, strict=True):
+            if isinstance(start_or_error, StorageError):
+                _fail(result, start_or_error)
+            else:
+                self._tell(wanted, MirrorEvent.LOG_START_MOVED, offset=start_or_error)
+
+    def _fill(self, wanted: MirrorAppend, result: MirroredPartitionResult) -> None:
+        """Tell where the log is; nothing of a topic that the request is not about."""
+        partition = self._partition(*wanted.where)
+        told = wanted.topic_id in (ZERO_UUID, self._metadata.topic_id(wanted.topic))
+        if partition is None or not told or not self._metadata.is_mirror(wanted.topic):
+            return
+        log = partition.log
+        result.log_start_offset = log.log_start_offset
+        result.log_end_offset = log.high_watermark
+        if log.loaded and not log.offline:
+            result.last_leader_epoch = log.leader_epochs.latest
+
+    def _refused(self, wanted: MirrorAppend, problem: StorageError) -> MirroredPartitionResult:
+        result = MirroredPartitionResult(partition_index=wanted.part.partition_index)
+        _fail(result, problem)
+        self._fill(wanted, result)
+        return result
+
+    def _tell(
+        self,
+        wanted: MirrorAppend,
+        event: MirrorEvent,
+        *,
+        offset: int = -1,
+        epoch: int = -1,
+        error: ErrorCode = ErrorCode.NONE,
+        reason: str = "",
+    ) -> None:
+        partitions = () if event is MirrorEvent.APPENDED else (wanted.where,)
+        self._observer(
+            MirrorDecision(
+                event, wanted.topic, partitions, offset, epoch, error=error, reason=reason
+            )
+        )
+
+
+def _fail(result: MirroredPartitionResult, problem: StorageError) -> None:
+    result.error_code, result.error_message = problem.error, problem.message

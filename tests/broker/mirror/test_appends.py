@@ -1,0 +1,524 @@
+"""Appends to mirror topics (rules I-01 to I-10), on a node over files in memory."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from logs import NOW_MS, make_batch
+from mirror_world import SOURCE, MirrorWorld, SourceLog, base_offsets, same_state
+from odradek_broker.config.types import ConfigError
+from odradek_broker.metadata.config_changes import (
+    Change,
+    Operation,
+    ResourceChanges,
+    alter_configs,
+)
+from odradek_broker.metadata.topics import NewTopic, create_topics
+from odradek_protocol.checksums import crc32c
+from odradek_protocol.compression import Codec
+from odradek_protocol.constants import RESOURCE_TOPIC
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records.batch import iter_batches
+from odradek_protocol.records.layout import CRC_START, HEADER_BYTES
+from odradek_protocol.schemas.append_mirror_records import MirroredPartitionResult
+
+E = ErrorCode
+
+
+@pytest.fixture
+def world() -> MirrorWorld:
+    made = MirrorWorld()
+    made.mirror_topic()
+    return made
+
+
+@pytest.fixture
+def source() -> SourceLog:
+    return SourceLog()
+
+
+def batch(base_offset: int = 0, count: int = 1, **build: object) -> bytes:
+    return bytes(make_batch(count, base_offset=base_offset, **build))  # type: ignore[arg-type]
+
+
+#: The fields of a batch's header: their positions and formats.
+FIELDS = {
+    "base_offset": (0, ">q"),
+    "length": (8, ">i"),
+    "leader_epoch": (12, ">i"),
+    "magic": (16, ">b"),
+    "crc": (17, ">I"),
+    "attributes": (21, ">h"),
+    "last_offset_delta": (23, ">i"),
+    "base_timestamp": (27, ">q"),
+    "max_timestamp": (35, ">q"),
+    "producer_id": (43, ">q"),
+    "producer_epoch": (51, ">h"),
+    "base_sequence": (53, ">i"),
+    "record_count": (57, ">i"),
+}
+
+
+def forged(content: bytes, **fields: int) -> bytes:
+    """The batch with other values in its header, and a checksum that fits."""
+    changed = bytearray(content)
+    for name, value in fields.items():
+        at, form = FIELDS[name]
+        struct.pack_into(form, changed, at, value)
+    if "crc" not in fields:
+        struct.pack_into(">I", changed, FIELDS["crc"][0], crc32c(memoryview(changed)[CRC_START:]))
+    return bytes(changed)
+
+
+# --- The topic ---
+
+
+def test_i01_the_source_is_set_at_the_creation_only(world: MirrorWorld) -> None:
+    metadata = world.node.metadata
+    assert metadata.topic_overrides("t")["mirror.source"] == SOURCE
+    other = "kafka:BBBBBBBBBBBBBBBBBBBBBB"
+    changes = {
+        "another": ([Change("mirror.source", Operation.SET, other)], False),
+        "none": ([Change("mirror.source", Operation.DELETE, None)], False),
+        "empty": ([Change("mirror.source", Operation.SET, "")], False),
+        "left out": ([Change("retention.ms", Operation.SET, "5")], True),
+    }
+    for name, (wanted, replaces) in changes.items():
+        asked = ResourceChanges(RESOURCE_TOPIC, "t", wanted, replaces)
+        records, (result,) = alter_configs(metadata, [asked])
+        assert (records, result.error) == ([], E.INVALID_CONFIG), name
+        assert "odradek mirror promote" in (result.message or "")
+    more = ResourceChanges(RESOURCE_TOPIC, "t", [Change("retention.ms", Operation.SET, "5")])
+    records, (result,) = alter_configs(metadata, [more])
+    assert len(records) == 1 and result.error is E.NONE
+
+
+def test_i01_an_ordinary_topic_does_not_become_a_mirror(world: MirrorWorld) -> None:
+    world.create("plain")
+    asked = ResourceChanges(
+        RESOURCE_TOPIC, "plain", [Change("mirror.source", Operation.SET, SOURCE)]
+    )
+    records, (result,) = alter_configs(world.node.metadata, [asked])
+    assert (records, result.error) == ([], E.INVALID_CONFIG)
+
+
+@pytest.mark.parametrize(
+    "source", ["kafka", "kafka:short", ":AAAAAAAAAAAAAAAAAAAAAA", "a b:" + "A" * 22]
+)
+def test_i01_a_source_that_is_none_is_refused(world: MirrorWorld, source: str) -> None:
+    wanted = NewTopic("u", 1, configs={"mirror.source": source})
+    _, (result,) = create_topics(world.node.metadata, [wanted])
+    assert result.error is E.INVALID_CONFIG and "CLUSTER_ID:TOPIC_ID" in (result.message or "")
+    with pytest.raises(ConfigError):
+        world.node.metadata.topic_configs.validate({"mirror.source": source})
+
+
+def test_i01_a_restart_and_a_snapshot_know_the_source(world: MirrorWorld) -> None:
+    world.crash(keep_page_cache=False)
+    assert world.node.metadata.mirror_sources == {"t": SOURCE}
+    assert world.node.metadata.is_mirror("t")
+
+
+def test_i01_a_deleted_topic_is_no_mirror(world: MirrorWorld) -> None:
+    world.append(batch(), high_watermark=1)
+    topic_id = world.node.metadata.topic_id("t")
+    world.delete("t")
+    world.flush_all()
+    world.create("t")
+    world.flush_all()
+    assert not world.node.metadata.is_mirror("t")
+    assert world.node.mirrors.source_of("t", 0) is None
+    result = world.append(batch(), topic_id=topic_id)
+    assert result.error_code == E.INCONSISTENT_TOPIC_ID and result.log_end_offset == -1
+
+
+# --- Batches ---
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_i03_batches_are_stored_as_they_came(
+    world: MirrorWorld, source: SourceLog, codec: Codec
+) -> None:
+    source.data(3, codec)
+    source.data(1, codec, producer_id=7)
+    source.skip(5)
+    source.data(2, codec, log_append_time_ms=NOW_MS + 5)
+    world.follow(source)
+    same_state(world, source)
+
+
+def test_i03_a_batch_without_records_is_what_compaction_leaves(world: MirrorWorld) -> None:
+    content = batch(0, 1, producer_id=5)
+    empty = forged(
+        content[:HEADER_BYTES],
+        length=HEADER_BYTES - 12,
+        record_count=0,
+        last_offset_delta=9,
+    )
+    assert world.append(empty).log_end_offset == 10
+    assert world.stored() == empty
+
+
+def test_i03_the_limits_of_the_topic_do_not_apply() -> None:
+    world = MirrorWorld()
+    world.mirror_topic(
+        max_message_bytes="100",
+        segment_bytes="1048576",
+        message_timestamp_type="LogAppendTime",
+        cleanup_policy="compact",
+        compression_type="zstd",
+        message_timestamp_before_max_ms="1",
+    )
+    content = batch(0, 2, key=None, value=b"x" * 2_000_000, timestamp=5)
+    assert world.append(content).error_code == E.NONE
+    assert world.stored() == content
+
+
+LIES: dict[str, dict[str, int]] = {
+    "a wrong checksum": {"crc": 1},
+    "an old format": {"magic": 1},
+    "a format that does not exist": {"magic": 3},
+    "too short": {"length": 10},
+    "a negative length": {"length": -1},
+    "longer than it is": {"length": 2_000},
+    "a codec that does not exist": {"attributes": 7},
+    "compressed, but it is not": {"attributes": 1},
+    "a negative last offset": {"last_offset_delta": -1},
+    "more offsets than records reach": {"last_offset_delta": 0},
+    "fewer records than there are": {"record_count": 1},
+    "more records than offsets": {"record_count": 3},
+    "no records, with bytes of some": {"record_count": 0},
+    "a negative number of records": {"record_count": -5},
+    "a producer id below -1": {"producer_id": -2},
+    "a producer id beyond all": {"producer_id": 2**63 - 1},
+    "a negative epoch of a producer": {"producer_id": 5, "producer_epoch": -1},
+    "a sequence below -1": {"base_sequence": -2},
+    "transactional, without a producer": {"attributes": 16},
+    "a marker that is none": {"attributes": 32 | 16, "producer_id": 5, "producer_epoch": 0},
+    "a newer leader epoch than the source's": {"leader_epoch": 8},
+    "a negative offset": {"base_offset": -1},
+    "an offset beyond all": {"base_offset": 2**63 - 1},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_i03_a_lie_in_a_header_is_refused_and_what_came_before_it_stays(
+    world: MirrorWorld, lie: str
+) -> None:
+    sound = batch(0, 3)
+    liar = forged(batch(3, 2), **LIES[lie])
+    before = world.node.metadata.producer_ids_end
+    result = world.append(sound + liar + batch(5), epoch=4)
+    assert result.error_code in (
+        E.INVALID_RECORD,
+        E.CORRUPT_MESSAGE,
+        E.UNKNOWN_SERVER_ERROR,
+    ), result
+    assert result.error_message and result.log_end_offset == 3
+    assert world.stored() == sound
+    if LIES[lie].get("producer_id") == 2**63 - 1:
+        assert world.node.metadata.producer_ids_end == before
+    world.crash(keep_page_cache=False)
+    assert world.stored() == sound
+    assert world.append(batch(3)).error_code == E.NONE
+
+
+def test_i03_random_bytes_never_break_the_log(world: MirrorWorld) -> None:
+    chance = random.Random(5)
+    content = batch(0, 3)
+    for _ in range(300):
+        changed = bytearray(content)
+        for _ in range(chance.randint(1, 4)):
+            changed[chance.randrange(len(changed))] = chance.randrange(256)
+        if bytes(changed) != content:
+            result = world.append(bytes(changed), end=world.log_of().log_end_offset)
+            assert isinstance(result, MirroredPartitionResult)
+    assert not world.log_of().offline
+    world.crash(keep_page_cache=False)
+    assert not world.log_of().offline
+
+
+def test_i04_the_expected_end_must_be_the_end(world: MirrorWorld, source: SourceLog) -> None:
+    source.data(5)
+    content = source.read()
+    assert world.append(content, end=0).log_end_offset == 5
+    for end in (0, 4, 6, -1):
+        result = world.append(content, end=end)
+        assert (result.error_code, result.log_end_offset) == (E.OFFSET_OUT_OF_RANGE, 5), end
+        assert "ends at 5" in (result.error_message or "")
+    assert world.stored() == content
+
+
+def test_i04_of_two_mirrors_one_fails(world: MirrorWorld, source: SourceLog) -> None:
+    source.data(2)
+    first, second = world.send(source.read(), end=0), world.send(source.read(), end=0)
+    world.flush_all()
+    assert first.result()[0].error_code == E.NONE
+    assert second.result()[0].error_code == E.OFFSET_OUT_OF_RANGE
+    assert world.stored() == source.read()
+
+
+def test_i04_base_offsets_rise(world: MirrorWorld) -> None:
+    for bad in (batch(3, 2) + batch(4), batch(3) + batch(3), batch(3) + batch(0)):
+        begin = world.log_of().log_end_offset
+        shifted = [batch(begin)] if begin else []
+        result = world.append(b"".join(shifted) + bad)
+        assert result.error_code == E.INVALID_RECORD
+        if not begin:
+            assert result.log_end_offset in (4, 5)
+
+
+def test_i04_the_last_batch_must_be_whole(world: MirrorWorld) -> None:
+    result = world.append(batch(0) + batch(1)[:-1])
+    assert (result.error_code, result.log_end_offset) == (E.CORRUPT_MESSAGE, 1)
+    assert "incomplete" in (result.error_message or "")
+
+
+# --- Transactions, producers ---
+
+
+def test_i05_transactions_are_those_of_the_source(world: MirrorWorld, source: SourceLog) -> None:
+    source.data(2, producer_id=1, transactional=True)
+    source.data(3, producer_id=2, transactional=True)
+    source.data(1)
+    world.follow(source)
+    same_state(world, source)
+    assert world.log_of().last_stable_offset == 0
+    source.marker(False, 2)
+    world.follow(source)
+    same_state(world, source)
+    source.marker(True, 1)
+    source.data(2, producer_id=2, sequence=3, transactional=True)
+    world.follow(source)
+    same_state(world, source)
+    for keep in (True, False):
+        world.crash(keep_page_cache=keep)
+        same_state(world, source)
+
+
+def test_i05_producers_are_not_checked(world: MirrorWorld) -> None:
+    """Compaction and retention remove batches between those of a producer."""
+    content = batch(0, producer_id=3, epoch=4, sequence=9) + batch(
+        1, producer_id=3, epoch=4, sequence=2
+    )
+    assert world.append(content).error_code == E.NONE
+    assert world.stored() == content
+
+
+def test_i06_no_mirrored_producer_id_is_given_out(world: MirrorWorld) -> None:
+    first = world.node.producer_ids.next()
+    world.flush_all()
+    assert first.result() == 0
+    world.append(batch(0, producer_id=17))
+    assert world.node.producer_ids.next().result() == 18
+    answer = world.send(batch(1, producer_id=123_456))
+    assert not answer.done
+    world.flush_all()
+    assert answer.result()[0].error_code == E.NONE
+    given = world.node.producer_ids.next()
+    world.flush_all()
+    assert (given.result() or 0) > 123_456
+    world.crash(keep_page_cache=False)
+    again = world.node.producer_ids.next()
+    world.flush_all()
+    assert (again.result() or 0) > 123_456
+
+
+def test_i06_a_block_that_is_being_recorded_is_left_out_too(world: MirrorWorld) -> None:
+    given = world.node.producer_ids.next()
+    answer = world.send(batch(0, producer_id=400))
+    world.flush_all()
+    assert answer.result()[0].error_code == E.NONE
+    assert (given.result() or 0) > 400
+
+
+def test_i06_a_damaged_batch_takes_no_producer_ids(world: MirrorWorld) -> None:
+    before = world.node.metadata.producer_ids_end
+    world.append(forged(batch(0, producer_id=10**9), crc=5))
+    assert world.node.metadata.producer_ids_end == before
+
+
+# --- Epochs ---
+
+
+def test_i07_the_leader_epoch_is_durable_before_the_batch_can_be_read(
+    world: MirrorWorld, source: SourceLog
+) -> None:
+    source.leader_epoch = 6
+    source.data(2)
+    answer = world.send(source.read(), epoch=7)
+    assert world.node.metadata.leader_epoch_of("t", 0) == 7
+    assert world.log_of().log_end_offset == 0, "appended before the epoch is durable"
+    world.flush_all()
+    (result,) = answer.result()
+    assert (result.error_code, result.last_leader_epoch) == (E.NONE, 6)
+    world.crash(keep_page_cache=False)
+    assert world.node.metadata.leader_epoch_of("t", 0) == 7
+    partition = world.node.partition("t", 0)
+    assert partition is not None and partition.leader_epoch == 7
+    assert partition.log.leader_epochs.entries == [(6, 0)]
+
+
+def test_i07_epochs_do_not_go_back(world: MirrorWorld) -> None:
+    assert world.append(batch(0, leader_epoch=5), epoch=5).error_code == E.NONE
+    result = world.append(batch(1, leader_epoch=4), epoch=5)
+    assert result.error_code == E.INVALID_RECORD and "older" in (result.error_message or "")
+    assert world.append(None, epoch=3).error_code == E.NONE
+    assert world.node.metadata.leader_epoch_of("t", 0) == 5
+    assert world.append(None, epoch=2**31 - 1).error_code == E.INVALID_REQUEST
+
+
+# --- Log start ---
+
+
+def test_i08_an_empty_log_begins_where_the_source_begins(world: MirrorWorld) -> None:
+    source = SourceLog(1_000)
+    source.data(2)
+    world.follow(source)
+    same_state(world, source)
+    for keep in (True, False):
+        world.crash(keep_page_cache=keep)
+        same_state(world, source)
+
+
+def test_i08_an_empty_source_that_began_later(world: MirrorWorld) -> None:
+    source = SourceLog(77)
+    world.follow(source)
+    assert (world.log_of().log_start_offset, world.log_of().log_end_offset) == (77, 77)
+    source.data(1)
+    world.follow(source)
+    same_state(world, source)
+
+
+def test_i08_the_first_batch_may_begin_before_the_log_start(world: MirrorWorld) -> None:
+    source = SourceLog(100)
+    source.data(10)
+    source.log.trimming.delete_records(104)
+    world.follow(source)
+    assert base_offsets(world.stored()) == [100]
+    same_state(world, source)
+    world.crash(keep_page_cache=False)
+    same_state(world, source)
+
+
+def test_i08_the_log_start_follows_the_source(world: MirrorWorld, source: SourceLog) -> None:
+    for _ in range(4):
+        source.data(5)
+    world.follow(source)
+    source.log.trimming.delete_records(7)
+    world.follow(source)
+    same_state(world, source)
+    world.crash(keep_page_cache=False)
+    assert world.log_of().log_start_offset == 7
+
+
+def test_i08_the_log_start_follows_whatever_the_policy() -> None:
+    world, source = MirrorWorld(), SourceLog()
+    world.mirror_topic(cleanup_policy="compact")
+    source.data(5)
+    world.follow(source)
+    source.log.trimming.delete_records(3)
+    world.follow(source)
+    assert world.log_of().log_start_offset == 3
+
+
+def test_i08_a_mirror_that_is_too_late_begins_anew(world: MirrorWorld, source: SourceLog) -> None:
+    source.data(3, producer_id=1, transactional=True)
+    world.follow(source)
+    source.marker(True, 1)
+    source.data(50)
+    source.log.trimming.delete_records(30)
+    late = SourceLog(30)
+    late.data(4)
+    world.append(None, start=30)
+    assert (world.log_of().log_start_offset, world.log_of().log_end_offset) == (30, 30)
+    assert world.log_of().last_stable_offset == 30, "a transaction without an end"
+    world.follow(late)
+    same_state(world, late)
+    for keep in (True, False):
+        world.crash(keep_page_cache=keep)
+        same_state(world, late)
+
+
+def test_i08_bytes_that_are_no_batch_drop_nothing(world: MirrorWorld, source: SourceLog) -> None:
+    source.data(3)
+    world.follow(source)
+    assert world.append(b"x" * 100, start=30).error_code == E.CORRUPT_MESSAGE
+    assert world.stored() == source.read()
+
+
+# --- Durability, gaps ---
+
+
+def test_i09_the_answer_comes_when_the_batches_are_durable(
+    world: MirrorWorld, source: SourceLog
+) -> None:
+    source.data(2)
+    answer = world.send(source.read())
+    assert not answer.done and world.log_of().high_watermark == 0
+    world.flush_all()
+    (result,) = answer.result()
+    assert (result.log_start_offset, result.log_end_offset, result.last_leader_epoch) == (0, 2, 0)
+
+
+def test_i09_a_question_waits_for_what_is_under_way(world: MirrorWorld, source: SourceLog) -> None:
+    source.data(2)
+    world.send(source.read())
+    answer = world.send(None, end=-1)
+    world.flush_all()
+    assert answer.result()[0].log_end_offset == 2
+
+
+def test_i09_a_power_cut_before_the_answer(world: MirrorWorld, source: SourceLog) -> None:
+    """The mirror asks, and goes on at the end that is left."""
+    for seed in range(20):
+        source.data(2, producer_id=3, sequence=2 * seed, transactional=True)
+        world.send(source.read(world.log_of().log_end_offset))
+        world.crash(keep_page_cache=False, rng=random.Random(seed))
+        end = world.append(None, end=-1).log_end_offset
+        assert end in (source.end, source.end - 2)
+        world.follow(source)
+        same_state(world, source)
+
+
+def test_i10_what_is_behind_a_gap_survives_a_power_cut() -> None:
+    """The journal restores successive batches only, and a segment behind a gap looks as if the one
+    before it had lost its end."""
+    world, source = MirrorWorld(), SourceLog()
+    world.mirror_topic(segment_bytes="1048576")
+    source.data(3)
+    for number in range(6):
+        source.skip(10 + number)
+        source.data(1, value=b"v" * 300_000)
+    content = source.read()
+    for position, header in iter_batches(content):
+        world.append(content[position : position + header.size_bytes])
+    assert len(world.log_of().segments) > 1
+    same_state(world, source)
+    world.crash(keep_page_cache=False)
+    same_state(world, source)
+
+
+def test_i10_a_gap_that_no_segment_can_have(world: MirrorWorld) -> None:
+    far = 2**33
+    assert world.append(batch(far)).log_end_offset == far + 1
+    assert world.log_of().log_start_offset == far
+    result = world.append(batch(2 * far))
+    assert result.error_code == E.INVALID_RECORD
+    world.crash(keep_page_cache=False)
+    assert base_offsets(world.stored()) == [far]
+
+
+def test_several_partitions_of_a_request_fail_by_themselves() -> None:
+    world = MirrorWorld()
+    world.mirror_topic(partitions=2)
+    first = world.send(batch(0), index=0)
+    second = world.send(b"", index=1, end=9)
+    third = world.node.mirrors.append([])
+    world.flush_all()
+    assert first.result()[0].error_code == E.NONE
+    assert second.result()[0].error_code == E.OFFSET_OUT_OF_RANGE
+    assert third.result() == []

@@ -1,0 +1,163 @@
+"""A node with mirror topics, and a log that stands for a partition of their source."""
+
+from __future__ import annotations
+
+from logs import NOW_MS, append, headers, make_batch, make_log, make_marker
+from node_world import NodeWorld
+from odradek.simulation.disk import MemoryFiles
+from odradek_broker.deferred import Deferred
+from odradek_broker.metadata.topics import NewTopic, create_topics
+from odradek_broker.mirror.appends import MirrorAppend
+from odradek_broker.mirror.promotion import Promoted
+from odradek_broker.storage.log import PartitionLog
+from odradek_broker.storage.log_config import AppendOrigin
+from odradek_protocol.compression import Codec
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.primitives import ZERO_UUID
+from odradek_protocol.schemas.append_mirror_records import (
+    MirroredPartition,
+    MirroredPartitionResult,
+)
+
+SOURCE = "kafka:AAAAAAAAAAAAAAAAAAAAAA"
+
+
+class SourceLog:
+    """A partition of the source. Its batches get their offsets and leader epochs as at a leader."""
+
+    def __init__(self, first_offset: int = 0) -> None:
+        self.log: PartitionLog = make_log(MemoryFiles(), directory="source/t-0")
+        self.leader_epoch = 0
+        if first_offset:
+            self.log.trimming.restart_at(first_offset, NOW_MS)
+
+    @property
+    def end(self) -> int:
+        return self.log.log_end_offset
+
+    def data(self, count: int = 1, codec: Codec = Codec.NONE, **build: object) -> int:
+        """Append a batch; its base offset. `producer_id`, `epoch`, `sequence`, `transactional`."""
+        batch = make_batch(count, codec=codec, **build)  # type: ignore[arg-type]
+        return append(self.log, batch, leader_epoch=self.leader_epoch).base_offset
+
+    def marker(self, commit: bool, producer_id: int, epoch: int = 0) -> int:
+        batch = make_marker(commit, producer_id, epoch=epoch)
+        coordinator = AppendOrigin.COORDINATOR
+        result = append(self.log, batch, origin=coordinator, leader_epoch=self.leader_epoch)
+        return result.base_offset
+
+    def skip(self, offsets: int) -> None:
+        """Leave a gap, as compaction does."""
+        batch = make_batch(1, base_offset=self.end + offsets, leader_epoch=self.leader_epoch)
+        append(self.log, batch, origin=AppendOrigin.REPLAY)
+
+    def read(self, offset: int = -1) -> bytes:
+        """Whole batches from the one that has the offset, the log start by default."""
+        return _read(self.log, self.log.log_start_offset if offset < 0 else offset, self.end)
+
+
+def _read(log: PartitionLog, offset: int, end: int) -> bytes:
+    parts = []
+    while data := log.read(offset, 2**30, upper_bound=end, minimum_one=True):
+        parts.append(data)
+        offset = headers(data)[-1].next_offset
+    return b"".join(parts)
+
+
+class MirrorWorld(NodeWorld):
+    """A node, on whose disk nothing is durable before `flush`."""
+
+    def mirror_topic(self, name: str = "t", partitions: int = 1, **configs: str) -> None:
+        given = {"mirror.source": SOURCE, **{k.replace("_", "."): v for k, v in configs.items()}}
+        wanted = [NewTopic(name, partitions, configs=given)]
+        records, results = create_topics(self.node.metadata, wanted)
+        assert results[0].error is ErrorCode.NONE, results
+        self.node.metadata_log.commit(records)
+        self.flush()
+
+    def log_of(self, name: str = "t", index: int = 0) -> PartitionLog:
+        found = self.node.partition(name, index)
+        assert found is not None
+        return found.log
+
+    def send(
+        self,
+        records: bytes | None,
+        *,
+        end: int | None = None,
+        topic: str = "t",
+        index: int = 0,
+        topic_id: bytes = ZERO_UUID,
+        epoch: int = 0,
+        start: int = 0,
+        high_watermark: int = -1,
+    ) -> Deferred[list[MirroredPartitionResult]]:
+        """Send batches; `end` is the expected one, by default the present one."""
+        if end is None:
+            end = self.log_of(topic, index).log_end_offset
+        part = MirroredPartition(
+            partition_index=index,
+            expected_end_offset=end,
+            source_leader_epoch=epoch,
+            source_log_start_offset=start,
+            source_high_watermark=high_watermark,
+            records=records,
+        )
+        return self.node.mirrors.append([MirrorAppend(topic, topic_id, part)])
+
+    def flush_all(self) -> None:
+        """Flush until nobody asks for it."""
+        for _ in range(20):
+            if not self.asked:
+                return
+            self.flush()
+        raise AssertionError("a log asks for flushes without end")
+
+    def append(self, records: bytes | None, **more: object) -> MirroredPartitionResult:
+        """Send batches and flush; the result."""
+        answer = self.send(records, **more)  # type: ignore[arg-type]
+        self.flush_all()
+        (result,) = answer.result()
+        return result
+
+    def follow(self, source: SourceLog, topic: str = "t", index: int = 0) -> None:
+        """Append everything that the source has and the mirror has not."""
+        end = max(self.log_of(topic, index).log_end_offset, source.log.log_start_offset)
+        data = source.read(end) if end < source.end else None
+        result = self.append(
+            data,
+            topic=topic,
+            index=index,
+            epoch=source.leader_epoch,
+            start=source.log.log_start_offset,
+            high_watermark=source.end,
+        )
+        assert result.error_code == ErrorCode.NONE, result
+        assert result.log_end_offset == source.end
+
+    def promote(self, name: str = "t") -> Promoted:
+        outcome = self.node.promotions.promote(name)
+        self.flush_all()
+        return outcome.result()
+
+    def stored(self, name: str = "t", index: int = 0) -> bytes:
+        """All batches of the mirror that consumers can read."""
+        log = self.log_of(name, index)
+        return _read(log, log.log_start_offset, log.high_watermark)
+
+
+def same_state(world: MirrorWorld, source: SourceLog) -> None:
+    """Assert that mirror and source have the same batches, and the same transactions."""
+    log = world.log_of()
+    assert world.stored() == source.read()
+    assert log.high_watermark == source.end
+    assert log.log_start_offset == source.log.log_start_offset
+    assert log.last_stable_offset == source.log.last_stable_offset
+    start = log.log_start_offset
+    assert log.aborted_transactions(start, source.end) == source.log.aborted_transactions(
+        start, source.end
+    )
+
+
+def base_offsets(data: bytes) -> list[int]:
+    return [header.base_offset for header in headers(data)]
