@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from odradek import Admin, Consumer, NewTopic, Producer
+from odradek.mirror.exactly_once import ExactlyOnceCopier, OutSettings, Step
+from odradek.mirror.map_topic import read_map
 from odradek.mirror.run_map import PartitionMap
 from odradek_client.structs import TopicPartition
 
@@ -130,3 +138,150 @@ def check_translation(
         for offset in range(found.position.next, -1, -1):
             following = expected.get(offset, following)
             assert found.translate(offset) == following, f"{number}: {offset}"
+
+
+class Counts:
+    """The progress of a mirror, as numbers."""
+
+    def __init__(self) -> None:
+        self.positions: dict[TopicPartition, int] = {}
+        self.ends: dict[TopicPartition, int] = {}
+        self.failures: dict[TopicPartition, str] = {}
+        self.troubles: dict[str, str] = {}
+        self.records = 0
+
+    def begin(self, tp: TopicPartition, copied: int, high_watermark: int) -> None:
+        self.positions[tp], self.ends[tp] = copied, high_watermark
+        self.failures.pop(tp, None)
+
+    def seen(self, tp: TopicPartition, high_watermark: int, last_stable_offset: int) -> None:
+        self.ends[tp] = high_watermark
+
+    def copied(
+        self,
+        tp: TopicPartition,
+        next_offset: int,
+        *,
+        records: int,
+        size_bytes: int,
+        timestamp_ms: int = -1,
+    ) -> None:
+        self.positions[tp] = next_offset
+        self.records += records
+
+    def failed(self, tp: TopicPartition, why: str) -> None:
+        self.failures[tp] = why
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A topic to copy."""
+
+    name: str
+    partitions: int
+
+
+class Mirror:
+    """A mirror out of one topic, which is made at the target."""
+
+    def __init__(self, source: Admin, target: Admin, topic: str, **settings: Any) -> None:
+        self.source, self.target, self.topic = source, target, topic
+        given: dict[str, Any] = {"name": topic, "transaction_ms": 50, "patience_ms": 60_000}
+        self.settings = OutSettings(**(given | settings))
+        self.told: list[str] = []
+        self.counts = Counts()
+        self.stop = asyncio.Event()
+
+    def make(self, reached: Callable[[Step], None] = lambda _: None) -> ExactlyOnceCopier:
+        """Another instance."""
+        self.counts = Counts()
+        return ExactlyOnceCopier(
+            self.source,
+            self.target,
+            self.settings,
+            self.counts,
+            tell=self.told.append,
+            reached=reached,
+        )
+
+    async def planned(self) -> list[Planned]:
+        """The topic, made at the target if it is not there."""
+        described = await self.source.describe_topics(self.topic)
+        count = len(described[self.topic].partitions)
+        copy = self.settings.target_topic(self.topic)
+        await self.target.create_topics(NewTopic(copy, count), raise_errors=False)
+        there = len((await self.target.describe_topics(copy))[copy].partitions)
+        if there < count:
+            await self.target.create_partitions({copy: count})
+        return [Planned(self.topic, count)]
+
+    async def drain(self, reached: Callable[[Step], None] = lambda _: None) -> ExactlyOnceCopier:
+        """Copy up to the source's ends."""
+        copier = self.make(reached)
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                topics = await self.planned()
+                await copier.start()
+                await copier.add(topics)
+                while not self.stop.is_set() and not self._is_copied():
+                    await copier.step(100)
+            finally:
+                await copier.close()
+        return copier
+
+    def _is_copied(self) -> bool:
+        counts = self.counts
+        return all(
+            counts.positions[tp] >= counts.ends[tp] or tp in counts.failures
+            for tp in counts.positions
+        )
+
+    async def check(self, partitions: int = 2) -> None:
+        """The copy has the same records, and the map translates every offset."""
+        before = await read_all(_bootstrap(self.source), self.topic, partitions)
+        copy = self.settings.target_topic(self.topic)
+        after = await read_all(_bootstrap(self.target), copy, partitions)
+        check_rows(before, after)
+        found = await read_map(self.target, self.settings.name)
+        check_translation(before, after, found.partitions, self.topic)
+
+
+def _bootstrap(admin: Admin) -> str:
+    return ",".join(admin.config.bootstrap_servers)
+
+
+@asynccontextmanager
+async def mirror(source: str, target: str, topic: str, **settings: Any) -> AsyncIterator[Mirror]:
+    """A mirror between two addresses."""
+    async with Admin(bootstrap_servers=source) as there, Admin(bootstrap_servers=target) as here:
+        yield Mirror(there, here, topic, **settings)
+
+
+async def _die_at(source: str, target: str, topic: str, step: Step, nth: int) -> None:
+    """Run a mirror that kills itself when it reaches a step for the nth time."""
+    left = nth
+
+    def reached(found: Step) -> None:
+        nonlocal left
+        if found is step:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    async with mirror(source, target, topic, transaction_bytes=20_000) as made:
+        await made.drain(reached)
+
+
+def killed(source: str, target: str, topic: str, step: Step, nth: int = 1) -> bool:
+    """Run a mirror in a process that kills itself at a step; True if it came that far."""
+    arguments = [source, target, topic, step.name, str(nth)]
+    done = subprocess.run(
+        [sys.executable, __file__, *arguments], check=False, timeout=DEADLINE_S, capture_output=True
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
+    return done.returncode != 0
+
+
+if __name__ == "__main__":
+    _, _source, _target, _topic, _step, _nth = sys.argv
+    asyncio.run(_die_at(_source, _target, _topic, Step[_step], int(_nth)))

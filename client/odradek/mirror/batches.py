@@ -24,8 +24,6 @@ from odradek_protocol.records.encoding import NO_HEADERS, encode_columns, encode
 from odradek_protocol.records.record import Headers, read_columns
 from odradek_protocol.schemas.fetch import AbortedTransaction
 
-#: The header with the source offset of a record, if it is asked for.
-OFFSET_HEADER = "mirror.source.offset"
 #: Batches below this size are put together, because each request takes one batch of a partition.
 SMALL_BATCH_BYTES = 4 * 1024
 #: The most bytes of batches that are put together, and the most records.
@@ -51,13 +49,15 @@ class CopiedBatch(NamedTuple):
 class Copied:
     """The content of a fetched piece: its batches, and the offset behind it.
 
-    `untouched`: the number of batches whose body stays as it is.
+    `untouched`: the number of batches whose body stays as it is. `timestamp_ms`: the newest one, -1
+    without records.
     """
 
     next_offset: int
     batches: list[CopiedBatch] = field(default_factory=list)
     record_count: int = 0
     untouched: int = 0
+    timestamp_ms: int = -1
 
 
 @dataclass(slots=True)
@@ -85,10 +85,11 @@ def copy_batches(
     fetch_offset: int,
     aborted: Sequence[AbortedTransaction] | None,
     *,
-    offset_header: bool = False,
+    offset_header: str | None = None,
 ) -> Copied:
     """The batches to send for a fetched piece: without records before `fetch_offset`, markers and
-    aborted transactions. Raises BatchError, ControlMarkerError."""
+    aborted transactions. `offset_header`: the name of a header with the source offset, which each
+    record gets. Raises BatchError, ControlMarkerError."""
     copied = Copied(fetch_offset)
     hidden = AbortedBatches(aborted)
     together = _Together()
@@ -100,6 +101,7 @@ def copy_batches(
         copied.next_offset = header.next_offset
         if skipped or not header.record_count:
             continue
+        copied.timestamp_ms = max(copied.timestamp_ms, header.max_timestamp)
         whole = not offset_header and _is_as_sent(header, fetch_offset)
         if whole and header.size_bytes >= SMALL_BATCH_BYTES:
             _add_together(copied, records, together, fetch_offset, offset_header)
@@ -138,7 +140,7 @@ def _add_together(
     records: memoryview,
     together: _Together,
     fetch_offset: int,
-    offset_header: bool,
+    offset_header: str | None,
 ) -> None:
     if not together.found:
         return
@@ -164,7 +166,7 @@ def _add_together(
         return
     if offset_header:
         headers = [
-            (*found, (OFFSET_HEADER, b"%d" % offset))
+            (*found, (offset_header, b"%d" % offset))
             for offset, found in zip(offsets, headers, strict=True)
         ]
     encoded = _encoded(together.found[0][1].codec, timestamps, keys, values, headers)

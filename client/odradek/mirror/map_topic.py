@@ -18,7 +18,7 @@ from odradek.mirror.run_map import Entry, MapDamaged, PartitionMap, decode_entry
 from odradek.mirror.source import SourceReader
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.admin.configs import ConfigResource
-from odradek_client.errors import OdradekError, TopicAlreadyExists, UnknownTopicOrPartition
+from odradek_client.errors import Refused, TopicAlreadyExists, UnknownTopicOrPartition
 from odradek_client.structs import TopicPartition
 from odradek_protocol.records.aborted import AbortedBatches
 from odradek_protocol.records.batch import iter_batches, verify_crc
@@ -32,7 +32,7 @@ _POLLS_WITHOUT_NEWS_MAX = 120
 _OWNER_KEY = b'{"owner":"mirror"}'
 
 
-class MapTopicUnfit(OdradekError):
+class MapTopicUnfit(Refused):
     """A map topic that the mirror cannot use."""
 
 

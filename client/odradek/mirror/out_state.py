@@ -16,11 +16,9 @@ from odradek.mirror.run_map import PartitionMap
 from odradek.mirror.source import SourceReader
 from odradek_client.admin import Admin
 from odradek_client.admin.topics import TopicDescription
-from odradek_client.errors import OdradekError
+from odradek_client.errors import Refused
 from odradek_client.structs import TopicPartition
 
-#: The producers that an error names, at most.
-_NAMED_MAX = 5
 #: The problems that an error names, at most.
 _PROBLEMS_MAX = 10
 _POLL_MS = 500.0
@@ -29,17 +27,16 @@ _POLLS_WITHOUT_NEWS_MAX = 60
 _NO_ID = UUID(int=0)
 
 
-class MirrorRefused(OdradekError):
+class MirrorRefused(Refused):
     """The mirror cannot start, or go on: the text says why, and what to do."""
 
 
 @dataclass(slots=True)
 class OutState:
-    """The maps of all partitions that were ever copied, those to read, and the source's ends."""
+    """The maps of all partitions that were ever copied, and the source's ends of those to read."""
 
     maps: dict[TopicPartition, PartitionMap] = field(default_factory=dict)
-    to_read: list[TopicPartition] = field(default_factory=list)
-    source_ends: dict[TopicPartition, int] = field(default_factory=dict)
+    to_read: dict[TopicPartition, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def refuse(self) -> None:
@@ -138,8 +135,7 @@ async def _compare_offsets(
         found = state.maps[tp]
         name = f"{tp.topic}-{tp.partition}"
         position = found.position
-        state.to_read.append(tp)
-        state.source_ends[tp] = ends[tp]
+        state.to_read[tp] = ends[tp]
         if _is_new(found):
             state.maps[tp] = PartitionMap(starts[tp], *position[2:])
             if copy_ends[copy] > copy_starts[copy]:
@@ -213,29 +209,3 @@ async def _with_records(
     finally:
         await reader.close()
     return found
-
-
-async def name_open_transactions(source: Admin, waiting: Mapping[TopicPartition, int]) -> list[str]:
-    """The producers whose open transactions hold up a reader of committed records at these last
-    stable offsets, in words."""
-    if not waiting:
-        return []
-    try:
-        producers = await source.describe_producers(waiting, raise_errors=False)
-        listed = await source.list_transactions()
-    except OdradekError as error:
-        names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in waiting)
-        return [f"transactions are open in {names} (the source does not say whose: {error})"]
-    ids = {each.producer_id: each.transactional_id for each in listed}
-    found = []
-    for tp, described in sorted(producers.items()):
-        for each in described:
-            if each.transaction_start_offset is not None:
-                name = ids.get(each.producer_id)
-                who = f"transactional id {name!r}" if name else f"producer {each.producer_id}"
-                found.append(
-                    f"{who} has an open transaction in {tp.topic}-{tp.partition} since offset"
-                    f" {each.transaction_start_offset}"
-                )
-    more = len(found) - _NAMED_MAX
-    return found[:_NAMED_MAX] + ([f"and {more} more"] if more > 0 else [])

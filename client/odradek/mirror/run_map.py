@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeGuard
 from uuid import UUID
 
 from odradek.mirror.batches import Span
-from odradek_client.errors import OdradekError
+from odradek_client.errors import OdradekError, Refused
 from odradek_client.structs import TopicPartition
 
 #: The most runs of one record of the map topic: a record with fewer is written again, with the runs
@@ -31,7 +31,7 @@ RUNS_PER_RECORD = 100
 _OFFSET_END = 2**63 - 1
 
 
-class MapDamaged(OdradekError):
+class MapDamaged(Refused):
     """A record of the map topic that the mirror has not written, or that does not fit the
     others."""
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.mirror.batches import OFFSET_HEADER, SMALL_BATCH_BYTES, Copied, Span, copy_batches
+from odradek.mirror.batches import SMALL_BATCH_BYTES, Copied, Span, copy_batches
 from odradek_protocol.compression import Codec
 from odradek_protocol.records import BatchBuilder
 from odradek_protocol.records.batch import (
@@ -25,6 +25,7 @@ from odradek_protocol.schemas.fetch import AbortedTransaction
 from odradek_protocol.stored.control_marker import ControlType
 
 BIG = b"v" * SMALL_BATCH_BYTES
+OFFSET_HEADER = "source-offset"
 HEADERS = [("a", b"1"), ("e", None), ("\udcff", b"")]
 
 
@@ -178,7 +179,7 @@ def test_aborted_transactions_and_markers_are_left_out() -> None:
 
 
 def test_the_source_offset_is_a_header_if_asked_for() -> None:
-    found = copied(bytes(batch(40, [BIG, b"b"])), 40, offset_header=True)
+    found = copied(bytes(batch(40, [BIG, b"b"])), 40, offset_header=OFFSET_HEADER)
     assert [(source, record.headers[-1]) for source, record in sent(found)] == [
         (40, (OFFSET_HEADER, b"40")),
         (41, (OFFSET_HEADER, b"41")),

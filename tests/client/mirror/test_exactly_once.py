@@ -3,107 +3,343 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-import mirrored
-from live_brokers import LiveBroker
-from odradek import Admin, NewTopic
+from mirrored import CODECS, fill, killed, make_topic, mirror, read_all
+from odradek import Admin, Producer
 from odradek.broker import SubprocessBroker
-from odradek.mirror.exactly_once import ExactlyOnceMirror, OutSettings, Step
-from odradek.mirror.map_topic import read_map
+from odradek.mirror.exactly_once import MirrorFenced, Step
+from odradek.mirror.map_topic import MapTopicUnfit, map_topic, read_map
+from odradek.mirror.out_state import MirrorRefused
+from odradek.mirror.run_map import MapDamaged
+from odradek_client.errors import OdradekError
+from odradek_client.structs import TopicPartition
 
-DEADLINE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def source() -> Iterator[SubprocessBroker]:
-    with SubprocessBroker(settings={"log.durability": "page-cache"}) as running:
-        yield running
+SETTINGS = {"log.durability": "page-cache"}
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[SubprocessBroker]:
-    with SubprocessBroker(settings={"log.durability": "page-cache"}) as running:
+def source() -> Iterator[str]:
+    with SubprocessBroker(settings=SETTINGS) as running:
+        yield running.bootstrap
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[SubprocessBroker]:
+    with SubprocessBroker(settings=SETTINGS, testing=True) as running:
         yield running
 
 
-class Mirror:
-    """A mirror of one topic, which is made at the target."""
-
-    def __init__(self, source: Admin, target: Admin, topic: str, **settings: Any) -> None:
-        self.source, self.target, self.topic = source, target, topic
-        given: dict[str, Any] = {"name": topic, "transaction_ms": 50, **settings}
-        self.settings = OutSettings(**given)
-        self.told: list[str] = []
-        self.stop = asyncio.Event()
-
-    async def topics(self) -> list[str]:
-        found = await self.source.describe_topics(self.topic, raise_errors=False)
-        if not found:
-            return []
-        count = len(found[self.topic].partitions)
-        await self.target.create_topics(
-            NewTopic(self.settings.target_topic(self.topic), count), raise_errors=False
-        )
-        return [self.topic]
-
-    async def run(
-        self,
-        *,
-        follow: bool = False,
-        timeout_ms: float = 20_000,
-        reached: Callable[[Step], None] = lambda _: None,
-    ) -> ExactlyOnceMirror:
-        made = ExactlyOnceMirror(
-            self.source, self.target, self.settings, reached=reached, told=self.told.append
-        )
-        async with asyncio.timeout(DEADLINE_S):
-            await made.run(self.topics, follow=follow, stop=self.stop, timeout_ms=timeout_ms)
-        return made
-
-    async def check(self, partitions: int = 2) -> None:
-        """The copy has the same records, and the map translates every offset."""
-        before = await mirrored.read_all(_bootstrap(self.source), self.topic, partitions)
-        copy = self.settings.target_topic(self.topic)
-        after = await mirrored.read_all(_bootstrap(self.target), copy, partitions)
-        mirrored.check_rows(before, after)
-        found = await read_map(self.target, self.settings.name)
-        mirrored.check_translation(before, after, found.partitions, self.topic)
-
-
-def _bootstrap(admin: Admin) -> str:
-    return ",".join(admin.config.bootstrap_servers)
-
-
-@asynccontextmanager
-async def mirror(
-    source: LiveBroker, target: LiveBroker, topic: str, **settings: Any
-) -> AsyncIterator[Mirror]:
-    async with (
-        Admin(bootstrap_servers=source.bootstrap) as there,
-        Admin(bootstrap_servers=target.bootstrap) as here,
-    ):
-        yield Mirror(there, here, topic, **settings)
+@pytest.fixture
+def target(broker: SubprocessBroker) -> Iterator[str]:
+    yield broker.bootstrap
+    broker.faults.clear()
 
 
 async def test_everything_arrives_once_and_every_offset_is_translated(
-    source: SubprocessBroker, target: SubprocessBroker, unique_topic: str
+    source: str, target: str, unique_topic: str
 ) -> None:
-    await mirrored.make_topic(source.bootstrap, unique_topic)
-    await mirrored.fill(source.bootstrap, unique_topic)
+    await make_topic(source, unique_topic)
+    await fill(source, unique_topic)
     async with mirror(source, target, unique_topic) as made:
-        ran = await made.run()
+        ran = await made.drain()
         await made.check()
-        assert ran.copied.untouched_batches > 0
-        for tp, next_offset in ran.positions().items():
+        assert ran.untouched_batches > 0
+        for tp, next_offset in made.counts.positions.items():
             assert ran.translate(tp, next_offset) == ran.maps[tp].position.target_end
-        again = await made.run()
-        assert again.copied.records == 0, "nothing is new"
-        await mirrored.fill(source.bootstrap, unique_topic, first=1000, count=50)
-        third = await made.run()
-        assert 0 < third.copied.records < ran.copied.records
+            assert ran.translate(tp, next_offset + 1) is None
+        copied = made.counts.records
+        await made.drain()
+        assert made.counts.records == 0, "nothing is new"
+        await fill(source, unique_topic, first=1000, count=50)
+        await made.drain()
+        assert 0 < made.counts.records < copied
         await made.check()
+
+
+async def test_options_the_name_of_the_copy_and_a_header_with_the_offset(
+    source: str, target: str, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic, 1)
+    await fill(source, unique_topic, 1, 50)
+    options = {"prefix": "copy-of-", "offset_header": "from"}
+    async with mirror(source, target, unique_topic, **options) as made:
+        await made.drain()
+    (before,) = await read_all(source, unique_topic, 1)
+    (after,) = await read_all(target, f"copy-of-{unique_topic}", 1)
+    assert [row[4] for row in after] == [(*row[4], ("from", b"%d" % row[0])) for row in before]
+
+
+async def test_append_times_of_the_source_become_those_of_the_records(
+    source: str, target: str, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic, message_timestamp_type="LogAppendTime")
+    await fill(source, unique_topic, count=50)
+    async with mirror(source, target, unique_topic) as made:
+        await made.drain()
+        await made.check()
+
+
+async def test_batches_that_are_too_large_for_the_target_are_split(
+    source: str, target: str, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic, 1)
+    await make_topic(target, unique_topic, 1, max_message_bytes="3000")
+    for codec in CODECS:
+        async with Producer(
+            bootstrap_servers=source, compression_type=codec, linger_ms=50, batch_size=100_000
+        ) as producer:
+            for number in range(100):
+                value = b"".join(b"%d" % (number * 7919 + at) for at in range(60))
+                await producer.send(unique_topic, value, partition=0)
+    async with mirror(source, target, unique_topic) as made:
+        await made.drain()
+        await made.check(1)
+        async with Producer(bootstrap_servers=source) as producer:
+            large = await producer.send_and_wait(unique_topic, bytes(range(256)) * 40, partition=0)
+        with pytest.raises(OdradekError, match=rf"at offset {large.offset} of .*max.message.bytes"):
+            await made.drain()
+
+
+async def test_new_partitions_are_taken_up(source: str, target: str, unique_topic: str) -> None:
+    await make_topic(source, unique_topic, 1)
+    async with mirror(source, target, unique_topic) as made:
+        copier = made.make()
+        await copier.start()
+        await copier.add(await made.planned())
+        await made.source.create_partitions({unique_topic: 3})
+        await fill(source, unique_topic, 3, 60)
+        await copier.add(await made.planned())
+        async with asyncio.timeout(30):
+            while made.counts.records == 0 or any(
+                made.counts.positions[tp] < end for tp, end in made.counts.ends.items()
+            ):
+                await copier.step(100)
+        await copier.close()
+        await made.check(3)
+
+
+@pytest.mark.parametrize("step", list(Step))
+async def test_a_mirror_that_is_killed_goes_on_where_it_was(
+    source: str, target: str, unique_topic: str, step: Step
+) -> None:
+    await make_topic(source, unique_topic)
+    await fill(source, unique_topic, count=100)
+    assert await asyncio.to_thread(killed, source, target, unique_topic, step)
+    async with mirror(source, target, unique_topic) as made:
+        await made.drain()
+        await made.check()
+
+
+@pytest.mark.parametrize("api", ["Produce", "EndTxn", "InitProducerId", "FindCoordinator"])
+async def test_answers_that_are_lost_cost_nothing(
+    source: str, target: str, broker: SubprocessBroker, unique_topic: str, api: str
+) -> None:
+    await make_topic(source, unique_topic)
+    await fill(source, unique_topic, count=100)
+    broker.faults.cut(api, handled=True, skip=1, times=1)
+    broker.faults.cut(api, times=1)
+    async with mirror(source, target, unique_topic, transaction_bytes=20_000) as made:
+        await made.drain()
+        await made.check()
+
+
+async def test_a_transaction_that_the_target_aborts_is_repeated(
+    source: str, target: str, broker: SubprocessBroker, unique_topic: str
+) -> None:
+    """As by its timeout: the instance is fenced by nobody else, and goes on."""
+    await make_topic(source, unique_topic)
+    await fill(source, unique_topic, count=100)
+    aborted: list[bool] = []
+
+    def reached(step: Step) -> None:
+        if step is Step.WRITTEN and not aborted:
+            aborted.append(True)
+            broker.faults.abort_transaction(map_topic(unique_topic))
+
+    async with mirror(source, target, unique_topic) as made:
+        await made.drain(reached)
+        assert aborted
+        await made.check()
+
+
+async def test_a_second_instance_ends_the_first(
+    source: str, target: str, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic)
+    await fill(source, unique_topic, count=100)
+    async with (
+        mirror(source, target, unique_topic) as made,
+        mirror(source, target, unique_topic) as other,
+    ):
+        first = made.make()
+        await first.start()
+        await first.add(await made.planned())
+        await other.drain()
+        await fill(source, unique_topic, count=20, first=500)
+        with pytest.raises(MirrorFenced, match=r"another instance of the mirror .* has taken over"):
+            async with asyncio.timeout(30):
+                while True:
+                    await first.step(100)
+        await first.close()
+        await other.drain()
+        await other.check()
+
+
+async def test_records_that_the_source_deletes_first(
+    source: str, target: str, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic, 1)
+    await fill(source, unique_topic, 1, 50)
+    tp = TopicPartition(unique_topic, 0)
+    async with mirror(source, target, unique_topic) as made:
+        await made.source.delete_records({tp: 7})
+        await made.drain()
+        await made.check(1)
+        await fill(source, unique_topic, 1, 50, first=100)
+        end = made.counts.positions[tp]
+        await made.source.delete_records({tp: end + 5})
+        with pytest.raises(MirrorRefused, match="were deleted before they were copied"):
+            await made.drain()
+    async with mirror(source, target, unique_topic, skip_deleted=True) as made:
+        ran = await made.drain()
+        (before,) = await read_all(source, unique_topic, 1)
+        (after,) = await read_all(target, unique_topic, 1)
+        assert [row[1:] for row in after[-len(before) :]] == [row[1:] for row in before]
+        assert ran.translate(tp, end) == after[-len(before)][0]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_a_topic_that_is_another_one(
+    source: str, target: str, unique_topic: str, side: str
+) -> None:
+    await make_topic(source, unique_topic)
+    await fill(source, unique_topic, count=50)
+    async with mirror(source, target, unique_topic) as made:
+        await made.drain()
+        admin = made.source if side == "source" else made.target
+        await admin.delete_topics(unique_topic)
+        await make_topic(source if side == "source" else target, unique_topic)
+        with pytest.raises(MirrorRefused, match=f"was deleted at the {side} and created again"):
+            await made.drain()
+
+
+async def test_a_target_with_records_of_others_is_refused(
+    source: str, target: str, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic)
+    await make_topic(target, unique_topic)
+    async with mirror(source, target, unique_topic) as made:
+        async with Producer(bootstrap_servers=target) as producer:
+            await producer.send_and_wait(unique_topic, b"mine", partition=1)
+        with pytest.raises(MirrorRefused, match="-1 of the target has records that this mirror"):
+            await made.drain()
+
+
+async def test_fewer_partitions_at_the_target_are_refused(
+    source: str, target: str, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic, 3)
+    async with mirror(source, target, unique_topic) as made:
+        topics = await made.planned()
+        await made.source.create_partitions({unique_topic: 4})
+        copier = made.make()
+        await copier.start()
+        with pytest.raises(MirrorRefused, match="has 3 partitions, and the source has 4"):
+            await copier.add(topics)
+            await copier.add([type(topics[0])(unique_topic, 4)])
+        await copier.close()
+
+
+async def test_a_map_topic_that_is_not_fit_is_refused(
+    source: str, target: str, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic)
+    name = map_topic(unique_topic)
+    async with mirror(source, target, unique_topic) as made:
+        await make_topic(target, name, 1, cleanup_policy="compact,delete")
+        with pytest.raises(MapTopicUnfit, match=r"cleanup.policy=compact,delete.*set cleanup"):
+            await made.drain()
+        await made.target.delete_topics(name)
+        await make_topic(target, name, 2, cleanup_policy="compact")
+        with pytest.raises(MapTopicUnfit, match="has 2 partitions"):
+            await made.drain()
+
+
+@pytest.mark.parametrize("damage", ["foreign", "gap"])
+async def test_a_damaged_map_topic_is_refused(
+    source: str, target: str, unique_topic: str, damage: str
+) -> None:
+    await make_topic(source, unique_topic)
+    await fill(source, unique_topic, count=50)
+    async with mirror(source, target, unique_topic) as made:
+        await made.drain()
+        async with Producer(bootstrap_servers=target) as producer:
+            value = b'{"runs":[],"next":999,"target_end":-1,"source_topic_id":"%s","target_topic_id":"%s"}'
+            ids = b"00000000-0000-0000-0000-000000000000"
+            key = b'{"topic":"%s","partition":0,"from":998}' % unique_topic.encode()
+            record = (value % (ids, ids), key) if damage == "gap" else (b"hello", b"world")
+            await producer.send_and_wait(map_topic(unique_topic), *record)
+        with pytest.raises(MapDamaged, match=r"damaged, or something else .* delete this topic"):
+            await made.drain()
+
+
+async def test_a_map_topic_that_is_gone_makes_the_copies_foreign(
+    source: str, target: str, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic)
+    await fill(source, unique_topic, count=50)
+    async with mirror(source, target, unique_topic) as made:
+        await made.drain()
+        await made.target.delete_topics(map_topic(unique_topic))
+        with pytest.raises(MirrorRefused, match="has records that this mirror has not written"):
+            await made.drain()
+
+
+async def test_positions_below_the_start_of_the_source_leave_the_map(
+    source: str, target: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odradek.mirror.run_map.RUNS_PER_RECORD", 2)
+    await make_topic(source, unique_topic, 1)
+    tp = TopicPartition(unique_topic, 0)
+    async with mirror(source, target, unique_topic) as made:
+        for number in range(6):
+            async with Producer(bootstrap_servers=source) as producer:
+                await producer.send_and_wait(unique_topic, b"%d" % number, partition=0)
+            await made.drain()
+        assert (await read_map(made.target, unique_topic)).partitions[tp].start == 0
+        await made.source.delete_records({tp: 5})
+        await fill(source, unique_topic, 1, 20)
+        await made.drain()
+        assert (await read_map(made.target, unique_topic)).partitions[tp].start == 4
+
+
+async def test_a_restarted_target_is_waited_for(source: str, unique_topic: str) -> None:
+    await make_topic(source, unique_topic)
+    await fill(source, unique_topic, count=100)
+    with SubprocessBroker(settings=SETTINGS) as own:
+        restarted: list[bool] = []
+
+        def reached(step: Step) -> None:
+            if step is Step.MAPPED and not restarted:
+                restarted.append(True)
+                own.kill()
+                own.restart()
+
+        async with mirror(source, own.bootstrap, unique_topic) as made:
+            await made.drain(reached)
+            assert restarted
+            await made.check()
+
+
+async def test_nobody_reads_what_is_not_committed(
+    source: str, target: str, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic, 1)
+    await fill(source, unique_topic, 1, 50)
+    assert await asyncio.to_thread(killed, source, target, unique_topic, Step.MAPPED)
+    assert await read_all(target, unique_topic, 1) == [[]]
+    async with Admin(bootstrap_servers=target) as admin:
+        assert (await read_map(admin, unique_topic)).partitions == {}
