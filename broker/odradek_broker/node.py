@@ -7,6 +7,7 @@ so that the simulator runs the same object.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import count
 
 from odradek_broker.config.authorizer_settings import read_super_users
@@ -38,6 +39,7 @@ from odradek_broker.metadata.cluster import (
     TRANSACTIONS_TOPIC,
     ClusterMetadata,
 )
+from odradek_broker.metadata.delegation_tokens import EXPIRED_AT_ONCE_MAX, expired_tokens
 from odradek_broker.metadata.log import METADATA_TOPIC_ID, MetadataLog
 from odradek_broker.metadata.producer_ids import ProducerIdManager
 from odradek_broker.metadata.topics import NewTopic, create_topics
@@ -396,6 +398,8 @@ class Node:
         DataDirectoryError if the directory contradicts its own metadata.
         """
         self.logs.on_directory_failed = self._directory_failed
+        token_check_ms = self.config.delegation_token_expiry_check_interval_ms
+        self._next_token_expiry_ms = self.clock.monotonic_ms() + token_check_ms
         report = self.logs.open_all(
             self._config_at_start,
             first_topic=METADATA_TOPIC,
@@ -524,7 +528,21 @@ class Node:
             self._next_expiry_ms = now_ms + self.config.producer_id_expiration_check_interval_ms
             self.logs.producer_expiration_ms = self.metadata.config.producer_id_expiration_ms
             self.logs.remove_expired_producers(wall_ms)
+        self._remove_expired_tokens(now_ms, wall_ms)
         return report
+
+    def _remove_expired_tokens(self, now_ms: int, wall_ms: int) -> None:
+        """Remove delegation tokens that have expired, if that is due; the rest of many in the next
+        turns."""
+        if now_ms < self._next_token_expiry_ms:
+            return
+        records = expired_tokens(self.metadata.delegation_tokens.all(), wall_ms)
+        if len(records) < EXPIRED_AT_ONCE_MAX:
+            interval_ms = self.config.delegation_token_expiry_check_interval_ms
+            self._next_token_expiry_ms = now_ms + interval_ms
+        # On a full disk the tokens stay, which are refused all the same.
+        with suppress(StorageError):
+            self.metadata_log.commit(records)
 
     def compaction_state(self, log: PartitionLog) -> CurrentState:
         """The compaction of a log, and the reasons why the rest is not compacted; for `odradek

@@ -47,7 +47,8 @@ class Authentication(Protocol):
 class Peer:
     """The other end of a connection, and the name of the listener that it came to.
 
-    `user`: the authenticated user, or ANONYMOUS. `throttle_ms`: the time for which the session has
+    `user`: the authenticated user, or ANONYMOUS; `by_token`: a delegation token has authenticated
+    it. `throttle_ms`: the time for which the session has
     to throttle the connection; reading it clears it. `authentication`: the exchange in progress, or
     None. `requests`: the number of requests so far; `client_id` and `api_name` are those of the
     last one. `recorded`: the history has its beginning. `opened_ms`: wall
@@ -69,6 +70,7 @@ class Peer:
     port: int = 0
     opened_ms: int = 0
     end: str = ""
+    by_token: bool = False
 
 
 @dataclass(slots=True)
@@ -76,10 +78,11 @@ class RequestContext:
     """The data of a request besides its body. `host`: the peer's address. `connection_id` is unique
     while the broker runs.
 
-    `user`: the authenticated user. `listener`: the name of the listener that accepted the
-    connection. `authentication`: set while the connection authenticates. `api_name`: the API, such
-    as Fetch. `size_bytes`: the size of the request's body. `throttle_ms`: the time for which the
-    connection has to wait because of the quota `throttled_by`, or 0.
+    `user`: the authenticated user; `by_token`: a delegation token has authenticated it. `listener`:
+    the name of the listener that accepted the connection. `authentication`: set while the
+    connection authenticates. `api_name`: the API, such as Fetch. `size_bytes`: the size of the
+    request's body. `throttle_ms`: the time for which the connection has to wait because of the
+    quota `throttled_by`, or 0.
     """
 
     api_version: int
@@ -93,6 +96,7 @@ class RequestContext:
     throttled_by: str = ""
     authentication: Authentication | None = None
     api_name: str = ""
+    by_token: bool = False
 
     def throttle(self, quota: str, throttle_ms: int) -> None:
         """Throttle the connection because a quota is exceeded; of several times the longest counts

@@ -26,6 +26,8 @@ _OLD_VALIDATOR = (
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler"
 )
 
+_DAY_MS = 86_400_000
+
 INITIAL_USERS = "sasl.scram.initial.users"
 #: The kinds of sources for the password of an initial user.
 USER_SOURCES = ("env:", "file:")
@@ -100,6 +102,33 @@ class SaslSettings:
         "are signed, OAuthBearerUnsecuredValidatorCallbackHandler for tokens without a signature, which are "
         "for development only. It counts only for the mechanism oauthbearer of a listener.",
         one_of("", VALIDATOR, _OLD_VALIDATOR, UNSECURED_VALIDATOR),
+    )
+    delegation_token_secret_key: str = setting(
+        Kind.PASSWORD,
+        "",
+        "The key from which the HMACs of delegation tokens are made, the same at every start: with another "
+        "one the tokens of before have other HMACs, so that nobody can use them. Empty: there are no "
+        "delegation tokens.",
+        secret=True,
+    )
+    delegation_token_max_lifetime_ms: int = setting(
+        Kind.LONG,
+        7 * _DAY_MS,
+        "The longest life of a delegation token, however often it is renewed.",
+        at_least(1),
+    )
+    delegation_token_expiry_time_ms: int = setting(
+        Kind.LONG,
+        _DAY_MS,
+        "How long a delegation token is valid before it has to be renewed.",
+        at_least(1),
+    )
+    delegation_token_expiry_check_interval_ms: int = setting(
+        Kind.LONG,
+        3_600_000,
+        "Time between two looks for expired delegation tokens to remove. One that is not removed yet is "
+        "refused all the same.",
+        at_least(1),
     )
     connections_max_reauth_ms: int = setting(
         Kind.LONG,

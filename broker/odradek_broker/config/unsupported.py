@@ -113,7 +113,6 @@ IGNORED_KEYS = frozenset(_IGNORED_KEYS.split())
 IGNORED_PREFIXES = (
     "controlled.shutdown.",
     "controller.",
-    "delegation.token.",
     "follower.",
     "group.share.",
     "group.streams.",

@@ -1,17 +1,52 @@
-"""The answer to every request about delegation tokens: they are not supported (A-49)."""
+"""The common base of the handlers of delegation tokens: who may ask, and how a change is answered
+(A-49)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._parts import MetadataChangeParts
+from odradek_broker.metadata.commit import when_durable
+from odradek_broker.metadata.delegation_tokens import TokenChange
+from odradek_broker.platform.seams import Clock
 from odradek_broker.request import ANONYMOUS, RequestContext
+from odradek_protocol.constants import NO_TIMESTAMP
 from odradek_protocol.errors import ErrorCode
 
 #: The type of principal of users.
 USER = "User"
 
+Response = TypeVar("Response")
 
-def refusal(context: RequestContext) -> tuple[ErrorCode, int]:
-    """The error code, and the value of the fields for times in ms. An unauthenticated client may
-    not even ask; the answer to others is that there is no secret key for tokens."""
-    if context.user == ANONYMOUS:
-        return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, -1
-    return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, 0
+
+class TokenParts(MetadataChangeParts, Protocol):
+    """The parts of `MetadataChangeParts`, and the clock."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+
+def principal_of(context: RequestContext) -> str:
+    """The principal of the client."""
+    return f"{USER}:{context.user}"
+
+
+def may_ask(context: RequestContext) -> bool:
+    """True if the client is authenticated, and not by a delegation token."""
+    return context.user != ANONYMOUS and not context.by_token
+
+
+def answer_change(
+    node: TokenParts, change: TokenChange, respond: Callable[[ErrorCode, int], Response]
+) -> Response | Deferred[Response]:
+    """Record a change, and answer `respond(error, expiry in ms)` when it is durable."""
+    if change.error:
+        return respond(change.error, change.expires_ms)
+    return when_durable(
+        node,
+        change.records,
+        lambda: respond(ErrorCode.NONE, change.expires_ms),
+        lambda: respond(ErrorCode.REQUEST_TIMED_OUT, NO_TIMESTAMP),
+    )

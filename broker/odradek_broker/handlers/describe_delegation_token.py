@@ -1,17 +1,90 @@
-"""DescribeDelegationToken (key 41): refused (A-49)."""
+"""DescribeDelegationToken (key 41): the tokens that the client may see (KIP-48, KIP-373, A-52)."""
 
 from __future__ import annotations
 
-from odradek_broker.handlers._delegation_tokens import refusal
+from collections.abc import Iterator
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.handlers._delegation_tokens import TokenParts, may_ask, principal_of
+from odradek_broker.metadata.commit import when_durable
 from odradek_broker.request import RequestContext
+from odradek_broker.security.authorizer import Operation, Resource, ResourceType
+from odradek_broker.security.delegation_tokens import DelegationToken
+from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.describe_delegation_token import (
+    REQUESTER_SINCE,
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
 
 
 def handle(
-    _: object, context: RequestContext, request: DescribeDelegationTokenRequest
-) -> DescribeDelegationTokenResponse:
-    """The reason why there are no tokens."""
-    return DescribeDelegationTokenResponse(error_code=refusal(context)[0])
+    node: TokenParts, context: RequestContext, request: DescribeDelegationTokenRequest
+) -> DescribeDelegationTokenResponse | Deferred[DescribeDelegationTokenResponse]:
+    """The tokens of the owners, or of everybody, that the client may describe."""
+    if not may_ask(context):
+        return _refused(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    if not node.metadata.delegation_tokens.enabled:
+        return _refused(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    found = [
+        _description(node, token, context.api_version) for token in _visible(node, context, request)
+    ]
+    # A token that is not durable may be gone after a crash.
+    return when_durable(
+        node,
+        (),
+        lambda: DescribeDelegationTokenResponse(tokens=found),
+        lambda: _refused(ErrorCode.REQUEST_TIMED_OUT),
+    )
+
+
+def _visible(
+    node: TokenParts, context: RequestContext, request: DescribeDelegationTokenRequest
+) -> Iterator[DelegationToken]:
+    me = principal_of(context)
+    wanted = None
+    if request.owners is not None:
+        wanted = {f"{each.principal_type}:{each.principal_name}" for each in request.owners}
+    for token in node.metadata.delegation_tokens.all():
+        if wanted is not None and not any(map(token.concerns, wanted)):
+            continue
+        if token.concerns(me) or _may_describe(node, context, token):
+            yield token
+
+
+def _may_describe(node: TokenParts, context: RequestContext, token: DelegationToken) -> bool:
+    own = Resource(ResourceType.DELEGATION_TOKEN, token.token_id)
+    owner = Resource(ResourceType.USER, token.owner)
+    return node.authorizer.would_allow(
+        context, Operation.DESCRIBE, own
+    ) or node.authorizer.would_allow(context, Operation.DESCRIBE_TOKENS, owner)
+
+
+def _description(
+    node: TokenParts, token: DelegationToken, version: int
+) -> DescribedDelegationToken:
+    kind, _, name = token.owner.partition(":")
+    described = DescribedDelegationToken(
+        principal_type=kind,
+        principal_name=name,
+        issue_timestamp=token.issued_ms,
+        expiry_timestamp=token.expires_ms,
+        max_timestamp=token.max_ms,
+        token_id=token.token_id,
+        hmac=node.metadata.delegation_tokens.hmac_of(token.token_id),
+        renewers=[
+            DescribedDelegationTokenRenewer(principal_type=kind, principal_name=name)
+            for kind, _, name in (each.partition(":") for each in token.renewers)
+        ],
+    )
+    if version >= REQUESTER_SINCE:
+        kind, _, name = token.requester.partition(":")
+        described.token_requester_principal_type = kind
+        described.token_requester_principal_name = name
+    return described
+
+
+def _refused(error: ErrorCode) -> DescribeDelegationTokenResponse:
+    return DescribeDelegationTokenResponse(error_code=error)

@@ -1,13 +1,14 @@
-"""Cluster metadata: topics, partitions, settings, quotas, credentials, ACLs and producer ids,
-replayed from their own log.
+"""Cluster metadata: topics, partitions, settings, quotas, credentials, tokens, ACLs and producer
+ids, replayed from their own log.
 
 Only `replay` changes the state, both at the start and later (D4). The records are made in
-`topics/`, `configs/`, `client_quotas/`, `acls/` and `scram.py`, which read this state and return
-records.
+`topics/`, `configs/`, `client_quotas/`, `acls/`, `scram.py` and
+`delegation_tokens.py`, which read this state and return records.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 
@@ -32,6 +33,7 @@ from odradek_broker.metadata.features import (
 from odradek_broker.platform.seams import Randomness
 from odradek_broker.quotas.client_quotas import QuotaEntity, QuotaKey, quota_entity
 from odradek_broker.security.acls import Acl, AclIndex
+from odradek_broker.security.delegation_tokens import DelegationToken, DelegationTokens
 from odradek_broker.share.in_flight import ShareSettings
 from odradek_broker.share.offset_reset import OffsetReset
 from odradek_broker.storage.log_config import LogConfig
@@ -45,11 +47,13 @@ from odradek_protocol.stored.cluster_metadata import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -128,6 +132,8 @@ class ClusterMetadata:
         self.client_quotas: dict[QuotaEntity, dict[str, float]] = {}
         #: The SCRAM credentials of each user. Changed by `replay` only.
         self.scram_credentials: dict[str, dict[ScramMechanism, ScramCredential]] = {}
+        #: The delegation tokens. Changed by `replay` only.
+        self.delegation_tokens = DelegationTokens(config.delegation_token_secret_key)
         #: The ACLs, for an authorizer that uses them. Changed by `replay` only.
         self.acls = AclIndex()
         #: The finalized level of each feature. Changed by `replay` only.
@@ -328,6 +334,16 @@ class ClusterMetadata:
             if not taken and topic_id[0] >> 2 != _BASE64_DASH:
                 return topic_id
         raise MetadataError("the source of randomness gives no usable topic id")
+
+    def new_token_id(self) -> str:
+        """A new id of a delegation token."""
+        for _ in range(_ID_TRIES_MAX):
+            raw = self._random.uuid()
+            token_id = base64.urlsafe_b64encode(raw).decode().rstrip("=")
+            taken = self.delegation_tokens.get(token_id) is not None or raw in _RESERVED_IDS
+            if not taken and not token_id.startswith("-"):
+                return token_id
+        raise MetadataError("the source of randomness gives no usable id for a token")
 
     def new_acl_id(self) -> bytes:
         """A new id of an ACL."""
@@ -600,6 +616,23 @@ class ClusterMetadata:
         self.acls.remove(record.id)
         self.topics_version += 1
 
+    def _replay_token(self, record: DelegationTokenRecord) -> None:
+        self.delegation_tokens.put(
+            DelegationToken(
+                record.token_id,
+                record.owner,
+                record.requester,
+                tuple(record.renewers),
+                record.issue_timestamp,
+                record.max_timestamp,
+                record.expiration_timestamp,
+            )
+        )
+
+    def _replay_remove_token(self, record: RemoveDelegationTokenRecord) -> None:
+        if not self.delegation_tokens.remove(record.token_id):
+            raise MetadataError(f"the unknown delegation token {record.token_id!r} is removed")
+
     def _use_dynamic_settings(self) -> None:
         """Combine static and dynamic settings; the dynamic ones are not used if both are
         inconsistent.
@@ -644,4 +677,6 @@ _REPLAY: dict[type[Message], _Replay] = {
     RemoveUserScramCredentialRecord: ClusterMetadata._replay_remove_scram_credential,  # type: ignore[dict-item]
     AccessControlEntryRecord: ClusterMetadata._replay_acl,  # type: ignore[dict-item]
     RemoveAccessControlEntryRecord: ClusterMetadata._replay_remove_acl,  # type: ignore[dict-item]
+    DelegationTokenRecord: ClusterMetadata._replay_token,  # type: ignore[dict-item]
+    RemoveDelegationTokenRecord: ClusterMetadata._replay_remove_token,  # type: ignore[dict-item]
 }

@@ -18,10 +18,12 @@ from odradek_protocol.stored.cluster_metadata import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -41,7 +43,7 @@ class MetadataImage:
 
     def __init__(self) -> None:
         #: By topic id; (topic id, partition); (type of resource, its name); ("quotas", entity);
-        #: ("scram", user); ("ACL", id); ("feature", name); `_PRODUCER_IDS`.
+        #: ("scram", user); ("ACL", id); ("token", id); ("feature", name); `_PRODUCER_IDS`.
         self._entries: dict[Any, _Entry] = {}
         #: The changes since a snapshot began, by the same keys; None: the entry was removed.
         self._changes: dict[Any, _Entry | None] = {}
@@ -138,6 +140,12 @@ class MetadataImage:
     def _replay_remove_acl(self, record: RemoveAccessControlEntryRecord, value: bytes) -> None:
         self._put(("ACL", record.id), None)
 
+    def _replay_token(self, record: DelegationTokenRecord, value: bytes) -> None:
+        self._put(("token", record.token_id), value)
+
+    def _replay_remove_token(self, record: RemoveDelegationTokenRecord, value: bytes) -> None:
+        self._put(("token", record.token_id), None)
+
     def _replay_feature_level(self, record: FeatureLevelRecord, value: bytes) -> None:
         self._put(("feature", record.name), value)
 
@@ -197,4 +205,6 @@ _REPLAY: dict[type[Message], _Replay] = {
     RemoveUserScramCredentialRecord: MetadataImage._replay_remove_scram_credential,  # type: ignore[dict-item]
     AccessControlEntryRecord: MetadataImage._replay_acl,  # type: ignore[dict-item]
     RemoveAccessControlEntryRecord: MetadataImage._replay_remove_acl,  # type: ignore[dict-item]
+    DelegationTokenRecord: MetadataImage._replay_token,  # type: ignore[dict-item]
+    RemoveDelegationTokenRecord: MetadataImage._replay_remove_token,  # type: ignore[dict-item]
 }

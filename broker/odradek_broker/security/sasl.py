@@ -25,11 +25,12 @@ class Challenge:
 @dataclass(frozen=True)
 class Authenticated:
     """The end: the client is this user. `expires_at_ms`: the wall time at which its credentials
-    expire."""
+    expire. `by_token`: they are a delegation token."""
 
     user: str
     token: bytes = field(default=b"", repr=False)
     expires_at_ms: int | None = None
+    by_token: bool = False
 
 
 @dataclass(frozen=True)

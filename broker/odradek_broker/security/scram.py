@@ -1,8 +1,9 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 at a listener, with the credentials of the cluster metadata
-(KIP-84).
+(KIP-84), and with delegation tokens (KIP-48).
 
 An unknown user gets an invented salt, the same one while the broker runs, and is refused only after
-the proof, so that clients do not learn which users exist (A-45).
+the proof, so that clients do not learn which users exist (A-45). The credential of a token is
+computed in another thread when the token is first used, and kept (A-53).
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 
+from odradek_broker.deferred import Deferred
+from odradek_broker.security.delegation_tokens import DelegationToken, DelegationTokens
+from odradek_broker.security.plain_users import Beside
 from odradek_broker.security.sasl import (
     OTHER_USER,
     Authenticated,
@@ -22,16 +26,72 @@ from odradek_protocol.sasl.errors import SaslMessageError
 from odradek_protocol.sasl.scram import (
     ITERATIONS_MIN,
     TOKEN_AUTHENTICATION,
+    ClientFirst,
     ScramCredential,
     ScramMechanism,
     ScramServer,
     ScramState,
+    new_credential,
 )
 
 #: The bytes of an invented salt: as many as in those of Kafka's tools.
 _SALT_BYTES = 26
 
+#: The most computed credentials of tokens that are kept.
+_TOKEN_CREDENTIALS_MAX = 10_000
+
 Credentials = Callable[[], Mapping[str, Mapping[ScramMechanism, ScramCredential]]]
+
+
+class ScramTokens:
+    """The delegation tokens of the cluster, and the credentials of a mechanism that are made of
+    them. `tokens`: the present ones; `now_ms`: the wall time; `hashing`: another thread."""
+
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        tokens: Callable[[], DelegationTokens],
+        secret: bytes,
+        now_ms: Callable[[], int],
+        hashing: Beside,
+    ) -> None:
+        self._mechanism = mechanism
+        self._tokens = tokens
+        self._secret = secret
+        self._now_ms = now_ms
+        self._hashing = hashing
+        #: The credentials by token id, those in preparation too; the oldest first.
+        self._credentials: dict[str, Deferred[ScramCredential | None]] = {}
+
+    def valid(self, token_id: str) -> DelegationToken | None:
+        """The token with this id if one may authenticate with it."""
+        tokens = self._tokens()
+        token = tokens.get(token_id) if tokens.enabled else None
+        return None if token is None or token.is_expired(self._now_ms()) else token
+
+    def credential(self, token: DelegationToken) -> Deferred[ScramCredential | None]:
+        """The credential of a token; None if it could not be computed."""
+        token_id = token.token_id
+        found = self._credentials.get(token_id)
+        if found is not None:
+            return found
+        while len(self._credentials) >= _TOKEN_CREDENTIALS_MAX:
+            del self._credentials[next(iter(self._credentials))]
+        deferred = self._credentials[token_id] = Deferred()
+        password = self._tokens().password_of(token_id)
+        salt = hmac.digest(self._secret, b"token" + token_id.encode(), self._mechanism.hash_name)
+        made: list[ScramCredential] = []
+
+        def work() -> None:
+            made.append(new_credential(self._mechanism, password, salt[:_SALT_BYTES]))
+
+        def done(problem: Exception | None) -> None:
+            if problem is not None:
+                self._credentials.pop(token_id, None)
+            deferred.resolve(made[0] if made else None)
+
+        self._hashing(work, done)
+        return deferred
 
 
 class ScramUsers:
@@ -44,11 +104,13 @@ class ScramUsers:
         self,
         mechanism: ScramMechanism,
         credentials: Credentials,
+        tokens: ScramTokens,
         secret: bytes,
         new_nonce: Callable[[], str],
     ) -> None:
         self.mechanism = mechanism
         self._credentials = credentials
+        self.tokens = tokens
         self._secret = secret
         self.new_nonce = new_nonce
 
@@ -79,33 +141,57 @@ class _ScramExchange:
         self._users = users
         self._server = ScramServer(users.mechanism)
         self._user = ""
-        #: None: the user has no credential, or requests one of a delegation token.
+        #: None: the user has no credential.
         self._credential: ScramCredential | None = None
+        #: True if the user is the id of a delegation token.
+        self._by_token = False
 
-    def step(self, token: bytes) -> Step:
+    def step(self, token: bytes) -> Step | Deferred[Step]:
         begins = self._server.state is ScramState.FIRST
         try:
             step = self._begin(token) if begins else self._end(token)
         except SaslMessageError as problem:
             step = Refused(str(problem))
+        return step.map(self._stepped) if isinstance(step, Deferred) else self._stepped(step)
+
+    def _stepped(self, step: Step) -> Step:
         if isinstance(step, Refused):
             self._server.end()
         return step
 
-    def _begin(self, token: bytes) -> Step:
+    def _begin(self, token: bytes) -> Step | Deferred[Step]:
         first = self._server.receive_first(token)
-        if first.authorization_id not in ("", first.username):
-            return Refused(OTHER_USER, OTHER_USER)
         self._user = first.username
-        # Delegation tokens do not exist here.
-        if first.extensions.get(TOKEN_AUTHENTICATION, "").lower() != "true":
-            self._credential = self._users.credential(self._user)
-        shown = self._credential or self._users.made_up(self._user)
+        if first.extensions.get(TOKEN_AUTHENTICATION, "").lower() == "true":
+            return self._begin_with_token(first)
+        if _wants_other_user(first):
+            return Refused(OTHER_USER, OTHER_USER)
+        self._credential = self._users.credential(self._user)
+        return self._challenge(self._credential or self._users.made_up(self._user))
+
+    def _begin_with_token(self, first: ClientFirst) -> Step | Deferred[Step]:
+        self._by_token = True
+        found = self._users.tokens.valid(self._user)
+        if found is None:
+            return Refused(f"{self._users.mechanism.mechanism}: no such delegation token")
+        if _wants_other_user(first):
+            return Refused(OTHER_USER, OTHER_USER)
+        return self._users.tokens.credential(found).map(self._challenge_token)
+
+    def _challenge_token(self, credential: ScramCredential | None) -> Step:
+        self._credential = credential
+        if credential is None:
+            return Refused("the credential of a delegation token could not be computed")
+        return self._challenge(credential)
+
+    def _challenge(self, shown: ScramCredential) -> Step:
         return Challenge(self._server.challenge(shown, self._users.new_nonce()))
 
     def _end(self, token: bytes) -> Step:
         right = self._server.receive_final(token)
         name, user = self._users.mechanism.mechanism, self._user
+        if self._by_token:
+            return self._end_with_token(right)
         if self._credential is None:
             # Any text that an unauthenticated client sends as a name may be a password.
             return Refused(f"{name}: no such user")
@@ -114,3 +200,19 @@ class _ScramExchange:
         if self._users.credential(user) != self._credential:
             return Refused(f"{name}: the credential of user {user!r} has changed meanwhile")
         return Authenticated(user, self._server.signature())
+
+    def _end_with_token(self, right: bool) -> Step:
+        name = self._users.mechanism.mechanism
+        if not right:
+            return Refused(f"{name}: a wrong HMAC for delegation token {self._user!r}")
+        # The token may have been removed, or renewed, meanwhile.
+        found = self._users.tokens.valid(self._user)
+        if found is None:
+            return Refused(f"{name}: delegation token {self._user!r} has ended meanwhile")
+        return Authenticated(
+            found.owner_name, self._server.signature(), found.expires_ms, by_token=True
+        )
+
+
+def _wants_other_user(first: ClientFirst) -> bool:
+    return first.authorization_id not in ("", first.username)

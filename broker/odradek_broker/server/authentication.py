@@ -245,7 +245,7 @@ class Authentication:
             self._expires_at_ms = self._listener.now_ms() + lifetime_ms
         first = not self.known
         self._known_by = self._mechanism
-        self._peer.user = end.user
+        self._peer.user, self._peer.by_token = end.user, end.by_token
         self._listener.succeeded(self._mechanism, again=not first)
         if first:
             self._completed()

@@ -287,6 +287,7 @@ class Dispatcher:
             "",
             peer.authentication,
             api.name,
+            peer.by_token,
         )
 
     def _timed(self, in_flight: _InFlight, reply: Reply) -> EncodedReply:

@@ -18,6 +18,7 @@ import structlog
 from odradek_broker.config.sasl import SaslListenerSettings, SignedTokens, sasl_settings
 from odradek_broker.config.types import ConfigError
 from odradek_broker.metrics.broker import BrokerMetrics
+from odradek_broker.security.delegation_tokens import DelegationTokens
 from odradek_broker.security.oauthbearer import (
     OAuthBearerMechanism,
     SignedValidator,
@@ -32,7 +33,7 @@ from odradek_broker.security.plain_users import (
     parse_users,
 )
 from odradek_broker.security.sasl import Mechanism
-from odradek_broker.security.scram import Credentials, ScramUsers
+from odradek_broker.security.scram import Credentials, ScramTokens, ScramUsers
 from odradek_broker.server.host import StartError
 from odradek_broker.server.jwks import JwksKeys
 from odradek_broker.server.peer_log import PeerLog
@@ -253,6 +254,7 @@ class SaslListeners:
         config: BrokerConfig,
         *,
         credentials: Credentials,
+        tokens: Callable[[], DelegationTokens],
         clock: Clock,
         randomness: Randomness,
         peer_log: PeerLog,
@@ -261,7 +263,8 @@ class SaslListeners:
         fetching: Beside,
     ) -> None:
         self._clock, self._randomness = clock, randomness
-        self._credentials, self._hashing, self._fetching = credentials, hashing, fetching
+        self._credentials, self._tokens = credentials, tokens
+        self._hashing, self._fetching = hashing, fetching
         self._files: list[UsersFile] = []
         self._secret = random_bytes(randomness, _SECRET_BYTES)
         unauthenticated = UnauthenticatedConnections(
@@ -301,7 +304,8 @@ class SaslListeners:
             return self._oauthbearer(settings)
         scram = ScramMechanism.of_name(name)
         assert scram is not None, name
-        return ScramUsers(scram, self._credentials, self._secret, self._nonce)
+        tokens = ScramTokens(scram, self._tokens, self._secret, self._clock.wall_ms, self._hashing)
+        return ScramUsers(scram, self._credentials, tokens, self._secret, self._nonce)
 
     def _oauthbearer(self, settings: SaslListenerSettings) -> Mechanism:
         tokens = settings.tokens

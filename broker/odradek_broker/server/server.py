@@ -47,6 +47,7 @@ from odradek_broker.server.tls import (
     http_token,
     open_http_tls,
     open_tls,
+    with_token_key,
 )
 from odradek_broker.storage.cleaner.manager import LogCleaner
 from odradek_broker.storage.log_directory import LogDirectory
@@ -312,6 +313,7 @@ class Server:
         return SaslListeners(
             self.config,
             credentials=lambda: self.node.metadata.scram_credentials,
+            tokens=lambda: self.node.metadata.delegation_tokens,
             clock=host.clock,
             randomness=host.randomness,
             peer_log=self._peer_log,
@@ -345,7 +347,7 @@ class Server:
         return emulated_handlers(profile, HANDLERS)
 
     def _open(self, loop: asyncio.AbstractEventLoop, segment_files_max: int) -> None:
-        config = self.config
+        config = with_token_key(self.config)
         host = self._host
         if host.armed:
             log.warning(

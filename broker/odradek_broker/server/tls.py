@@ -11,6 +11,7 @@ from __future__ import annotations
 import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -195,6 +196,16 @@ def http_token(config: BrokerConfig) -> str:
         return files.resolve(config.http_token)
     except TlsError as error:
         raise StartError(f"http.token: {error}") from None
+
+
+def with_token_key(config: BrokerConfig) -> BrokerConfig:
+    """The settings with the secret key of delegation tokens that they refer to. StartError for a
+    reference that cannot be resolved."""
+    try:
+        key = files.resolve(config.delegation_token_secret_key)
+    except TlsError as problem:
+        raise StartError(f"delegation.token.secret.key: {problem}") from None
+    return replace(config, delegation_token_secret_key=key)
 
 
 def check_changed(listeners: Mapping[str, TlsListener], config: BrokerConfig) -> None:

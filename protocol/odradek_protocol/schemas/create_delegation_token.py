@@ -1,8 +1,6 @@
 """CreateDelegationToken (key 38): a token that stands for a user (KIP-48, KIP-373).
 
 Versions: 2 is flexible; 3 makes tokens for others.
-
-Left out: tokens. The answer is that of a Kafka without `delegation.token.secret.key`.
 """
 
 from __future__ import annotations

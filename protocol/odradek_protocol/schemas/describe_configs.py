@@ -5,7 +5,7 @@ Versions: 1 sources and synonyms; 3 types and documentation; 4 is flexible.
 Of note: the levels of loggers (resource type 8) are kept until the broker stops, as in Kafka.
 
 Left out: Kafka's settings that have no meaning on this broker (`controller.quorum.*`,
-`delegation.token.*` and similar ones). The configuration file may have them; they are not
+`controlled.shutdown.*` and similar ones). The configuration file may have them; they are not
 described.
 """
 

@@ -1,14 +1,15 @@
 """DescribeDelegationToken (key 41): the existing tokens (KIP-48, KIP-373).
 
 Versions: 2 is flexible; 3 has the user that has requested a token.
-
-Left out: tokens. The answer is that of a Kafka without `delegation.token.secret.key`.
 """
 
 from __future__ import annotations
 
 from odradek_protocol.message import Message, Struct, array, field, message, struct
 from odradek_protocol.primitives import BYTES, INT16, INT32, INT64, STRING
+
+#: From this version on a token has the user that has requested it.
+REQUESTER_SINCE = 3
 
 
 @struct

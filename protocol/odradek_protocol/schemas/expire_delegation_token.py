@@ -1,8 +1,6 @@
 """ExpireDelegationToken (key 40): ends a token, at once or later (KIP-48).
 
 Versions: 2 is flexible.
-
-Left out: tokens. The answer is that of a Kafka without `delegation.token.secret.key`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """RenewDelegationToken (key 39): makes a token last longer (KIP-48).
 
 Versions: 2 is flexible.
-
-Left out: tokens. The answer is that of a Kafka without `delegation.token.secret.key`.
 """
 
 from __future__ import annotations

@@ -68,6 +68,23 @@ class RemoveTopicRecord(Message):
     topic_id: bytes = field(UUID)
 
 
+@message(key=10, versions="0", flexible="0+")
+class DelegationTokenRecord(Message):
+    """A delegation token exists, with principals as "User:alice".
+
+    The HMAC, which is its password, is not stored: it follows from the id and the brokers' secret
+    key.
+    """
+
+    owner: str = field(STRING)
+    requester: str = field(STRING)
+    renewers: list[str] = field(array(STRING))
+    issue_timestamp: int = field(INT64)
+    max_timestamp: int = field(INT64)
+    expiration_timestamp: int = field(INT64)
+    token_id: str = field(STRING)
+
+
 @message(key=11, versions="0", flexible="0+")
 class UserScramCredentialRecord(Message):
     """A user has a SCRAM credential of a mechanism (1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512).
@@ -148,6 +165,13 @@ class RemoveAccessControlEntryRecord(Message):
     id: bytes = field(UUID)
 
 
+@message(key=26, versions="0", flexible="0+")
+class RemoveDelegationTokenRecord(Message):
+    """A delegation token is removed."""
+
+    token_id: str = field(STRING)
+
+
 MetadataRecord = (
     TopicRecord
     | PartitionRecord
@@ -160,6 +184,8 @@ MetadataRecord = (
     | RemoveUserScramCredentialRecord
     | AccessControlEntryRecord
     | RemoveAccessControlEntryRecord
+    | DelegationTokenRecord
+    | RemoveDelegationTokenRecord
 )
 
 RECORD_TYPES: dict[int, type[Message]] = {
@@ -169,6 +195,7 @@ RECORD_TYPES: dict[int, type[Message]] = {
         *(RemoveTopicRecord, FeatureLevelRecord, ClientQuotaRecord, ProducerIdsRecord),
         *(UserScramCredentialRecord, RemoveUserScramCredentialRecord),
         *(AccessControlEntryRecord, RemoveAccessControlEntryRecord),
+        *(DelegationTokenRecord, RemoveDelegationTokenRecord),
     )
 }
 

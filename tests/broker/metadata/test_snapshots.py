@@ -43,10 +43,12 @@ from odradek_protocol.stored.cluster_metadata import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     MetadataRecord,
     PartitionRecord,
     QuotaEntityData,
     RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     decode_record,
@@ -93,6 +95,7 @@ def state_of(metadata: ClusterMetadata) -> object:
         metadata.client_quotas,
         metadata.scram_credentials,
         dict(metadata.acls.by_id),
+        {each.token_id: each for each in metadata.delegation_tokens.all()},
         metadata._next_producer_id,
     )
 
@@ -161,12 +164,23 @@ def _credential_change(rng: random.Random, metadata: ClusterMetadata) -> Metadat
     return credential_record(user, mechanism, ScramCredential(b"salt", key, key, 4096))
 
 
+def _token_change(rng: random.Random, metadata: ClusterMetadata) -> MetadataRecord:
+    token_id = rng.choice("tuv")
+    if metadata.delegation_tokens.get(token_id) is not None and rng.random() < 0.5:
+        return RemoveDelegationTokenRecord(token_id=token_id)
+    return DelegationTokenRecord(
+        token_id=token_id, owner="User:u", issue_timestamp=rng.randrange(9)
+    )
+
+
 def _histories(rng: random.Random, metadata: ClusterMetadata) -> Iterator[list[MetadataRecord]]:
     """Random changes of metadata; each may depend on those before it."""
     for _ in range(300):
         name = f"t{rng.randrange(6)}"
         if rng.random() < 0.1:
             yield [_credential_change(rng, metadata)]
+        if rng.random() < 0.1:
+            yield [_token_change(rng, metadata)]
         topic = metadata.topics.get(name)
         if topic is None:
             assignments = {index: [1] for index in range(rng.randint(1, 4))}

@@ -717,9 +717,8 @@ OPEN_TO_ALL = {
     ApiKey.SASL_AUTHENTICATE: "by which a client says who it is",
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "every client asks, and is told what it is to push",
     ApiKey.PUSH_TELEMETRY: "every client may say how it is, within limits",
-    ApiKey.RENEW_DELEGATION_TOKEN: "there are no tokens",
-    ApiKey.EXPIRE_DELEGATION_TOKEN: "there are no tokens",
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: "there are no tokens",
+    ApiKey.RENEW_DELEGATION_TOKEN: "the owner and the renewers of a token may",
+    ApiKey.EXPIRE_DELEGATION_TOKEN: "the owner and the renewers of a token may",
 }
 
 

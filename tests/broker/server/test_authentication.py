@@ -12,6 +12,7 @@ import pytest
 import golden
 from broker_in_loop import RunningBroker, StartBroker
 from odradek_broker.explain.sentences import EventKind
+from odradek_broker.metadata.delegation_tokens import create_token, expire_token
 from odradek_broker.metadata.scram import credential_record
 from odradek_broker.security.sasl import OTHER_USER
 from odradek_broker.server import sasl_listeners
@@ -22,6 +23,7 @@ from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.sasl.scram import ScramMechanism, new_credential
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
+from odradek_protocol.schemas.describe_delegation_token import DescribeDelegationTokenRequest
 from odradek_protocol.schemas.metadata import MetadataRequest
 from odradek_protocol.schemas.sasl_authenticate import SaslAuthenticateRequest
 from odradek_protocol.schemas.sasl_handshake import SaslHandshakeRequest
@@ -391,6 +393,37 @@ async def test_a45_scram_takes_the_credentials_of_the_metadata(
     ):
         answer = await scram(await broker.client(), mechanism, user, password, **more)
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+@pytest.mark.parametrize("mechanism", ScramMechanism)
+async def test_a53_a_token_authenticates_its_owner_until_it_expires(
+    start_broker: StartBroker, mechanism: ScramMechanism
+) -> None:
+    broker = await start_broker(keys=LISTENER | SCRAM | {"delegation.token.secret.key": "a key"})
+    metadata = broker.node.metadata
+    now_ms = broker.node.clock.wall_ms()
+    change = create_token(metadata, "User:alice", "User:bob", [], 60_000, now_ms)
+    broker.node.metadata_log.commit(change.records)
+    assert change.token is not None
+    token_id = change.token.token_id
+    password = metadata.delegation_tokens.password_of(token_id)
+    as_token: Any = {"extensions": {"tokenauth": "true"}}
+    # The name of the owner and the HMAC alone are of no use.
+    wrong = await scram(await broker.client(), mechanism, token_id, password)
+    assert wrong.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    client = await broker.client()
+    answer = await scram(client, mechanism, token_id, password, **as_token)
+    assert answer.error_code == 0
+    assert 0 < answer.session_lifetime_ms <= 60_000
+    session = next(each for each in broker.server._sessions if each.peer.user == "alice")
+    assert session.peer.by_token
+    refused = await client.call(DescribeDelegationTokenRequest(owners=None))
+    assert refused.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    hmac = metadata.delegation_tokens.hmac_of(token_id)
+    ended = expire_token(metadata, "User:alice", hmac, 0, now_ms)
+    broker.node.metadata_log.commit(ended.records)
+    answer = await scram(await broker.client(), mechanism, token_id, password, **as_token)
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 # --- The users file -------------------------------------------------------------------------------

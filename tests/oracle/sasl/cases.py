@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from odradek_protocol.schemas.create_delegation_token import CreatableRenewers
 from odradek_protocol.schemas.create_topics import CreatableTopic
 from odradek_protocol.schemas.fetch import FetchPartition, FetchTopic
 
@@ -202,6 +203,10 @@ CASES = [
         "SCRAM, no token",
         [handshake(_S512), Scram(_S512, "bob", USERS["bob"], extensions={"tokenauth": "false"})],
     ),
+    Case(
+        "SCRAM, a token that does not exist",
+        [handshake(_S256), Scram(_S256, "bob", USERS["bob"], extensions={"tokenauth": "true"})],
+    ),
     Case("SCRAM, bare", [handshake(_S256, 0), Scram(_S256, "alice", USERS["alice"], bare=True)]),
     Case("SCRAM, no message of it", [handshake(_S256), authenticate(b"n,,n=alice")]),
     Case("SCRAM with channel binding", [handshake(_S256), authenticate(b"y,,n=alice,r=abc")]),
@@ -293,6 +298,11 @@ CASES = [
                 "CreateDelegationToken",
                 (3,),
                 {"owner_principal_type": "User", "owner_principal_name": "alice"},
+            ),
+            (
+                "CreateDelegationToken",
+                (1, 2, 3),
+                {"renewers": [CreatableRenewers(principal_type="Group", principal_name="x")]},
             ),
             ("RenewDelegationToken", (1, 2), {"hmac": b"x", "renew_period_ms": 1}),
             ("ExpireDelegationToken", (1, 2), {"hmac": b"x", "expiry_time_period_ms": -1}),

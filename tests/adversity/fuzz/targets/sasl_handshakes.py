@@ -21,6 +21,7 @@ from odradek_broker.config.sasl_settings import UNSECURED_VALIDATOR
 from odradek_broker.deferred import Deferred
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.request import CloseConnection, EncodedReply, Peer
+from odradek_broker.security.delegation_tokens import DelegationToken, DelegationTokens
 from odradek_broker.server.authentication import Authentication, State
 from odradek_broker.server.dispatch import Dispatcher
 from odradek_broker.server.peer_log import PeerLog
@@ -39,6 +40,9 @@ _PASSWORD = "h3p8-of-nobody-who-asks-here"
 _LOGIN = "org.apache.kafka.common.security"
 _MECHANISM = ScramMechanism.SHA_256
 _CREDENTIALS = {"alice": {_MECHANISM: new_credential(_MECHANISM, _PASSWORD, b"salt" * 4)}}
+#: A token of alice.
+_TOKENS = DelegationTokens("key")
+_TOKENS.put(DelegationToken("t", "User:alice", "User:alice", (), 0, 1 << 62, 1 << 62))
 #: The first byte of an input.
 _CLOSED, _OPEN = 0, 1
 _LISTENERS = ("CLOSED", "OPEN")
@@ -68,6 +72,7 @@ class _Connection:
         clock = world.clock
         listeners = SaslListeners(
             config,
+            tokens=lambda: _TOKENS,
             credentials=lambda: MappingProxyType(_CREDENTIALS),
             clock=clock,
             randomness=CountingRandomness(),

@@ -1,0 +1,104 @@
+"""Delegation tokens (KIP-48): short-lived passwords that a user hands to programs.
+
+The id of a token is the name with which SCRAM authenticates, its HMAC, in base64, the password. The
+HMAC is made of the id and the secret key of the brokers and is stored nowhere (A-50).
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from collections.abc import Iterable
+
+from odradek_protocol.lazy_dataclass import dataclass
+
+_HMAC = "sha512"
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A token. `owner`: the principal that it stands for; `requester`: the one that has created it;
+    `renewers`: those that may renew and end it besides the owner. Principals are texts such as
+    "User:alice", times are wall times."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issued_ms: int
+    max_ms: int
+    expires_ms: int
+
+    @property
+    def owner_name(self) -> str:
+        """The name of the user that the token authenticates."""
+        return self.owner.partition(":")[2]
+
+    def is_expired(self, now_ms: int) -> bool:
+        """True if the token is valid no more."""
+        return self.expires_ms < now_ms or self.max_ms < now_ms
+
+    def concerns(self, principal: str) -> bool:
+        """True for the owner, the requester and the renewers."""
+        return principal in (self.owner, self.requester) or principal in self.renewers
+
+    def may_be_changed_by(self, principal: str) -> bool:
+        """True for the owner and the renewers; the requester may not."""
+        return principal == self.owner or principal in self.renewers
+
+
+class DelegationTokens:
+    """The tokens of a cluster, by id and by HMAC. `secret_key`: empty if tokens are disabled."""
+
+    def __init__(self, secret_key: str) -> None:
+        self._key = secret_key.encode()
+        self._by_id: dict[str, DelegationToken] = {}
+        self._ids: dict[bytes, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __repr__(self) -> str:
+        return f"DelegationTokens({len(self)})"
+
+    @property
+    def enabled(self) -> bool:
+        """True with a secret key."""
+        return bool(self._key)
+
+    def all(self) -> Iterable[DelegationToken]:
+        """Every token, also those that have expired and are not removed yet."""
+        return self._by_id.values()
+
+    def get(self, token_id: str) -> DelegationToken | None:
+        """The token with this id."""
+        return self._by_id.get(token_id)
+
+    def with_hmac(self, wanted: bytes) -> DelegationToken | None:
+        """The token with this HMAC."""
+        token_id = self._ids.get(bytes(wanted))
+        return None if token_id is None else self._by_id[token_id]
+
+    def hmac_of(self, token_id: str) -> bytes:
+        """The HMAC of a token. Only while tokens are enabled."""
+        if not self._key:
+            raise RuntimeError("there is no secret key")
+        return hmac.digest(self._key, token_id.encode(), _HMAC)
+
+    def password_of(self, token_id: str) -> str:
+        """The text with which clients of SCRAM authenticate."""
+        return base64.b64encode(self.hmac_of(token_id)).decode()
+
+    def put(self, token: DelegationToken) -> None:
+        """Add a token, or replace the one with the same id."""
+        self._by_id[token.token_id] = token
+        if self._key:
+            self._ids[self.hmac_of(token.token_id)] = token.token_id
+
+    def remove(self, token_id: str) -> bool:
+        """Remove a token; False if there is none."""
+        if self._by_id.pop(token_id, None) is None:
+            return False
+        if self._key:
+            self._ids.pop(self.hmac_of(token_id), None)
+        return True

@@ -1,0 +1,1 @@
+"""Delegation tokens: Apache Kafka's recorded answers, and ours beside them."""

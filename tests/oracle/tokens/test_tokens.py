@@ -1,0 +1,70 @@
+"""Our broker handles delegation tokens like Apache Kafka, or a row has the reason why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.oracle.tokens.cases import CASES, PLAINTEXT, SASL, settings
+from tests.oracle.tokens.play import play
+
+from odradek_broker.config.broker import parse_config
+from odradek_broker.server import sasl_listeners
+from odradek_broker.server.server import Server
+
+RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text("utf-8"))
+EXPIRED = (
+    "Kafka authenticates a client with an expired token that it has not removed yet, and closes its"
+    " connection at the next request"
+)
+UNKNOWN = "an unknown user is refused only after its proof, so that nobody learns which users exist"
+_REFUSED = {
+    "error": "SASL_AUTHENTICATION_FAILED",
+    "message": (
+        "Authentication failed during authentication due to invalid credentials with SASL mechanism"
+        " SCRAM-SHA-256"
+    ),
+    "session": "0 min",
+}
+#: Case and number of an answer -> ours, and the reason.
+DIFFERENT: dict[tuple[str, int], tuple[Any, str]] = {
+    ("logins that fail", 5): (
+        {"login": "off", "answers": [{"error": "NONE", "session": "0 min"}, _REFUSED]},
+        UNKNOWN,
+    ),
+    ("login with a token that has ended", 9): (
+        {"login": "expired", "answers": [_REFUSED]},
+        EXPIRED,
+    ),
+}
+
+
+@pytest.mark.own_broker
+async def test_a49_a50_a51_a52_a53_we_handle_tokens_as_kafka_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The failures of so many cases would make later connections of this address wait.
+    monkeypatch.setattr(sasl_listeners, "_FREE_FAILURES", 1000)
+    config, _ = parse_config(
+        {
+            **settings(),
+            "listeners": f"{PLAINTEXT}://127.0.0.1:0,{SASL}://127.0.0.1:0",
+            "connection.failed.authentication.delay.ms": "0",
+            "log.dirs": str(tmp_path / "data"),
+        }
+    )
+    server = Server(config)
+    await server.start()
+    try:
+        told = await play(server.addresses)
+    finally:
+        await server.stop()
+    assert told.keys() == RECORDED.keys() == {case.name for case in CASES}
+    for name, answers in RECORDED.items():
+        for number, expected in enumerate(answers):
+            ours, _ = DIFFERENT.get((name, number), (expected, ""))
+            assert told[name][number] == ours, (name, number)
+    for (name, number), (ours, _) in DIFFERENT.items():
+        assert RECORDED[name][number] != ours, (name, number)
