@@ -2,14 +2,12 @@
 
     with Producer(bootstrap_servers="localhost:9092") as producer:
         producer.send("orders", b"...").result()
-
     with Consumer("orders", group_id="billing") as consumer:
         for record in consumer:
             ...
 
 All objects share one event loop in a daemon thread. Their methods may be called from any thread;
-Ctrl+C interrupts any of them. The methods delegate to those of `odradek.Producer`, `Consumer` and
-`Admin`: see there.
+Ctrl+C interrupts any of them. `odradek.Producer`, `Consumer` and `Admin` describe the methods.
 """
 
 from __future__ import annotations
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
     )
 
 R = TypeVar("R")
-
 Callback = Callable[[], None]
 
 #: A function that makes the coroutine. The loop's thread calls it, so that Ctrl+C in the caller
@@ -666,6 +663,10 @@ class Admin(_Blocking):
     alter_client_quotas = _waits(_admin.Admin.alter_client_quotas)
     describe_user_scram_credentials = _waits(_admin.Admin.describe_user_scram_credentials)
     alter_user_scram_credentials = _waits(_admin.Admin.alter_user_scram_credentials)
+    create_delegation_token = _waits(_admin.Admin.create_delegation_token)
+    renew_delegation_token = _waits(_admin.Admin.renew_delegation_token)
+    expire_delegation_token = _waits(_admin.Admin.expire_delegation_token)
+    describe_delegation_token = _waits(_admin.Admin.describe_delegation_token)
     create_acls = _waits(_admin.Admin.create_acls)
     describe_acls = _waits(_admin.Admin.describe_acls)
     delete_acls = _waits(_admin.Admin.delete_acls)

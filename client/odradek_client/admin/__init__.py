@@ -11,6 +11,7 @@ from odradek_client.admin.configs import (
     ConfigSource,
     ResourceType,
 )
+from odradek_client.admin.delegation_tokens import DelegationToken
 from odradek_client.admin.groups import GroupDescription, GroupListing, GroupMember
 from odradek_client.admin.partitions import EARLIEST, LATEST
 from odradek_client.admin.producers import ProducerDescription
@@ -50,6 +51,7 @@ __all__ = [
     "ConfigResource",
     "ConfigSource",
     "CreatedTopic",
+    "DelegationToken",
     "GroupDescription",
     "GroupListing",
     "GroupMember",

@@ -18,6 +18,7 @@ from odradek_client.admin.acls import AclAdmin
 from odradek_client.admin.broker import BrokerAdmin
 from odradek_client.admin.cluster import ClusterAdmin
 from odradek_client.admin.configs import ConfigAdmin
+from odradek_client.admin.delegation_tokens import DelegationTokenAdmin
 from odradek_client.admin.group_offsets import GroupOffsetAdmin
 from odradek_client.admin.groups import GroupAdmin
 from odradek_client.admin.history import HistoryAdmin
@@ -57,6 +58,7 @@ class Admin(
     TelemetryAdmin,
     QuotaAdmin,
     UserAdmin,
+    DelegationTokenAdmin,
     AclAdmin,
 ):
     """Administers a cluster. Settings are the rows of `AdminConfig`.

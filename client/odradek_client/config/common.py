@@ -142,6 +142,11 @@ class ClientConfig(Settings):
     )
     sasl_username: str = setting("", doc="The user of PLAIN and SCRAM.")
     sasl_password: str = setting("", secret=True, doc=f"The user's password. {_REFERENCE}")
+    sasl_token_auth: bool = setting(
+        False,
+        doc="The user of SCRAM is the id of a delegation token, and the password its HMAC in base64. In a"
+        " sasl_jaas_config the option is tokenauth=true.",
+    )
     sasl_oauth_token_provider: Callable[[], Any] | None = setting(
         None,
         kind="function",

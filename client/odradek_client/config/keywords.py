@@ -76,6 +76,8 @@ class ClientSettings(TypedDict, total=False):
     """The user of PLAIN and SCRAM. Default: none."""
     sasl_password: str
     """The user's password. ${env:NAME}, ${file:PATH:KEY} and ${dir:FOLDER:FILE} stand for one elsewhere. Default: none."""
+    sasl_token_auth: bool
+    """The user of SCRAM is the id of a delegation token, and the password its HMAC in base64. In a sasl_jaas_config the option is tokenauth=true. Default: False."""
     sasl_oauth_token_provider: Callable[[], Any] | None
     """Gives a token of OAUTHBEARER: a function without arguments, async or not, that returns the token and its end in seconds since the epoch, or a JWT alone. Default: none."""
     sasl_oauthbearer_method: str

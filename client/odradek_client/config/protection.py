@@ -99,6 +99,7 @@ def sasl_of(config: Any) -> SaslSettings | None:
         jaas_config=config.sasl_jaas_config,
         username=config.sasl_username,
         password=config.sasl_password,
+        token_auth=config.sasl_token_auth,
         token_provider=config.sasl_oauth_token_provider,
         token_endpoint_url=config.sasl_oauthbearer_token_endpoint_url,
         client_id=config.sasl_oauthbearer_client_credentials_client_id,

@@ -18,6 +18,7 @@ from odradek_protocol.tls.settings import TlsSettings, tls_settings
 
 _EXTENSION = "extension_"
 _UNSECURED = "unsecuredLogin"
+_SCRAM_MODULE = "ScramLoginModule"
 _FILE = "file:///"
 _URL = re.compile(
     r"(?P<scheme>https?)://(?:[^/?#@\s]*@)?(?P<at>(?:\[[0-9A-Fa-f:.]+\]|[^/?#@:\s]+)(?::[0-9]{1,5})?)"
@@ -37,6 +38,7 @@ class SaslSettings:
     jaas_config: str = field(default="", repr=False)
     username: str = ""
     password: str = field(default="", repr=False)
+    token_auth: bool = False
     token_provider: Callable[[], Any] | None = field(default=None, repr=False)
     token_endpoint_url: str = ""
     client_id: str = ""
@@ -126,12 +128,16 @@ def _password(
         is_token = options.get("tokenauth", "").strip().lower() == "true"
     else:
         username, password = resolve(settings.username), resolve(settings.password)
-        place, is_token = "sasl.username and sasl.password", False
+        place, is_token = "sasl.username and sasl.password", settings.token_auth
     if not username or not password:
         missing = "username" if not username else "password"
         raise ConfigError(
             f"sasl_mechanism={settings.mechanism} needs a {missing}: set sasl_username and"
             f" sasl_password, or sasl_jaas_config with a {LOGIN_MODULES[settings.mechanism]}"
+        )
+    if settings.token_auth and LOGIN_MODULES[settings.mechanism] != _SCRAM_MODULE:
+        raise ConfigError(
+            f"sasl_token_auth wants a mechanism of SCRAM, and sasl_mechanism is {settings.mechanism}"
         )
     if "\0" in username + password:
         raise ConfigError("sasl_username and sasl_password cannot have a NUL character")
