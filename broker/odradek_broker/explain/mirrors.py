@@ -38,6 +38,7 @@ class MirrorRecorder:
             _KINDS[decision.event],
             error=decision.error,
             partitions=decision.partitions,
+            topic=decision.topic,
             offset=decision.offset if decision.offset >= 0 else None,
             epoch=decision.epoch if decision.epoch >= 0 else None,
             aborted=decision.aborted or None,

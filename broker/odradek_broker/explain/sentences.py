@@ -191,7 +191,7 @@ class EventKind(Enum):
 
     # --- A mirror topic ---
     MIRROR_BEGAN = "{partitions}: a mirror sent its first request since the start of the broker"
-    MIRROR_APPENDED = "records of the source were appended"
+    MIRROR_APPENDED = "records of the source were appended to {topic}"
     MIRROR_RESTARTED = (
         "{partitions}: the log was begun anew at offset {offset}, for the source has no records"
         " before it"
@@ -204,7 +204,7 @@ class EventKind(Enum):
         " it is promoted"
     )
     MIRROR_PROMOTED = (
-        "promoted: the topic is an ordinary one[; {aborted} open transactions were aborted]"
+        "{topic} was promoted to an ordinary topic[; {aborted} open transactions were aborted]"
     )
     MIRROR_NOT_PROMOTED = "a promotion failed with {error}: {reason}"
 

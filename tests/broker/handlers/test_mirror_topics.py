@@ -270,7 +270,7 @@ async def test_i13_the_history_says_what_happened(client: RawClient, broker: Run
     assert [text.partition(";")[0] for text in events] == [
         "m-0: the leader epoch rises to 3, as at the source",
         "m-0: a mirror sent its first request since the start of the broker",
-        "records of the source were appended",
+        "records of the source were appended to m",
         (
             "m-0: records of a producer were refused with INVALID_REQUEST: the topic is read-only"
             " until it is promoted"
@@ -288,7 +288,7 @@ async def test_i13_the_history_says_what_happened(client: RawClient, broker: Run
     ]
     await promote(client, "m")
     assert (await history(client, "m"))[0][-1] == (
-        "promoted: the topic is an ordinary one; 1 open transactions were aborted"
+        "m was promoted to an ordinary topic; 1 open transactions were aborted"
     )
     assert (await history(client, ""))[1] == []
 
