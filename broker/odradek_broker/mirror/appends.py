@@ -231,9 +231,12 @@ class MirrorAppends:
         self, wanted: MirrorAppend, log: PartitionLog, records: memoryview, now_ms: int
     ) -> None:
         """Begin the log anew where the source begins, if that is beyond our end (I-08): at its
-        first batch, which may begin before its log start."""
+        first batch, which may begin before its log start. Without a batch that is known only if the
+        source has none."""
         start, end = wanted.part.source_log_start_offset, log.log_end_offset
         first = -1
+        if not len(records) and wanted.part.source_high_watermark != start:
+            return
         if len(records):
             # Bytes that are no batch are refused before anything is dropped for them.
             first = next(batches_of(records))[1].base_offset

@@ -404,6 +404,16 @@ def test_i08_the_first_batch_may_begin_before_the_log_start(world: MirrorWorld) 
     same_state(world, source)
 
 
+def test_i08_a_question_does_not_begin_the_log_behind_the_first_batch(world: MirrorWorld) -> None:
+    source = SourceLog(100)
+    source.data(10)
+    source.log.trimming.delete_records(104)
+    result = world.append(None, start=104, high_watermark=110)
+    assert (result.error_code, result.log_end_offset) == (E.NONE, 0)
+    world.follow(source)
+    same_state(world, source)
+
+
 def test_i08_the_log_start_follows_the_source(world: MirrorWorld, source: SourceLog) -> None:
     for _ in range(4):
         source.data(5)
@@ -433,7 +443,7 @@ def test_i08_a_mirror_that_is_too_late_begins_anew(world: MirrorWorld, source: S
     source.log.trimming.delete_records(30)
     late = SourceLog(30)
     late.data(4)
-    world.append(None, start=30)
+    world.append(None, start=30, high_watermark=30)
     assert (world.log_of().log_start_offset, world.log_of().log_end_offset) == (30, 30)
     assert world.log_of().last_stable_offset == 30, "a transaction without an end"
     world.follow(late)
