@@ -288,15 +288,16 @@ class MirrorAppends:
                 self._tell(wanted, MirrorEvent.LOG_START_MOVED, offset=start_or_error)
 
     def _fill(self, wanted: MirrorAppend, result: MirroredPartitionResult) -> None:
-        """Tell where the log is; nothing of a topic that the request is not about."""
+        """Tell where the log is; nothing of a topic that the request is not about, and of a log
+        that could not be opened, whose end is not known."""
         partition = self._partition(*wanted.where)
         told = wanted.topic_id in (ZERO_UUID, self._metadata.topic_id(wanted.topic))
         if partition is None or not told or not self._metadata.is_mirror(wanted.topic):
             return
         log = partition.log
-        result.log_start_offset = log.log_start_offset
-        result.log_end_offset = log.high_watermark
         if log.loaded and not log.offline:
+            result.log_start_offset = log.log_start_offset
+            result.log_end_offset = log.high_watermark
             result.last_leader_epoch = log.leader_epochs.latest
 
     def _refused(self, wanted: MirrorAppend, problem: StorageError) -> MirroredPartitionResult:

@@ -444,9 +444,12 @@ class PartitionLog:
         base_offset = header.base_offset
         last_offset = base_offset + header.last_offset_delta
         self._write(batch, header, last_offset, now_ms)
-        self.log_end_offset = last_offset + 1
+        end_before, self.log_end_offset = self.log_end_offset, last_offset + 1
         if header.leader_epoch > self._epochs.latest:
-            self._epochs.assign(header.leader_epoch, base_offset)
+            # The first epoch begins with the log, also if the first batch is behind a gap: a start
+            # without a checkpoint of log starts goes by it.
+            starts = base_offset if self._epochs.entries else end_before
+            self._epochs.assign(header.leader_epoch, starts)
             self._files.write_epochs()
         if has_producer:
             self._apply_producer(header, marker, base_offset, last_offset, now_ms)

@@ -109,6 +109,8 @@ class LogTrimming:
             segments.discard_oldest(len(oldest), now_ms, self._options.deleted)
             for segment in oldest:
                 self._files.producers.aborted_transactions.forget(segment)
+            # Beside the old segments a start would take the new one for damage (L-32).
+            self._files.directory.sync()
         except OSError as problem:
             log.go_offline(f"beginning it anew at {offset} failed: {problem}")
             raise log.offline_error() from problem

@@ -393,6 +393,17 @@ def test_i08_an_empty_source_that_began_later(world: MirrorWorld) -> None:
     same_state(world, source)
 
 
+def test_i08_i09_the_new_beginning_is_durable_with_the_answer(world: MirrorWorld) -> None:
+    assert world.append(None, start=77, high_watermark=77).log_end_offset == 77
+    world.asked.clear()
+    world.crash(keep_page_cache=False)
+    assert (world.log_of().log_start_offset, world.log_of().log_end_offset) == (77, 77)
+    late = world.send(None, start=99, high_watermark=99)
+    assert late.done
+    world.crash(keep_page_cache=False)
+    assert (world.log_of().log_start_offset, world.log_of().log_end_offset) == (99, 99)
+
+
 def test_i08_the_first_batch_may_begin_before_the_log_start(world: MirrorWorld) -> None:
     source = SourceLog(100)
     source.data(10)
@@ -402,6 +413,20 @@ def test_i08_the_first_batch_may_begin_before_the_log_start(world: MirrorWorld) 
     same_state(world, source)
     world.crash(keep_page_cache=False)
     same_state(world, source)
+
+
+@pytest.mark.parametrize("start", [0, 40])
+def test_i08_a_gap_at_the_beginning_stays_part_of_the_log(world: MirrorWorld, start: int) -> None:
+    """A group that is there must not find its offset out of range."""
+    source = SourceLog(start)
+    source.leader_epoch = 3
+    source.skip(20)
+    world.follow(source)
+    same_state(world, source)
+    for keep in (True, False):
+        world.crash(keep_page_cache=keep)
+        assert world.log_of().log_start_offset == start
+        same_state(world, source)
 
 
 def test_i08_a_question_does_not_begin_the_log_behind_the_first_batch(world: MirrorWorld) -> None:
@@ -480,6 +505,22 @@ def test_i09_a_question_waits_for_what_is_under_way(world: MirrorWorld, source: 
     answer = world.send(None, end=-1)
     world.flush_all()
     assert answer.result()[0].log_end_offset == 2
+
+
+def test_i09_a_log_that_cannot_be_opened_tells_no_end(
+    world: MirrorWorld, source: SourceLog
+) -> None:
+    source.data(2)
+    world.follow(source)
+    world.node.close()
+    world.logs.close()
+    world.start()
+    log = world.log_of()
+    assert not log.loaded
+    log.offline = True
+    (result,) = world.send(None, end=-1).result()
+    assert result.error_code == E.KAFKA_STORAGE_ERROR
+    assert (result.log_start_offset, result.log_end_offset) == (-1, -1)
 
 
 def test_i09_a_power_cut_before_the_answer(world: MirrorWorld, source: SourceLog) -> None:

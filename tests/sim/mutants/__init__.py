@@ -18,6 +18,7 @@ from tests.sim.mutants.compaction import COMPACTION
 from tests.sim.mutants.everything import EVERYTHING
 from tests.sim.mutants.groups import GROUPS
 from tests.sim.mutants.metadata import METADATA
+from tests.sim.mutants.mirror import MIRROR
 from tests.sim.mutants.retention import RETENTION
 from tests.sim.mutants.share import SHARE
 from tests.sim.mutants.spark_sink import SPARK_SINK
@@ -36,6 +37,7 @@ MUTANTS: dict[str, Mutant] = {
         *SHARE,
         *STREAMS,
         *METADATA,
+        *MIRROR,
         *RETENTION,
         *COMPACTION,
         *TRANSACTIONS,

@@ -15,6 +15,7 @@ from tests.sim.workloads.groups import GroupsWorkload
 from tests.sim.workloads.jepsen import JepsenWorkload
 from tests.sim.workloads.late_commits import LateCommitsWorkload
 from tests.sim.workloads.lone_producers import LoneProducersWorkload
+from tests.sim.workloads.mirror import MirrorWorkload
 from tests.sim.workloads.prepared import PreparedWorkload
 from tests.sim.workloads.produce import ProduceWorkload
 from tests.sim.workloads.retention import RetentionWorkload
@@ -42,6 +43,7 @@ WORKLOADS: dict[str, type[Workload]] = {
         LateCommitsWorkload,
         LoneProducersWorkload,
         DamagedBatchesWorkload,
+        MirrorWorkload,
         TwoDirectoriesWorkload,
         EverythingWorkload,
     )

@@ -1,0 +1,74 @@
+"""Bugs of mirror topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.mutants.base import Mutant
+
+from odradek_broker.deferred import Deferred
+from odradek_broker.mirror.appends import MirrorAppend, MirrorAppends
+from odradek_broker.mirror.promotion import MirrorPromotions
+from odradek_broker.partition import Partition
+from odradek_broker.storage.validation import DecompressionBudget
+from odradek_protocol.errors import ErrorCode
+
+_take = MirrorAppends._take
+
+
+def _take_at_any_end(
+    self: MirrorAppends,
+    wanted: MirrorAppend,
+    partition: Partition,
+    budget: DecompressionBudget,
+) -> None:
+    if wanted.part.records is not None:
+        wanted.part.expected_end_offset = partition.log.log_end_offset
+    _take(self, wanted, partition, budget)
+
+
+def _abort_nothing(self: MirrorPromotions, partition: Partition) -> list[Deferred[ErrorCode]]:
+    return []
+
+
+def _forget_nothing(self: MirrorPromotions, partition: Partition) -> Deferred[ErrorCode]:
+    return Deferred.of(ErrorCode.NONE)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+MIRROR = (
+    Mutant(
+        "a mirror whose batches are taken at any end",
+        "mirror",
+        1,
+        {(MirrorAppends, "_take"): _take_at_any_end},
+        ("mirror",),
+    ),
+    Mutant(
+        "a promotion that leaves transactions open",
+        "mirror",
+        1,
+        {
+            (MirrorPromotions, "_abort"): _abort_nothing,
+            (MirrorPromotions, "_forget_producers"): _forget_nothing,
+        },
+        ("open transactions", "committed records end"),
+    ),
+    Mutant(
+        "a promotion that keeps the producers of the source",
+        "mirror",
+        1,
+        {(MirrorPromotions, "_forget_producers"): _forget_nothing},
+        ("producers of the source are known",),
+    ),
+    Mutant(
+        "a log start that does not follow the source",
+        "mirror",
+        3,
+        {(MirrorAppends, "_move_log_starts"): _nothing},
+        ("the log starts at",),
+    ),
+)
