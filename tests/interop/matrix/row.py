@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,7 +55,7 @@ class Row(NamedTuple):
     version: str
     what: str
     get: Callable[[], Path]
-    run: Callable[[Path, Place], Sequence[Check]]
+    run: Callable[[Path, Place], Iterable[Check]]
     differs: str = ""
 
 

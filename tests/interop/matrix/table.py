@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interop.matrix import toolchains
+from tests.interop.matrix import commands, toolchains
 from tests.interop.matrix.programs import compared, java, program
 from tests.interop.matrix.row import Row
 
@@ -62,5 +62,73 @@ ROWS = (
         "records deleted",
         toolchains.node("kafkajs", "kafkajs@2.2.4"),
         program("node", "{tool}"),
+    ),
+    Row(
+        "confluent-js",
+        "@confluentinc/kafka-javascript (librdkafka)",
+        "1.10.1",
+        "the same with its interface of kafkajs, and every codec",
+        toolchains.node("confluent", "@confluentinc/kafka-javascript@1.10.1"),
+        program("node", "{tool}"),
+    ),
+    Row(
+        "kcat",
+        "kcat",
+        "1.7.1",
+        "each codec, a tombstone, a group that goes on where it was, offsets by time, metadata",
+        toolchains.on_path("kcat"),
+        commands.kcat,
+    ),
+    Row(
+        "kaf",
+        "kaf",
+        "0.2.14",
+        "topics and their settings, records, groups and their offsets: 12 commands, of which two are in versions "
+        "that Kafka 4 does not have, and three follow these",
+        toolchains.go_tool("kaf", "github.com/birdayz/kaf/cmd/kaf", "v0.2.14"),
+        commands.kaf,
+    ),
+    Row(
+        "kafkactl",
+        "kafkactl",
+        "5.20.0",
+        "topics, records, groups and their offsets, ACLs, deletions: 16 commands",
+        toolchains.go_tool("kafkactl", "github.com/deviceinsight/kafkactl/v5", "v5.20.0"),
+        commands.kafkactl,
+    ),
+    Row(
+        "kafka_exporter",
+        "kafka_exporter",
+        "1.9.0",
+        "the offsets of a topic, the commits and the lag of a group",
+        toolchains.go_tool("kafka_exporter", "github.com/danielqsj/kafka_exporter", "v1.9.0"),
+        commands.exporter(
+            commands.kafka_exporter_command,
+            {
+                "brokers": r"^kafka_brokers 1$",
+                "the end": r'^kafka_topic_partition_current_offset\{.*topic="TOPIC"\} 10$',
+                "the leader": r'^kafka_topic_partition_leader\{.*topic="TOPIC"\} 1$',
+                "commits": r'^kafka_consumergroup_current_offset\{consumergroup="GROUP".*\} 4$',
+                "lag": r'^kafka_consumergroup_lag\{consumergroup="GROUP".*\} 6$',
+            },
+        ),
+    ),
+    Row(
+        "kminion",
+        "kminion",
+        "2.3.5",
+        "the same, with commits read from `__consumer_offsets`, and its end-to-end test",
+        toolchains.go_tool("kminion", "github.com/cloudhut/kminion/v2", "v2.3.5"),
+        commands.exporter(
+            commands.kminion_command,
+            {
+                "cluster": r"^kminion_kafka_cluster_info\{.*broker_count=\"1\"",
+                "the end": r'^kminion_kafka_topic_partition_high_water_mark\{.*"TOPIC"\} 10$',
+                "lag": r'^kminion_kafka_consumer_group_topic_lag\{.*"GROUP".*\} 6$',
+                "commits": r'^kminion_kafka_consumer_group_offset_commits_total\{.*"GROUP"\} 1$',
+                "records came back": r"^kminion_end_to_end_messages_received_total(\{.*\})? [1-9]",
+                "its group commits": r"^kminion_end_to_end_offset_commit_latency_seconds_count.* [1-9]",
+            },
+        ),
     ),
 )
