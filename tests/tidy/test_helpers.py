@@ -24,8 +24,8 @@ TESTS = ROOT / "tests"
 SUPPORT = TESTS / "support"
 PROGRAMS = ("adversity/fuzz", "golden", "interop/matrix", "oracle", "sim")
 FOLDERS = {
-    *("adversity", "broker", "cli", "client", "console", "golden", "interop", "mirror"),
-    *("oracle", "protocol", "sim", "spark", "support", "tidy"),
+    *("adversity", "broker", "cli", "client", "console", "golden", "interop", "oracle"),
+    *("protocol", "sim", "spark", "support", "tidy"),
 }
 
 

@@ -66,6 +66,7 @@ COMMANDS: tuple[CommandRow, ...] = (
         DATA,
     ),
     CommandRow("txn", "odradek.cli.transactions:app", "List, describe, abort transactions.", DATA),
+    CommandRow("mirror", "odradek.cli.mirror:app", "Copy topics, groups to another cluster.", DATA),
     CommandRow("explain", "odradek.cli.explain:app", "Say what happened, in words.", DATA),
     CommandRow(
         "mcp", "odradek.cli.mcp_server:mcp", "Answer a model's questions, changing nothing.", TOOLS

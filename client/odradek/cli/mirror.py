@@ -1,0 +1,291 @@
+"""`odradek mirror`: topics and groups of one cluster copied into another; `promote`."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.commands import fail
+from odradek.cli.common import client_settings, connected, end_with, print_table, run, tell
+from odradek.cli.topic_patterns import is_pattern, matching, pattern_of
+
+if TYPE_CHECKING:
+    from odradek.mirror.plan import MirrorOptions, Plan
+    from odradek.mirror.progress import Snapshot
+    from odradek.mirror.run import Copier, Job
+
+app = typer.Typer(
+    help="Copy topics and groups from one cluster to another.", invoke_without_command=True
+)
+
+To = Annotated[str, typer.Option("--to", metavar="HOST:PORT,...", help="Brokers of the target.")]
+ToConfig = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--to-config", metavar="KEY=VALUE|FILE", help="A setting for the target; repeatable."
+    ),
+]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topics", metavar="PATTERN", help="Only these topics; repeatable."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON Lines instead of text.")]
+
+From = Annotated[
+    str, typer.Option("--from", metavar="HOST:PORT,...", help="Brokers of the source.")
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="PATTERN", help="Not these topics; repeatable."),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--groups", metavar="PATTERN", help="Only these groups; repeatable."),
+]
+ModeName = Annotated[
+    str, typer.Option("--mode", metavar="MODE", help="same-offsets or exactly-once.")
+]
+Name = Annotated[
+    str, typer.Option("--name", metavar="NAME", help="The mirror, if there are several.")
+]
+Acls = Annotated[bool, typer.Option("--acls", help="Copy ACLs as well.")]
+PlanOnly = Annotated[
+    bool, typer.Option("--plan", help="Show what would be done, and change nothing.")
+]
+Follow = Annotated[bool, typer.Option("--follow", help="Go on until Ctrl+C, with new topics too.")]
+MaxRate = Annotated[
+    int | None,
+    typer.Option("--max-bytes-per-s", min=1, metavar="N", help="The limit of the rate."),
+]
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout", min=0, metavar="S", help="The longest wait for open transactions."),
+]
+FromConfig = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from-config", metavar="KEY=VALUE|FILE", help="A setting for the source; repeatable."
+    ),
+]
+
+
+@app.callback()
+def mirror(
+    context: typer.Context,
+    source: From = "",
+    target: To = "",
+    topics: Topics = None,
+    exclude: Exclude = None,
+    groups: Groups = None,
+    mode: ModeName = "",
+    name: Name = "default",
+    acls: Acls = False,
+    plan_only: PlanOnly = False,
+    follow: Follow = False,
+    max_bytes_per_s: MaxRate = None,
+    timeout_s: Timeout = 60.0,
+    from_config: FromConfig = None,
+    to_config: ToConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy topics and groups from one cluster to another.
+
+    Without --follow it ends when everything that was there at its start is copied. A run may be
+    stopped at any time: the same command goes on from there.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from odradek.mirror.plan import MirrorOptions, Mode, Selection
+
+    if not source or not target:
+        fail("name both clusters: odradek mirror --from HOST:PORT --to HOST:PORT", 2)
+    if mode not in ("", *Mode):
+        fail(f"--mode {mode!r} must be {' or '.join(Mode)}", 2)
+    options = MirrorOptions(
+        selection=Selection(_compiled(topics), _compiled(exclude), _compiled(groups)),
+        mode=Mode(mode) if mode else None,
+        name=name,
+        acls=acls,
+        follow=follow,
+        max_bytes_per_s=max_bytes_per_s,
+        timeout_s=timeout_s,
+    )
+    sides = (
+        client_settings(source, from_config, ask=True),
+        client_settings(target, to_config, ask=True),
+    )
+    last = run(_mirror(*sides, options, plan_only, as_json), fast=True, close_on_sigterm=True)
+    if last is not None:
+        _show(last, as_json)
+        tell("everything is copied")
+
+
+def _compiled(words: list[str] | None) -> re.Pattern[str] | None:
+    return re.compile(pattern_of(words)) if words else None
+
+
+async def _mirror(
+    source_settings: dict[str, Any],
+    target_settings: dict[str, Any],
+    options: MirrorOptions,
+    plan_only: bool,
+    as_json: bool,
+) -> Snapshot | None:
+    from odradek.mirror.plan import gather, make_plan
+    from odradek.mirror.progress import Progress
+    from odradek.mirror.run import Job
+    from odradek.mirror.run import run as run_mirror
+    from odradek_client.admin import Admin
+
+    async with AsyncExitStack() as stack:
+        source = await stack.enter_async_context(connected(Admin, source_settings))
+        target = await stack.enter_async_context(connected(Admin, target_settings))
+        plan = make_plan(
+            await gather(source, options.selection, source=True),
+            await gather(target, options.selection, source=False),
+            options,
+        )
+        if plan_only or plan.problems:
+            _print_plan(plan, as_json)
+            end_with(plan.problems)
+            return None
+        for note in plan.notes:
+            tell(note)
+        job = Job(
+            source=source,
+            target=target,
+            options=options,
+            plan=plan,
+            progress=Progress(source._network.loop.time()),
+            target_settings=target_settings,
+            tell=tell,
+            show=lambda snapshot: _show(snapshot, as_json),
+        )
+        return await run_mirror(job, _copier(job))
+
+
+def _copier(job: Job) -> Copier:
+    """The copier of the plan's mode."""
+    from odradek.mirror.plan import Mode
+
+    if job.plan.mode is Mode.SAME_OFFSETS:
+        from odradek.mirror.same_offsets import SameOffsetsCopier
+
+        return SameOffsetsCopier(job)
+    from odradek.mirror.exactly_once import ExactlyOnceCopier, OutSettings
+
+    settings = OutSettings(job.options.name, skip_deleted=True)
+    return ExactlyOnceCopier(
+        job.source, job.target, settings, job.progress, rate=job.rate, tell=job.tell
+    )
+
+
+def _show(snapshot: Snapshot, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(snapshot.as_json()))
+    else:
+        tell(snapshot.line())
+
+
+def _print_plan(plan: Plan, as_json: bool) -> None:
+    """Print the work on topics and groups; problems are told by the caller."""
+    rows = [
+        {
+            "topic": each.name,
+            "action": str(each.action),
+            "partitions": each.partitions,
+            "records": each.records,
+            "settings": dict(each.settings),
+        }
+        for each in plan.topics
+    ]
+    if as_json:
+        whole = {
+            "type": "plan",
+            "mode": str(plan.mode),
+            "source": plan.source_cluster,
+            "target": plan.target_cluster,
+            "topics": rows,
+            "groups": list(plan.groups),
+            "notes": list(plan.notes),
+            "problems": list(plan.problems),
+        }
+        typer.echo(json.dumps(whole))
+        return
+    typer.echo(f"{plan.mode}, from cluster {plan.source_cluster} to {plan.target_cluster}")
+    if rows:
+        print_table(
+            ["TOPIC", "ACTION", "PARTITIONS", "OFFSETS", "SETTINGS"],
+            [
+                [
+                    each.name,
+                    str(each.action),
+                    str(each.partitions),
+                    str(each.records),
+                    " ".join(f"{name}={value}" for name, value in each.settings.items()) or "-",
+                ]
+                for each in plan.topics
+            ],
+        )
+    typer.echo(f"offsets of {len(plan.groups)} groups: {', '.join(plan.groups) or '-'}")
+    for note in plan.notes:
+        typer.echo(note)
+
+
+@app.command()
+def promote(
+    target: Annotated[
+        str, typer.Option("--to", metavar="HOST:PORT,...", help="Brokers of the target.")
+    ],
+    topics: Topics = None,
+    to_config: ToConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make mirror topics ordinary ones, which take records of producers.
+
+    Transactions that are open in them are aborted. End the mirror first: it does not go on.
+    """
+    rows, errors = run(_promote(client_settings(target, to_config), topics))
+    for row in rows:
+        if as_json:
+            typer.echo(json.dumps(row))
+        else:
+            aborted = row["aborted_transactions"]
+            typer.echo(f"{row['topic']} is an ordinary topic; {aborted} transactions were aborted")
+    end_with(errors)
+
+
+async def _promote(
+    settings: dict[str, Any], words: list[str] | None
+) -> tuple[list[dict[str, Any]], list[object]]:
+    from odradek.mirror import same_offsets
+    from odradek.mirror.plan import MIRROR_SOURCE
+    from odradek_client.admin import Admin
+    from odradek_client.admin.configs import ConfigResource
+
+    async with connected(Admin, settings) as admin:
+        there = await admin.list_topics()
+        found = matching(words, there) if words else there
+        # A name that is not there is answered by the target.
+        found += [word for word in words or () if not is_pattern(word) and word not in there]
+        if not words or any(is_pattern(word) for word in words):
+            resources = [ConfigResource.topic(name) for name in found]
+            configs = await admin.describe_configs(resources, raise_errors=False)
+            mirrors = {
+                resource.name
+                for resource, entries in configs.items()
+                if (entry := entries.get(MIRROR_SOURCE)) is not None and entry.value
+            }
+            found = [name for name in found if name in mirrors]
+        if not found:
+            return [], ["no mirror topic is there; `odradek mirror --plan` shows what is copied"]
+        done = await same_offsets.promote(admin, found)
+        rows = [
+            {"topic": name, "aborted_transactions": each.aborted_transactions}
+            for name, each in done.items()
+        ]
+        return rows, list(done.errors.values())

@@ -1,0 +1,329 @@
+"""The plan of a mirror: topics, settings and groups to copy, and every problem that is in the way.
+
+Facts about both clusters are gathered by requests that change nothing; the plan is made of them
+without any I/O. A mirror that runs makes its plan again from time to time, for new topics.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from odradek.mirror.settings import copied_settings
+from odradek_client.admin import Admin
+from odradek_client.admin.configs import ConfigEntry, ConfigResource
+from odradek_client.admin.groups import GroupListing
+from odradek_client.admin.topics import TopicDescription
+from odradek_client.structs import TopicPartition
+from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.primitives import ZERO_UUID
+
+#: The beginning of names that belong to mirrors: their map topics and transactional ids.
+MIRROR_PREFIX = "odradek-mirror-"
+#: The setting by which a topic of Odradek is a mirror of another one.
+MIRROR_SOURCE = "mirror.source"
+_SHARE, _STREAMS = "share", "streams"
+
+
+class Mode(StrEnum):
+    """The two kinds of copies."""
+
+    SAME_OFFSETS = "same-offsets"
+    EXACTLY_ONCE = "exactly-once"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The topics and groups that are meant, by expressions for whole names; None: all."""
+
+    topics: re.Pattern[str] | None = None
+    exclude: re.Pattern[str] | None = None
+    groups: re.Pattern[str] | None = None
+
+    def has_topic(self, name: str) -> bool:
+        """True if a topic is to be copied."""
+        if name.startswith(("__", MIRROR_PREFIX)):
+            return False
+        return _matches(self.topics, name) and not (
+            self.exclude is not None and self.exclude.fullmatch(name)
+        )
+
+    def has_group(self, name: str) -> bool:
+        """True if the offsets of a group are to be copied."""
+        return not name.startswith(MIRROR_PREFIX) and _matches(self.groups, name)
+
+
+def _matches(pattern: re.Pattern[str] | None, name: str) -> bool:
+    return pattern is None or pattern.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorOptions:
+    """The wishes of the user. `mode` None: the best one that the target has."""
+
+    selection: Selection = field(default_factory=Selection)
+    mode: Mode | None = None
+    name: str = "default"
+    acls: bool = False
+    follow: bool = False
+    max_bytes_per_s: int | None = None
+    timeout_s: float = 60.0
+    refresh_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The facts about one cluster. `ends`: the first offset of each partition, and the one behind
+    the last. `refused`: topics that could not be described, and why."""
+
+    cluster_id: str | None
+    brokers: int
+    has_mirror_topics: bool
+    topics: Mapping[str, TopicDescription]
+    settings: Mapping[str, Mapping[str, ConfigEntry]]
+    ends: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    groups: tuple[GroupListing, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+class Action(StrEnum):
+    """The work on a topic of the target before records are copied."""
+
+    CREATE = "create"
+    EXTEND = "add partitions"
+    CONTINUE = "continue"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic to copy. `settings`: those to create it with; `left_out`: settings of the source
+    that are not copied, each with the reason. `records`: the offsets of the source between its log
+    start and its end; `missing`: those of them that the target does not have yet (same offsets)."""
+
+    name: str
+    action: Action
+    topic_id: bytes
+    partitions: int
+    settings: Mapping[str, str]
+    left_out: tuple[tuple[str, str], ...]
+    records: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan: `problems` are in the way of the mirror, `notes` are worth knowing."""
+
+    mode: Mode
+    source_cluster: str
+    target_cluster: str
+    topics: tuple[TopicPlan, ...]
+    groups: tuple[str, ...]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def has_topic(self, name: str) -> bool:
+        """True if a topic is copied."""
+        return any(each.name == name for each in self.topics)
+
+
+async def gather(admin: Admin, selection: Selection, *, source: bool) -> Side:
+    """The facts about a cluster, for the topics and groups of the selection."""
+    cluster = await admin.describe_cluster()
+    node = await admin._network.least_loaded_node()
+    apis = (await admin.describe_broker(node)).apis
+    names = [name for name in await admin.list_topics() if selection.has_topic(name)]
+    described = await admin.describe_topics(names, raise_errors=False) if names else {}
+    refused = {name: str(error) for name, error in getattr(described, "errors", {}).items()}
+    resources = [ConfigResource.topic(name) for name in described]
+    configs = await admin.describe_configs(resources, raise_errors=False) if resources else {}
+    for resource, error in getattr(configs, "errors", {}).items():
+        refused.setdefault(resource.name, str(error))
+    groups = await admin.list_groups() if source else []
+    return Side(
+        cluster.cluster_id,
+        len(cluster.brokers),
+        APIS[ApiKey.APPEND_MIRROR_RECORDS].name in apis,
+        described,
+        {resource.name: entries for resource, entries in configs.items()},
+        await ends_of(admin, described.values()),
+        tuple(each for each in groups if selection.has_group(each.group_id)),
+        refused,
+    )
+
+
+async def ends_of(admin: Admin, topics: Any) -> dict[TopicPartition, tuple[int, int]]:
+    """The first offset of each partition that has a leader, and the one behind the last."""
+    tps = [
+        TopicPartition(topic.name, part.partition)
+        for topic in topics
+        for part in topic.partitions
+        if part.leader is not None
+    ]
+    if not tps:
+        return {}
+    first = await admin.list_offsets(dict.fromkeys(tps, "earliest"), raise_errors=False)
+    last = await admin.list_offsets(dict.fromkeys(tps, "latest"), raise_errors=False)
+    return {
+        tp: (start.offset, end.offset)
+        for tp in tps
+        if (start := first.get(tp)) is not None and (end := last.get(tp)) is not None
+    }
+
+
+def id_text(topic_id: bytes) -> str:
+    """A topic's id in Kafka's form, 22 characters."""
+    return urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def mirror_source(cluster_id: str | None, topic_id: bytes) -> str:
+    """The value of `mirror.source` for a topic of the source."""
+    return f"{cluster_id or '-'}:{id_text(topic_id)}"
+
+
+def make_plan(source: Side, target: Side, options: MirrorOptions) -> Plan:
+    """The plan for these facts."""
+    mode = options.mode
+    if mode is None:
+        mode = Mode.SAME_OFFSETS if target.has_mirror_topics else Mode.EXACTLY_ONCE
+    problems, notes = _problems_of_the_whole(source, target, options, mode), list[str]()
+    topics = []
+    for name in sorted(source.topics):
+        planned = _topic_plan(name, source, target, mode, problems)
+        if planned is not None:
+            topics.append(planned)
+            notes += _notes_of(planned, source)
+    groups, group_notes = _groups(source.groups)
+    return Plan(
+        mode,
+        source.cluster_id or "-",
+        target.cluster_id or "-",
+        tuple(topics),
+        groups,
+        tuple(problems),
+        tuple(notes + group_notes),
+    )
+
+
+def _problems_of_the_whole(
+    source: Side, target: Side, options: MirrorOptions, mode: Mode
+) -> list[str]:
+    problems = []
+    if source.cluster_id is not None and source.cluster_id == target.cluster_id:
+        problems.append(
+            f"--from and --to are the same cluster ({source.cluster_id}): name two clusters"
+        )
+    if mode is Mode.SAME_OFFSETS and not target.has_mirror_topics:
+        problems.append(
+            "the target does not take records at given offsets: --mode same-offsets needs an"
+            " Odradek there that has mirror topics; --mode exactly-once works with any Kafka"
+        )
+    if not source.topics and not source.refused and not options.follow:
+        problems.append(
+            "no topic of the source is selected: `odradek topic list` there shows its topics; see"
+            " --topics and --exclude"
+        )
+    problems += [f"topic {name!r} of the source: {why}" for name, why in source.refused.items()]
+    return problems
+
+
+def _topic_plan(
+    name: str, source: Side, target: Side, mode: Mode, problems: list[str]
+) -> TopicPlan | None:
+    """The plan of a topic; None, with the problem added, if it cannot be copied."""
+    topic, there = source.topics[name], target.topics.get(name)
+    count = len(topic.partitions)
+    settings, left_out = copied_settings(source.settings.get(name, {}), target.brokers)
+    wanted_source = mirror_source(source.cluster_id, topic.topic_id)
+    if mode is Mode.SAME_OFFSETS:
+        settings[MIRROR_SOURCE] = wanted_source
+    trouble = target.refused.get(name)
+    if trouble is None and there is not None:
+        trouble = _trouble_with(there, count, mode, wanted_source, target.settings.get(name, {}))
+    records, missing = 0, 0
+    for part in topic.partitions:
+        tp = TopicPartition(name, part.partition)
+        first, end = source.ends.get(tp, (0, 0))
+        _, copied = target.ends.get(tp, (0, 0))
+        records += end - first
+        missing += max(end - max(first, copied), 0) if mode is Mode.SAME_OFFSETS else 0
+        if trouble is None and mode is Mode.SAME_OFFSETS and tp in source.ends and copied > end:
+            trouble = (
+                f"partition {part.partition} ends at offset {copied}, and that of the source at"
+                f" {end}: the source has lost records that were copied, or is another cluster"
+            )
+    if trouble is not None:
+        problems.append(f"topic {name!r} of the target: {trouble}")
+        return None
+    action = Action.CREATE
+    if there is not None:
+        action = Action.CONTINUE if len(there.partitions) == count else Action.EXTEND
+    return TopicPlan(
+        name, action, topic.topic_id, count, settings, tuple(left_out), records, missing
+    )
+
+
+def _trouble_with(
+    there: TopicDescription,
+    count: int,
+    mode: Mode,
+    wanted_source: str,
+    settings: Mapping[str, ConfigEntry],
+) -> str | None:
+    """The reason why an existing topic of the target cannot be the copy."""
+    entry = settings.get(MIRROR_SOURCE)
+    found = (entry.value or "") if entry is not None else ""
+    if mode is Mode.SAME_OFFSETS and not found:
+        return (
+            "it exists and is no mirror: it was promoted, or is somebody else's. Delete it, or"
+            " leave it out with --exclude"
+        )
+    if mode is Mode.SAME_OFFSETS and found != wanted_source:
+        return (
+            f"it is the mirror of another topic ({found}; the source's is {wanted_source}): the"
+            " topic of the source was deleted and created again, or is of another cluster. Delete"
+            " it to copy the new one, or promote it and leave it out with --exclude"
+        )
+    if mode is Mode.EXACTLY_ONCE and found:
+        return "it is a mirror with the same offsets, which takes no other records: promote it"
+    if len(there.partitions) > count:
+        return (
+            f"it has {len(there.partitions)} partitions, and that of the source {count}: somebody"
+            " has added some. Delete it, or leave it out with --exclude"
+        )
+    return None
+
+
+def _notes_of(planned: TopicPlan, source: Side) -> list[str]:
+    notes = [
+        f"topic {planned.name!r}: the setting {name} is not copied: {why}"
+        for name, why in planned.left_out
+    ]
+    if planned.topic_id == ZERO_UUID:
+        notes.append(
+            f"topic {planned.name!r}: the source has no ids of topics (before Kafka 2.8), so a"
+            " topic that is deleted and created again there is taken for the old one"
+        )
+    return notes
+
+
+def _groups(groups: tuple[GroupListing, ...]) -> tuple[tuple[str, ...], list[str]]:
+    """The groups whose offsets are copied, and notes about the others."""
+    copied = tuple(each.group_id for each in groups if each.type != _SHARE)
+    notes = [
+        f"share group {each.group_id!r}: its state (records in flight, delivery counts) is not"
+        " copied; set its start offset with `odradek share reset-offsets`"
+        for each in groups
+        if each.type == _SHARE
+    ]
+    notes += [
+        f"streams group {each.group_id!r}: its offsets are copied, its topology and tasks are made"
+        " anew by its members"
+        for each in groups
+        if each.type == _STREAMS
+    ]
+    return copied, notes

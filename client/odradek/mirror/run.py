@@ -1,0 +1,326 @@
+"""The run of a mirror in either mode: topics, records, groups, and its end.
+
+Without `follow` the ends of the source at the start are a barrier: the run ends when everything
+before it is copied, open transactions have ended, and groups are copied. With `follow` it goes on,
+and picks up new topics, partitions and settings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from odradek.mirror.group_offsets import GroupCopier
+from odradek.mirror.plan import (
+    MIRROR_PREFIX,
+    Action,
+    MirrorOptions,
+    Mode,
+    Plan,
+    TopicPlan,
+    ends_of,
+    gather,
+    make_plan,
+)
+from odradek.mirror.progress import Progress, RateLimit, Snapshot
+from odradek.mirror.settings import SettingsCopier, copy_acls
+from odradek_client.admin import Admin
+from odradek_client.admin.topics import NewTopic
+from odradek_client.admin.transactions import OPEN_STATES
+from odradek_client.errors import OdradekError, Refused, TopicAlreadyExists
+from odradek_client.structs import TopicPartition
+
+#: The longest wait of one step, after which progress is shown.
+_STEP_MS = 500
+_PROGRESS_EVERY_S = 2.0
+_GROUPS_EVERY_S = 5.0
+#: The most partitions, transactions or problems that an error names.
+_NAMED_MAX = 5
+
+
+class MirrorFailed(Refused):
+    """A mirror has ended, and not everything was copied; the text says what is missing."""
+
+
+@dataclass(slots=True)
+class Job:
+    """Everything that a mirror works with. `target_settings`: for further clients of the target.
+    `tell` shows a line to the user."""
+
+    source: Admin
+    target: Admin
+    options: MirrorOptions
+    plan: Plan
+    progress: Progress
+    target_settings: dict[str, Any]
+    tell: Callable[[str], None]
+    show: Callable[[Snapshot], None]
+
+    @property
+    def rate(self) -> RateLimit | None:
+        """The limit of the rate; None without one."""
+        limit = self.options.max_bytes_per_s
+        return None if limit is None else RateLimit(limit)
+
+
+class Copier(Protocol):
+    """The copying of records in one mode.
+
+    A copier calls `begin`, `seen` and `copied` of the job's progress, and `failed` for a partition
+    that it gives up; it puts what it waits for into `troubles` of the progress.
+    """
+
+    async def start(self) -> None:
+        """Take over from the last run."""
+        ...
+
+    async def add(self, topics: Sequence[TopicPlan]) -> None:
+        """Copy these topics too; known partitions are left as they are. The topics exist at the
+        target, with all partitions."""
+        ...
+
+    async def step(self, wait_ms: float) -> None:
+        """Copy what has arrived, or wait for a while. Partitions that fail are told to the
+        progress; raises only what ends the mirror."""
+        ...
+
+    async def flush(self) -> None:
+        """Make everything that was read durable at the target."""
+        ...
+
+    def translate(self, tp: TopicPartition, offset: int) -> int | None:
+        """The offset at the target for a position of a group at the source; None if the records
+        before it are not copied yet."""
+        ...
+
+    async def close(self) -> None:
+        """End, so that a later run goes on from here."""
+        ...
+
+
+async def run(job: Job, copier: Copier) -> Snapshot:
+    """Copy until the barrier, or for ever with `follow`. MirrorFailed, with the names of what was
+    not copied."""
+    mirror = _Run(job, copier)
+    try:
+        await mirror.begin()
+        while not await mirror.turn():
+            pass
+        return mirror.snapshot()
+    finally:
+        await copier.close()
+
+
+class _Run:
+    """A run, turn by turn."""
+
+    def __init__(self, job: Job, copier: Copier) -> None:
+        self._job, self._copier = job, copier
+        self._groups = GroupCopier(
+            job.source,
+            job.target,
+            copier.translate,
+            job.tell,
+            prefix=f"{MIRROR_PREFIX}{job.options.name}.",
+            keep_epochs=job.plan.mode is Mode.SAME_OFFSETS,
+        )
+        self._settings = SettingsCopier(job.target, job.tell)
+        self._loop = job.source._network.loop
+        self._barrier: dict[TopicPartition, int] | None = None
+        self._told: set[str] = set()
+        now_s = self._loop.time()
+        self._show_at_s, self._groups_at_s = now_s + _PROGRESS_EVERY_S, now_s
+        self._refresh_at_s = now_s + job.options.refresh_s
+        self._open_until_s: float | None = None
+
+    async def begin(self) -> None:
+        """Make the topics, and begin to copy."""
+        job = self._job
+        if not job.options.follow:
+            described = await job.source.describe_topics([each.name for each in job.plan.topics])
+            ends = await ends_of(job.source, described.values())
+            self._barrier = {tp: end for tp, (_, end) in ends.items()}
+        await make_topics(job.target, job.plan.topics, job.tell)
+        await self._settings.begin(job.plan.topics)
+        await self._copier.start()
+        await self._copier.add(job.plan.topics)
+        if job.options.acls:
+            for line in await copy_acls(job.source, job.target, job.options.selection):
+                job.tell(line)
+
+    async def turn(self) -> bool:
+        """Copy a part; True at the end."""
+        await self._copier.step(_STEP_MS)
+        now_s = self._loop.time()
+        progress = self._job.progress
+        if now_s >= self._show_at_s:
+            self._show_at_s = now_s + _PROGRESS_EVERY_S
+            self._job.show(self.snapshot())
+        if self._barrier is not None:
+            return await self._is_copied(self._barrier, now_s) and await self._end()
+        if now_s >= self._groups_at_s:
+            self._groups_at_s = now_s + _GROUPS_EVERY_S
+            await self._copy_groups()
+        if now_s >= self._refresh_at_s:
+            self._refresh_at_s = now_s + self._job.options.refresh_s
+            await self._refresh()
+        if progress.partitions and progress.failures.keys() >= progress.partitions.keys():
+            self._fail()
+        return False
+
+    def snapshot(self) -> Snapshot:
+        """The progress at this time."""
+        return self._job.progress.snapshot(self._loop.time(), int(time.time() * 1000))
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    async def _is_copied(self, barrier: dict[TopicPartition, int], now_s: float) -> bool:
+        """True if everything before the barrier is copied. Transactions that are open at it get
+        the time of --timeout, from the time at which only they are left."""
+        progress = self._job.progress
+        all_is_read = self._job.plan.mode is Mode.SAME_OFFSETS
+        waiting, is_open = [], []
+        for tp, end in barrier.items():
+            if tp in progress.failures:
+                continue
+            state = progress.partitions.get(tp)
+            if (
+                state is None
+                or state.last_stable_offset < 0
+                or state.copied < (end if all_is_read else min(end, state.last_stable_offset))
+            ):
+                waiting.append(tp)
+            elif state.last_stable_offset < end:
+                is_open.append(tp)
+        if waiting or not is_open:
+            self._open_until_s = None
+            return not waiting
+        if self._open_until_s is None:
+            self._open_until_s = now_s + self._job.options.timeout_s
+            self._job.tell(f"waiting for open transactions in {_names(is_open)}")
+        if now_s < self._open_until_s:
+            return False
+        raise MirrorFailed(await self._still_open(is_open))
+
+    async def _still_open(self, tps: list[TopicPartition]) -> str:
+        """The error for transactions that have not ended in time."""
+        source, ids = self._job.source, []
+        for each in await source.list_transactions(states=OPEN_STATES):
+            described = await source.describe_transactions(
+                each.transactional_id, raise_errors=False
+            )
+            found = described.get(each.transactional_id)
+            if found is not None and not set(found.partitions).isdisjoint(tps):
+                ids.append(repr(each.transactional_id))
+        named = ", ".join(ids[:_NAMED_MAX]) or "producers that are gone"
+        return (
+            f"transactions of {named} are still open in {_names(tps)} after"
+            f" {self._job.options.timeout_s:g} s: end them, or abort them with `odradek txn abort`"
+            " at the source, and run this again; or wait longer with --timeout"
+        )
+
+    async def _end(self) -> bool:
+        await self._copier.flush()
+        await self._copy_groups()
+        if self._job.progress.failures:
+            self._fail()
+        return True
+
+    def _fail(self) -> None:
+        failures = self._job.progress.failures
+        named = [f"{tp.topic}-{tp.partition}: {why}" for tp, why in failures.items()]
+        more = f"; and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
+        raise MirrorFailed(f"not everything was copied: {'; '.join(named[:_NAMED_MAX])}{more}")
+
+    # --- from time to time ------------------------------------------------------------------------
+
+    async def _copy_groups(self) -> None:
+        try:
+            self._job.progress.groups = await self._groups.copy(self._job.plan)
+        except OdradekError as error:
+            if not error.retriable or self._barrier is not None:
+                raise
+            self._once(f"groups were not copied, trying again: {error}")
+
+    async def _refresh(self) -> None:
+        """Pick up new topics, partitions and settings."""
+        job = self._job
+        try:
+            selection = job.options.selection
+            source = await gather(job.source, selection, source=True)
+            plan = make_plan(source, await gather(job.target, selection, source=False), job.options)
+            for problem in plan.problems:
+                self._once(f"problem: {problem}")
+            plan = replace(plan, mode=job.plan.mode)
+            new = [each for each in plan.topics if each.action is not Action.CONTINUE]
+            await make_topics(job.target, new, job.tell)
+            job.plan = plan
+            await self._copier.add(plan.topics)
+            await self._settings.follow(plan.topics)
+        except OdradekError as error:
+            if not error.retriable:
+                raise
+            self._once(f"topics and settings were not looked up, trying again: {error}")
+
+    def _once(self, line: str) -> None:
+        """Tell a line that was not told before."""
+        if line not in self._told and len(self._told) < 10_000:
+            self._told.add(line)
+            self._job.tell(line)
+
+
+def _names(tps: Sequence[TopicPartition]) -> str:
+    named = ", ".join(f"{tp.topic}-{tp.partition}" for tp in tps[:_NAMED_MAX])
+    return named + (f" and {len(tps) - _NAMED_MAX} more" if len(tps) > _NAMED_MAX else "")
+
+
+async def make_topics(
+    target: Admin, topics: Sequence[TopicPlan], tell: Callable[[str], None]
+) -> None:
+    """Create the topics of the target, and add the partitions that are missing.
+
+    A setting that the target does not take is left out, and told.
+    """
+    for topic in topics:
+        if topic.action is Action.CREATE:
+            await _make_topic(target, topic, tell)
+        elif topic.action is Action.EXTEND:
+            await target.create_partitions({topic.name: topic.partitions})
+
+
+async def _make_topic(target: Admin, topic: TopicPlan, tell: Callable[[str], None]) -> None:
+    settings = dict(topic.settings)
+    left_out = await refused_settings(target, topic)
+    for name, why in left_out.items():
+        del settings[name]
+        tell(f"topic {topic.name!r}: the setting {name} is not copied: {why}")
+    created = NewTopic(topic.name, topic.partitions, configs=settings)
+    try:
+        await target.create_topics(created)
+    except TopicAlreadyExists:
+        # Another mirror may have made it a moment ago; what it is, `add` finds out.
+        tell(f"topic {topic.name!r} was created by somebody else meanwhile")
+
+
+async def refused_settings(target: Admin, topic: TopicPlan) -> dict[str, str]:
+    """The settings that the target does not take for a new topic, and its reasons."""
+
+    async def error_of(settings: dict[str, str]) -> OdradekError | None:
+        new = NewTopic(topic.name, topic.partitions, configs=settings)
+        checked = await target.create_topics(new, validate_only=True, raise_errors=False)
+        return checked.errors.get(topic.name)
+
+    whole = await error_of(dict(topic.settings))
+    if whole is None or isinstance(whole, TopicAlreadyExists):
+        return {}
+    if await error_of({}) is not None:
+        # It is not about the settings.
+        raise whole
+    refused = {}
+    for name, value in topic.settings.items():
+        error = await error_of({name: value})
+        if error is not None:
+            refused[name] = str(error)
+    return refused

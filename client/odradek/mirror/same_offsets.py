@@ -1,0 +1,266 @@
+"""Copies with the same offsets: batches of the source appended to mirror topics of an Odradek.
+
+Batches go from one cluster to the other as they are, compressed and with markers of transactions.
+The target tells where its logs end, so there is no position to keep: a run, a second mirror, or a
+run after a kill goes on at the end of the target's log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from odradek.mirror.plan import TopicPlan
+from odradek.mirror.run import Job
+from odradek.mirror.source import (
+    FetchedPartition,
+    SourceError,
+    SourceReader,
+    SourceRecordsDeleted,
+    SourceTopicDeleted,
+)
+from odradek_client.admin import Admin
+from odradek_client.admin.requests import partition_error
+from odradek_client.admin.results import Outcomes, Results
+from odradek_client.errors import CorruptMessage, OdradekError, error_for
+from odradek_client.structs import TopicPartition, group_by_topic
+from odradek_protocol.errors import ErrorCode
+from odradek_protocol.records.batch import iter_batches
+from odradek_protocol.schemas.append_mirror_records import (
+    AppendMirrorRecordsRequest,
+    AppendMirrorRecordsResponse,
+    MirroredPartition,
+    MirroredPartitionResult,
+    MirroredTopic,
+)
+from odradek_protocol.schemas.promote_mirror_topics import (
+    PromotedTopic,
+    PromoteMirrorTopicsRequest,
+    PromoteMirrorTopicsResponse,
+)
+
+#: The most appends of one batch that the target finds damaged, each of them fetched again.
+_CORRUPT_MAX = 3
+
+
+class SameOffsetsCopier:
+    """The copier of this mode. While one request is being appended, the next one is fetched."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._target = job.target
+        self._reader = SourceReader(job.source, read_committed=False, rate=job.rate)
+        #: The log end offset at the target, of every partition that is copied.
+        self._ends: dict[TopicPartition, int] = {}
+        #: Partitions whose end at the target is not known, with their topics' ids at the source.
+        self._unknown: dict[TopicPartition, bytes] = {}
+        self._ids: dict[TopicPartition, bytes] = {}
+        self._corrupt: dict[TopicPartition, int] = {}
+        self._appending: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """There is nothing to take over: the target's logs say it."""
+
+    async def add(self, topics: Sequence[TopicPlan]) -> None:
+        """Copy these topics too."""
+        for topic in topics:
+            for number in range(topic.partitions):
+                tp = TopicPartition(topic.name, number)
+                known = tp in self._ends or tp in self._unknown
+                if not known or self._ids[tp] != topic.topic_id:
+                    self._ids[tp] = topic.topic_id
+                    self._unknown[tp] = topic.topic_id
+        await self._look_up()
+
+    async def step(self, wait_ms: float) -> None:
+        """Fetch, and append what was fetched before."""
+        if self._unknown:
+            await self._look_up()
+        try:
+            fetched = await self._reader.poll(wait_ms)
+        except SourceError as error:
+            fetched = []
+            await self.flush()
+            await self._on_source_error(error)
+        self._tell_troubles()
+        fetched = [each for each in fetched if each.tp in self._ends]
+        if fetched:
+            await self.flush()
+            self._appending = asyncio.create_task(self._append(fetched))
+
+    async def flush(self) -> None:
+        """Wait for the answer to the last append."""
+        task, self._appending = self._appending, None
+        if task is not None:
+            await task
+
+    def translate(self, tp: TopicPartition, offset: int) -> int | None:
+        """The same offset, once everything before it is at the target."""
+        return offset if offset <= self._ends.get(tp, -1) else None
+
+    async def close(self) -> None:
+        """Wait for the last append, and end the reading."""
+        try:
+            await self.flush()
+        finally:
+            await self._reader.close()
+
+    # --- the target -------------------------------------------------------------------------------
+
+    async def _look_up(self) -> None:
+        """Ask the target where the unknown partitions end, and begin to read them there."""
+        wanted = {tp: MirroredPartition(partition_index=tp.partition) for tp in self._unknown}
+        answers = await self._send(wanted)
+        first = await self._job.source.list_offsets(
+            dict.fromkeys(answers, "earliest"), raise_errors=False
+        )
+        last = await self._job.source.list_offsets(
+            dict.fromkeys(answers, "latest"), raise_errors=False
+        )
+        for tp, answer in answers.items():
+            begin, end = first.get(tp), last.get(tp)
+            if begin is None or end is None:
+                continue  # the source cannot say yet
+            offset = max(answer.log_end_offset, begin.offset)
+            self._ends[tp] = answer.log_end_offset
+            topic_id = self._unknown.pop(tp)
+            # With the epoch of the last record the source notices that it has lost it.
+            known = offset == answer.log_end_offset
+            epoch = answer.last_leader_epoch if known else -1
+            self._reader.assign(tp, offset, topic_id=topic_id, last_epoch=epoch)
+            self._job.progress.begin(tp, offset, end.offset)
+        for tp, error in answers.errors.items():
+            if not error.retriable:
+                del self._unknown[tp]
+                self._fail(tp, str(error))
+
+    async def _send(
+        self, wanted: dict[TopicPartition, MirroredPartition]
+    ) -> Results[TopicPartition, MirroredPartitionResult]:
+        """Send appends to the leaders of the target; the errors are in the results."""
+        admin = self._target
+
+        async def ask(
+            node_id: int, asked: list[TopicPartition]
+        ) -> Outcomes[TopicPartition, MirroredPartitionResult]:
+            request = AppendMirrorRecordsRequest(
+                timeout_ms=admin.config.request_timeout_ms,
+                topics=[
+                    MirroredTopic(name=topic, partitions=[wanted[tp] for tp in some])
+                    for topic, some in group_by_topic(asked).items()
+                ],
+            )
+            response: AppendMirrorRecordsResponse = await admin._network.send(node_id, request)
+            outcomes: Outcomes[TopicPartition, MirroredPartitionResult] = {}
+            for topic in response.topics:
+                for part in topic.partitions:
+                    tp = TopicPartition(topic.name, part.partition_index)
+                    outcomes[tp] = part
+                    if part.error_code and part.log_end_offset < 0:
+                        outcomes[tp] = error_for(
+                            part.error_code,
+                            part.error_message,
+                            about=f"{topic.name}-{part.partition_index} of the target",
+                        )
+            return outcomes
+
+        return await admin._requests.for_each_partition(wanted, ask, False)
+
+    async def _append(self, fetched: list[FetchedPartition]) -> None:
+        """Append what was fetched, and note how far the target is."""
+        wanted = {
+            each.tp: MirroredPartition(
+                partition_index=each.tp.partition,
+                expected_end_offset=self._ends[each.tp],
+                source_leader_epoch=each.leader_epoch,
+                source_log_start_offset=each.log_start_offset,
+                source_high_watermark=each.high_watermark,
+                records=each.records or None,
+            )
+            for each in fetched
+        }
+        answers = await self._send(wanted)
+        for each in fetched:
+            answer, error = answers.get(each.tp), answers.errors.get(each.tp)
+            if answer is not None and answer.error_code:
+                error = partition_error(each.tp, answer.error_code, answer.error_message)
+            if answer is not None:
+                self._note(each, answer)
+            if error is not None:
+                self._on_target_error(each.tp, error)
+            else:
+                self._corrupt.pop(each.tp, None)
+
+    def _note(self, fetched: FetchedPartition, answer: MirroredPartitionResult) -> None:
+        progress, tp = self._job.progress, fetched.tp
+        records, size_bytes, timestamp_ms = 0, 0, -1
+        for _, header in iter_batches(fetched.records):
+            if header.next_offset > answer.log_end_offset:
+                break
+            records += 0 if header.is_control else header.record_count
+            size_bytes += header.size_bytes
+            timestamp_ms = max(timestamp_ms, header.max_timestamp)
+        self._ends[tp] = answer.log_end_offset
+        progress.seen(tp, fetched.high_watermark, fetched.last_stable_offset)
+        copied = max(answer.log_end_offset, progress.partitions[tp].copied)
+        if not answer.error_code:
+            # The log start of the source may be behind the last batch, when all were deleted.
+            copied = max(copied, fetched.next_offset)
+        progress.copied(
+            tp, copied, records=records, size_bytes=size_bytes, timestamp_ms=timestamp_ms
+        )
+
+    # --- errors -----------------------------------------------------------------------------------
+
+    def _on_target_error(self, tp: TopicPartition, error: OdradekError) -> None:
+        """Ask the target where it stands, and go on there; or give the partition up."""
+        if isinstance(error, CorruptMessage):
+            self._corrupt[tp] = self._corrupt.get(tp, 0) + 1
+            if self._corrupt[tp] > _CORRUPT_MAX:
+                self._fail(tp, f"a batch of the source is damaged: {error}")
+                return
+        elif not error.retriable and error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._fail(tp, str(error))
+            return
+        self._reader.unassign(tp)
+        self._unknown[tp] = self._ids[tp]
+
+    async def _on_source_error(self, error: SourceError) -> None:
+        tp = error.tp
+        if isinstance(error, SourceRecordsDeleted):
+            self._job.tell(str(error))
+            self._reader.seek(tp, error.log_start_offset)
+        elif isinstance(error, SourceTopicDeleted):
+            self._fail(tp, f"{error}; the copy stays as it is")
+        else:
+            self._fail(tp, str(error))
+
+    def _fail(self, tp: TopicPartition, why: str) -> None:
+        self._reader.unassign(tp)
+        if self._job.progress.failures.get(tp) != why:
+            self._job.progress.failed(tp, why)
+            self._job.tell(f"{tp.topic}-{tp.partition} is not copied any more: {why}")
+
+    def _tell_troubles(self) -> None:
+        self._job.progress.troubles = {
+            f"{tp.topic}-{tp.partition}": trouble.error
+            for tp, trouble in self._reader.troubles().items()
+        } | {f"{tp.topic}-{tp.partition}": "the target is not reached" for tp in self._unknown}
+
+
+async def promote(target: Admin, topics: Sequence[str]) -> Results[str, PromotedTopic]:
+    """Make mirror topics of an Odradek ordinary ones; errors of topics are in the results."""
+
+    async def ask(names: list[str]) -> Outcomes[str, PromotedTopic]:
+        request = PromoteMirrorTopicsRequest(
+            timeout_ms=target.config.request_timeout_ms, topics=names
+        )
+        response: PromoteMirrorTopicsResponse = await target._requests.to_controller(request)
+        return {
+            each.name: error_for(each.error_code, each.error_message, about=f"topic {each.name!r}")
+            if each.error_code
+            else each
+            for each in response.topics
+        }
+
+    return await target._requests.for_each(topics, ask, False)

@@ -1,0 +1,179 @@
+"""`odradek mirror` between two brokers: the plan, both modes, groups, resuming, promotion."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek import Consumer, Producer
+from odradek.broker import SubprocessBroker
+from odradek_client.admin import Admin, NewTopic
+from odradek_client.structs import OffsetAndMetadata, TopicPartition
+
+TP = TopicPartition("orders", 0)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SubprocessBroker]:
+    with SubprocessBroker(data_dir=tmp_path_factory.mktemp("source")) as broker:
+        yield broker
+
+
+def _mirror(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "odradek", "mirror", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def _both(source: SubprocessBroker, target: SubprocessBroker) -> tuple[str, ...]:
+    return "--from", source.bootstrap, "--to", target.bootstrap
+
+
+@pytest.fixture(scope="module")
+def filled(source: SubprocessBroker) -> SubprocessBroker:
+    """A source with a transactional topic whose log begins behind 0, and a group."""
+    asyncio.run(_fill(source))
+    return source
+
+
+async def _fill(source: SubprocessBroker) -> None:
+    async with Admin(bootstrap_servers=source.bootstrap) as admin:
+        topic = NewTopic("orders", 2, configs={"retention.ms": "-1", "min.insync.replicas": "2"})
+        await admin.create_topics(topic)
+        async with Producer(
+            bootstrap_servers=source.bootstrap, transactional_id="writer", compression_type="gzip"
+        ) as producer:
+            await producer.init_transactions()
+            for number in range(4):
+                await producer.begin_transaction()
+                for partition in range(2):
+                    await producer.send_and_wait(
+                        "orders",
+                        b"%d" % number,
+                        key=b"key",
+                        partition=partition,
+                        timestamp_ms=1_700_000_000_000 + number,
+                        headers=[("a", b"b")],
+                    )
+                if number == 2:
+                    await producer.abort_transaction()
+                else:
+                    await producer.commit_transaction()
+        await admin.delete_records({TP: 2})
+        await admin.alter_group_offsets("billing", {TP: OffsetAndMetadata(4, "mine", 0)})
+
+
+async def _records(bootstrap: str) -> list[tuple[object, ...]]:
+    async with Consumer(
+        bootstrap_servers=bootstrap,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+    ) as consumer:
+        tps = [TopicPartition("orders", number) for number in range(2)]
+        consumer.assign(tps)
+        found: list[tuple[object, ...]] = []
+        ends = await consumer.end_offsets(*tps)
+        while any([await consumer.position(tp) < ends[tp] for tp in tps]):
+            found += [
+                (r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers))
+                for r in await consumer.poll(timeout_ms=500)
+            ]
+    return sorted(found, key=lambda each: each[:2])
+
+
+async def test_the_plan_says_what_is_done_and_changes_nothing(
+    filled: SubprocessBroker, odradek_broker: SubprocessBroker
+) -> None:
+    shown = _mirror(*_both(filled, odradek_broker), "--plan", "--json")
+    assert shown.returncode == 0, shown.stderr
+    plan = json.loads(shown.stdout)
+    assert plan["mode"] == "same-offsets"
+    (topic,) = plan["topics"]
+    assert (topic["topic"], topic["action"], topic["partitions"]) == ("orders", "create", 2)
+    assert topic["settings"]["retention.ms"] == "-1"
+    assert plan["groups"] == ["billing"]
+    assert "no record could be produced there" in "".join(plan["notes"])
+    async with Admin(bootstrap_servers=odradek_broker.bootstrap) as admin:
+        assert await admin.list_topics() == []
+
+
+async def test_same_offsets_records_and_groups_are_copied_and_again_without_work(
+    filled: SubprocessBroker, odradek_broker: SubprocessBroker
+) -> None:
+    options = _both(filled, odradek_broker)
+    done = _mirror(*options)
+    assert done.returncode == 0, done.stderr
+    target = odradek_broker.bootstrap
+    assert await _records(target) == await _records(filled.bootstrap)
+    async with Admin(bootstrap_servers=target) as admin:
+        assert (await admin.list_offsets({TP: "earliest"}))[TP].offset == 2  # type: ignore[union-attr]
+        assert (await admin.list_group_offsets("billing"))[TP] == OffsetAndMetadata(4, "mine", 0)
+        # Somebody else's offset is not taken back.
+        await admin.alter_group_offsets("billing", {TP: 6})
+    again = _mirror(*options, "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout.splitlines()[-1])["records"] == 0
+    assert "somebody else has committed offset 6" in again.stderr
+    async with Admin(bootstrap_servers=target) as admin:
+        found = (await admin.list_group_offsets("billing"))[TP]
+        assert found is not None
+        assert found.offset == 6
+    promoted = _mirror("promote", "--to", target)
+    assert promoted.returncode == 0, promoted.stderr
+    assert "orders is an ordinary topic" in promoted.stdout
+    async with Producer(bootstrap_servers=target) as producer:
+        await producer.send_and_wait("orders", b"own", partition=0)
+    refused = _mirror(*options)
+    assert refused.returncode == 1
+    assert "it exists and is no mirror" in refused.stderr
+
+
+async def test_exactly_once_copies_committed_records_and_translates_groups(
+    filled: SubprocessBroker, odradek_broker: SubprocessBroker
+) -> None:
+    done = _mirror(*_both(filled, odradek_broker), "--mode", "exactly-once")
+    assert done.returncode == 0, done.stderr
+
+    def without_offsets(records: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+        return [(each[0], *each[2:]) for each in records]
+
+    target = odradek_broker.bootstrap
+    assert without_offsets(await _records(target)) == without_offsets(
+        await _records(filled.bootstrap)
+    )
+    async with Admin(bootstrap_servers=target) as admin:
+        assert (await admin.list_group_offsets("billing"))[TP] is not None
+
+
+async def test_an_open_transaction_is_named_when_it_does_not_end(
+    filled: SubprocessBroker, odradek_broker: SubprocessBroker
+) -> None:
+    async with Admin(bootstrap_servers=filled.bootstrap) as admin:
+        await admin.create_topics(NewTopic("open", 1))
+    async with Producer(
+        bootstrap_servers=filled.bootstrap, transactional_id="slow-writer"
+    ) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send_and_wait("open", b"pending", partition=0)
+        options = (*_both(filled, odradek_broker), "--topics", "open", "--timeout", "0.1")
+        late = _mirror(*options)
+        assert late.returncode == 1
+        assert "transactions of 'slow-writer' are still open in open-0" in late.stderr
+        await producer.commit_transaction()
+    assert _mirror(*options).returncode == 0
+    async with Admin(bootstrap_servers=filled.bootstrap) as admin:
+        await admin.delete_topics("open")
+
+
+def test_two_different_clusters_are_needed(source: SubprocessBroker, tmp_path: Path) -> None:
+    same = _mirror("--from", source.bootstrap, "--to", source.bootstrap)
+    assert same.returncode == 1
+    assert "the same cluster" in same.stderr
+    assert _mirror("--from", source.bootstrap).returncode == 2

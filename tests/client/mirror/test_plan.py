@@ -1,0 +1,128 @@
+"""Plans, settings, offsets of groups and progress, decided without a cluster."""
+
+from __future__ import annotations
+
+from odradek.mirror.group_offsets import marks, verdict
+from odradek.mirror.plan import Action, MirrorOptions, Mode, Side, make_plan, mirror_source
+from odradek.mirror.progress import Progress, RateLimit
+from odradek.mirror.settings import changed_settings, copied_settings
+from odradek_client.admin.configs import ConfigEntry, ConfigSource
+from odradek_client.admin.topics import PartitionDescription, TopicDescription
+from odradek_client.structs import OffsetAndMetadata, TopicPartition
+
+TP = TopicPartition("orders", 0)
+ID = bytes(range(16))
+
+
+def _entry(name: str, value: str, source: ConfigSource = ConfigSource.TOPIC) -> ConfigEntry:
+    return ConfigEntry(name, value, source, source is ConfigSource.DEFAULT, False, False)
+
+
+def _side(
+    cluster: str, partitions: int = 0, end: int = 0, mirror_of: str = "", *, able: bool = True
+) -> Side:
+    parts = [PartitionDescription(n, 1, 0, [1], [1], []) for n in range(partitions)]
+    topics = {"orders": TopicDescription("orders", ID, False, parts)} if partitions else {}
+    settings = {"orders": {"mirror.source": _entry("mirror.source", mirror_of)}}
+    return Side(
+        cluster,
+        1,
+        able,
+        topics,
+        settings if mirror_of else {},
+        {TP: (0, end)} if partitions else {},
+    )
+
+
+def test_a_plan_creates_extends_and_continues() -> None:
+    source = _side("A", 2, 10)
+    ours = mirror_source("A", ID)
+    for target, action in (
+        (_side("B"), Action.CREATE),
+        (_side("B", 1, 4, ours), Action.EXTEND),
+        (_side("B", 2, 4, ours), Action.CONTINUE),
+    ):
+        plan = make_plan(source, target, MirrorOptions())
+        assert (plan.mode, plan.problems) == (Mode.SAME_OFFSETS, ())
+        assert [each.action for each in plan.topics] == [action]
+        assert plan.topics[0].settings["mirror.source"] == ours
+
+
+def test_a_plan_names_what_is_in_the_way() -> None:
+    source = _side("A", 2, 10)
+    ours = mirror_source("A", ID)
+    for target, words in (
+        (_side("A"), "the same cluster"),
+        (_side("B", 2, 4), "is no mirror"),
+        (_side("B", 2, 4, "A:other"), "mirror of another topic"),
+        (_side("B", 3, 4, ours), "has 3 partitions"),
+        (_side("B", 2, 11, ours), "has lost records"),
+    ):
+        (problem,) = make_plan(source, target, MirrorOptions()).problems
+        assert words in problem
+    unable = _side("B", able=False)
+    assert make_plan(source, unable, MirrorOptions()).mode is Mode.EXACTLY_ONCE
+    (problem,) = make_plan(source, unable, MirrorOptions(mode=Mode.SAME_OFFSETS)).problems
+    assert "needs an Odradek" in problem
+
+
+def test_settings_that_do_not_fit_are_left_out_with_a_reason() -> None:
+    entries = {
+        each.name: each
+        for each in (
+            _entry("min.insync.replicas", "2"),
+            _entry("cleanup.policy", "compact"),
+            _entry("retention.ms", "5", ConfigSource.STATIC_BROKER),
+            _entry("segment.bytes", "5", ConfigSource.STATIC_BROKER),
+            _entry("local.retention.ms", "5"),
+        )
+    }
+    copied, left_out = copied_settings(entries, 1)
+    assert copied == {"cleanup.policy": "compact", "retention.ms": "5"}
+    assert [name for name, _ in left_out] == ["local.retention.ms", "min.insync.replicas"]
+    assert "min.insync.replicas" in copied_settings(entries, 3)[0]
+
+
+def test_a_setting_that_was_changed_at_the_target_stays() -> None:
+    before, after = {"retention.ms": "1", "segment.ms": "1"}, {"retention.ms": "2"}
+    there = {"retention.ms": _entry("retention.ms", "7"), "segment.ms": _entry("segment.ms", "1")}
+    followed, kept = changed_settings(before, after, there)
+    assert followed == {"segment.ms": None}
+    assert [name for name, _ in kept] == ["retention.ms"]
+
+
+def test_an_offset_of_somebody_else_is_not_taken_back() -> None:
+    wanted = OffsetAndMetadata(10)
+    noted = marks({TP: OffsetAndMetadata(8, "5")})[TP]
+    assert verdict(wanted, None, frozenset()) == "write"
+    assert verdict(wanted, OffsetAndMetadata(8), noted) == "write"
+    # A kill between the two commits leaves the offset before.
+    assert verdict(wanted, OffsetAndMetadata(5), noted) == "write"
+    assert verdict(wanted, OffsetAndMetadata(7), noted) == "theirs"
+    assert verdict(wanted, OffsetAndMetadata(12), frozenset()) == "theirs"
+    assert verdict(wanted, OffsetAndMetadata(10), frozenset()) == "equal"
+
+
+def test_lag_is_never_negative_and_failures_are_in_every_line() -> None:
+    progress = Progress(0.0)
+    progress.begin(TP, 5, 10)
+    progress.seen(TP, 10, 10)
+    progress.copied(TP, 8, records=3, size_bytes=3_000, timestamp_ms=1_000)
+    shown = progress.snapshot(1.0, 3_000)
+    assert (shown.lag, shown.lag_s, shown.records_per_s) == (2, 2.0, 3.0)
+    progress.copied(TP, 12, records=4, size_bytes=1)
+    progress.failed(TP, "the topic was deleted")
+    shown = progress.snapshot(2.0, 3_000)
+    assert shown.lag == 0
+    assert "FAILED: orders-0: the topic was deleted" in shown.line()
+
+
+def test_a_rate_spends_one_second_at_most_in_advance() -> None:
+    rate = RateLimit(100)
+    assert rate.wait_s(0.0) == 0.0
+    rate.spend(300, 0.0)
+    assert rate.wait_s(0.0) == 2.0
+    assert rate.wait_s(1.0) == 1.0
+    assert rate.wait_s(100.0) == 0.0
+    rate.spend(200, 100.0)
+    assert rate.wait_s(100.0) == 1.0
