@@ -12,6 +12,7 @@ from tests.sim.workloads.base import ALL_FAULTS
 from tests.sim.workloads.clients import keep_running
 
 from odradek.simulation.world import World
+from odradek_broker.storage.errors import IndexesBeingRebuilt
 from odradek_client.admin import Admin, NewTopic
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import OdradekError
@@ -251,17 +252,26 @@ class MirrorWorkload:
         self._promoted = True
         self._world.note("promoter", "has promoted it")
 
+    async def _check_log(self, index: int) -> list[str]:
+        """The violations in a log, once its indexes are there."""
+        source, acknowledged = self._sources[index], self._acknowledged[index]
+        for _ in range(100):
+            partition = self._world.broker.server.node.partition(TOPIC, index)
+            assert partition is not None
+            try:
+                found = list(check_partition(partition, source, acknowledged))
+            except IndexesBeingRebuilt:
+                await self._world.sleep(100)
+            else:
+                return [f"{TOPIC}-{index}: {problem}" for problem in found]
+        return [f"{TOPIC}-{index}: its indexes are never rebuilt"]
+
     async def check(self) -> Iterator[str]:
         """Compare the logs with the source, and produce to the topic."""
         problems = []
         node = self._world.broker.server.node
-        for index, source in enumerate(self._sources):
-            partition = node.partition(TOPIC, index)
-            assert partition is not None
-            problems += [
-                f"{TOPIC}-{index}: {problem}"
-                for problem in check_partition(partition, source, self._acknowledged[index])
-            ]
+        for index in range(_PARTITIONS):
+            problems += await self._check_log(index)
         if node.metadata.is_mirror(TOPIC):
             problems.append("the topic is still a mirror after its promotion")
         async with Producer(
