@@ -95,7 +95,7 @@ def check(data: bytes, offset: int = 0) -> Copied:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_batch_as_a_producer_sends_it_keeps_its_body(codec: Codec) -> None:
+def test_i32_a_batch_as_a_producer_sends_it_keeps_its_body(codec: Codec) -> None:
     noise = bytes(range(256)) * 100
     data = batch(30, [BIG, None, noise, b""], codec) + batch(34, [BIG + noise], codec)
     found = check(bytes(data), 30)
@@ -203,7 +203,7 @@ KINDS = st.tuples(
 
 
 @given(kinds=st.lists(KINDS, max_size=6), offset=st.integers(0, 8))
-def test_any_mixture_has_the_same_records_in_the_same_order(
+def test_i32_any_mixture_has_the_same_records_in_the_same_order(
     kinds: list[tuple[int, bytes | None, Codec, str]], offset: int
 ) -> None:
     data, base = bytearray(), 0

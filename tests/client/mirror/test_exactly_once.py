@@ -38,7 +38,7 @@ def target(broker: SubprocessBroker) -> Iterator[str]:
     broker.faults.clear()
 
 
-async def test_everything_arrives_once_and_every_offset_is_translated(
+async def test_i30_i31_everything_arrives_once_and_every_offset_is_translated(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -82,7 +82,7 @@ async def test_append_times_of_the_source_become_those_of_the_records(
         await made.check()
 
 
-async def test_batches_that_are_too_large_for_the_target_are_split(
+async def test_i32_batches_that_are_too_large_for_the_target_are_split(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic, 1)
@@ -122,7 +122,7 @@ async def test_new_partitions_are_taken_up(source: str, target: str, unique_topi
 
 
 @pytest.mark.parametrize("step", list(Step))
-async def test_a_mirror_that_is_killed_goes_on_where_it_was(
+async def test_i30_a_mirror_that_is_killed_goes_on_where_it_was(
     source: str, target: str, unique_topic: str, step: Step
 ) -> None:
     await make_topic(source, unique_topic)
@@ -134,7 +134,7 @@ async def test_a_mirror_that_is_killed_goes_on_where_it_was(
 
 
 @pytest.mark.parametrize("api", ["Produce", "EndTxn", "InitProducerId", "FindCoordinator"])
-async def test_answers_that_are_lost_cost_nothing(
+async def test_i30_answers_that_are_lost_cost_nothing(
     source: str, target: str, broker: SubprocessBroker, unique_topic: str, api: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -146,7 +146,7 @@ async def test_answers_that_are_lost_cost_nothing(
         await made.check()
 
 
-async def test_a_transaction_that_the_target_aborts_is_repeated(
+async def test_i33_a_transaction_that_the_target_aborts_is_repeated(
     source: str, target: str, broker: SubprocessBroker, unique_topic: str
 ) -> None:
     """As by its timeout: the instance is fenced by nobody else, and goes on."""
@@ -165,7 +165,7 @@ async def test_a_transaction_that_the_target_aborts_is_repeated(
         await made.check()
 
 
-async def test_a_second_instance_ends_the_first(
+async def test_i33_a_second_instance_ends_the_first(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -188,7 +188,7 @@ async def test_a_second_instance_ends_the_first(
         await other.check()
 
 
-async def test_records_that_the_source_deletes_first(
+async def test_i35_records_that_the_source_deletes_first(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic, 1)
@@ -212,7 +212,7 @@ async def test_records_that_the_source_deletes_first(
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-async def test_a_topic_that_is_another_one(
+async def test_i34_a_topic_that_is_another_one(
     source: str, target: str, unique_topic: str, side: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -226,7 +226,7 @@ async def test_a_topic_that_is_another_one(
             await made.drain()
 
 
-async def test_a_target_with_records_of_others_is_refused(
+async def test_i34_a_target_with_records_of_others_is_refused(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -238,7 +238,7 @@ async def test_a_target_with_records_of_others_is_refused(
             await made.drain()
 
 
-async def test_fewer_partitions_at_the_target_are_refused(
+async def test_i34_fewer_partitions_at_the_target_are_refused(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic, 3)
@@ -253,7 +253,7 @@ async def test_fewer_partitions_at_the_target_are_refused(
         await copier.close()
 
 
-async def test_a_map_topic_that_is_not_fit_is_refused(
+async def test_i34_a_map_topic_that_is_not_fit_is_refused(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -269,7 +269,7 @@ async def test_a_map_topic_that_is_not_fit_is_refused(
 
 
 @pytest.mark.parametrize("damage", ["foreign", "gap"])
-async def test_a_damaged_map_topic_is_refused(
+async def test_i34_a_damaged_map_topic_is_refused(
     source: str, target: str, unique_topic: str, damage: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -286,7 +286,7 @@ async def test_a_damaged_map_topic_is_refused(
             await made.drain()
 
 
-async def test_a_map_topic_that_is_gone_makes_the_copies_foreign(
+async def test_i34_a_map_topic_that_is_gone_makes_the_copies_foreign(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic)
@@ -298,7 +298,7 @@ async def test_a_map_topic_that_is_gone_makes_the_copies_foreign(
             await made.drain()
 
 
-async def test_positions_below_the_start_of_the_source_leave_the_map(
+async def test_i36_positions_below_the_start_of_the_source_leave_the_map(
     source: str, target: str, unique_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("odradek.mirror.run_map.RUNS_PER_RECORD", 2)
@@ -334,7 +334,7 @@ async def test_a_restarted_target_is_waited_for(source: str, unique_topic: str) 
             await made.check()
 
 
-async def test_nobody_reads_what_is_not_committed(
+async def test_i30_nobody_reads_what_is_not_committed(
     source: str, target: str, unique_topic: str
 ) -> None:
     await make_topic(source, unique_topic, 1)

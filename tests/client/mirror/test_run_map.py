@@ -77,7 +77,7 @@ TRANSACTIONS = st.lists(st.tuples(STRETCHES, st.integers(0, 3)), max_size=8)
 
 
 @given(start=st.integers(0, 50), transactions=TRANSACTIONS)
-def test_every_offset_is_translated_as_by_a_dictionary(
+def test_i31_every_offset_is_translated_as_by_a_dictionary(
     start: int, transactions: list[tuple[list[tuple[int, int]], int]]
 ) -> None:
     model, found = Model(start), a_map(start)
@@ -124,7 +124,7 @@ def test_spans_are_as_long_as_possible() -> None:
     assert list(spans_of([4, 5, 6, 8, 10, 11])) == [Span(4, 3), Span(8, 1), Span(10, 2)]
 
 
-def test_a_record_of_the_map_topic_is_extended_until_it_is_full() -> None:
+def test_i36_a_record_of_the_map_topic_is_extended_until_it_is_full() -> None:
     found = a_map()
     keys = set()
     for number in range(RUNS_PER_RECORD + 1):
@@ -155,7 +155,7 @@ def test_a_transaction_without_records_moves_the_position() -> None:
         found.entries_after(TP, [], 10)
 
 
-def test_records_below_the_start_of_the_source_are_forgotten() -> None:
+def test_i36_records_below_the_start_of_the_source_are_forgotten() -> None:
     found = a_map()
     for number in range(RUNS_PER_RECORD * 3):
         copy(found, [Run(number * 2, number * 3, 1)], number * 2 + 2)
