@@ -1,4 +1,4 @@
-"""The mirror out, from Odradek to Apache Kafka and back: kills, leaders that go, readers of others."""
+"""The mirror out, from Odradek to Apache Kafka and back: kills, lost leaders, other readers."""
 
 from __future__ import annotations
 

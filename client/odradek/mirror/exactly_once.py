@@ -28,6 +28,7 @@ from odradek.mirror.map_topic import Owner, encode_owner, make_map_topic, read_m
 from odradek.mirror.out_state import MirrorRefused, OutState, find_state
 from odradek.mirror.run_map import Entry, NotCopied, PartitionMap, Run
 from odradek.mirror.source import (
+    MIRROR_LIMITS,
     FetchedPartition,
     Rate,
     SourceError,
@@ -35,6 +36,7 @@ from odradek.mirror.source import (
     SourceRecordsDeleted,
 )
 from odradek.mirror.transactional_writer import TransactionalWriter
+from odradek.partition_fetch import FetchLimits
 from odradek_client.admin import Admin
 from odradek_client.errors import (
     AuthenticationFailed,
@@ -187,12 +189,13 @@ class ExactlyOnceCopier:
         progress: Progress,
         *,
         rate: Rate | None = None,
+        limits: FetchLimits = MIRROR_LIMITS,
         tell: Callable[[str], None] = log.warning,
         reached: Callable[[Step], None] = lambda _: None,
     ) -> None:
         self._source, self._target, self._settings = source, target, settings
         self._progress, self._tell, self._reached = progress, tell, reached
-        self._reader = SourceReader(source, read_committed=True, rate=rate)
+        self._reader = SourceReader(source, read_committed=True, limits=limits, rate=rate)
         self._writer: TransactionalWriter | None = None
         self._owner: Owner | None = None
         self._names: set[str] = set()

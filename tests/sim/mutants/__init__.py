@@ -19,6 +19,7 @@ from tests.sim.mutants.everything import EVERYTHING
 from tests.sim.mutants.groups import GROUPS
 from tests.sim.mutants.metadata import METADATA
 from tests.sim.mutants.mirror import MIRROR
+from tests.sim.mutants.mirror_out import MIRROR_OUT
 from tests.sim.mutants.retention import RETENTION
 from tests.sim.mutants.share import SHARE
 from tests.sim.mutants.spark_sink import SPARK_SINK
@@ -42,6 +43,7 @@ MUTANTS: dict[str, Mutant] = {
         *COMPACTION,
         *TRANSACTIONS,
         *SPARK_SINK,
+        *MIRROR_OUT,
         *CLIENTS,
     )
 }

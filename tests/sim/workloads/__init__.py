@@ -16,6 +16,7 @@ from tests.sim.workloads.jepsen import JepsenWorkload
 from tests.sim.workloads.late_commits import LateCommitsWorkload
 from tests.sim.workloads.lone_producers import LoneProducersWorkload
 from tests.sim.workloads.mirror import MirrorWorkload
+from tests.sim.workloads.mirror_out import MirrorOutWorkload
 from tests.sim.workloads.prepared import PreparedWorkload
 from tests.sim.workloads.produce import ProduceWorkload
 from tests.sim.workloads.retention import RetentionWorkload
@@ -35,6 +36,7 @@ WORKLOADS: dict[str, type[Workload]] = {
         TransactionalCopyWorkload,
         TransactionalCopyV1Workload,
         PreparedWorkload,
+        MirrorOutWorkload,
         SparkSinkWorkload,
         GroupsWorkload,
         ShareGroupsWorkload,

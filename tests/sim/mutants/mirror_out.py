@@ -1,0 +1,42 @@
+"""Bugs of the mirror out: positions outside of the transaction, runs over gaps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.mutants.base import Mutant
+
+from odradek.mirror import run_map
+from odradek.mirror.run_map import Run, encode_key, encode_value
+from odradek.mirror.transactional_writer import TransactionalWriter
+from odradek_client.producer.producer import Producer
+
+
+async def _written_outside(self: TransactionalWriter, entries: Any, forgotten: Any = ()) -> None:
+    bootstrap = self._producer._network.config.bootstrap_servers
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for entry in entries:
+            key = encode_key(entry.tp, entry.start)
+            await producer.send_and_wait(self._map_topic, encode_value(entry), key, partition=0)
+
+
+def _follows_in_the_source(before: Run, run: Run) -> bool:
+    return run.source == before.source + before.length
+
+
+MIRROR_OUT = (
+    Mutant(
+        "the positions of a mirror are written outside of its transaction",
+        "mirror-out",
+        1,
+        {(TransactionalWriter, "write_map"): _written_outside},
+        ("mirrored",),
+    ),
+    Mutant(
+        "a run of a mirror's map goes on over a marker of the target",
+        "mirror-out",
+        1,
+        {(run_map, "_follows"): _follows_in_the_source},
+        ("mirrored",),
+    ),
+)
