@@ -259,13 +259,13 @@ class ExactlyOnceCopier:
             target, settings.name, transaction_timeout_ms=settings.transaction_timeout_ms
         )
         identity = await writer.start()
-        self.maps = (await read_map(target, settings.name)).partitions
-        state = await self._find_state(sorted(self._names))
         since_ms = int(time.time() * 1000)
         self._owner = Owner(*identity, socket.gethostname(), os.getpid(), since_ms)
         await writer.begin()
         await writer.write_record(*encode_owner(self._owner))
         await writer.commit()
+        self.maps = (await read_map(target, settings.name)).partitions
+        state = await self._find_state(sorted(self._names))
         self._reached(Step.OWNED)
         self._read(state)
 
@@ -278,6 +278,9 @@ class ExactlyOnceCopier:
             self._settings.target_topic,
             skip_deleted=self._settings.skip_deleted,
         )
+        if state.problems and self._owner is not None:
+            # The map was read before another instance has taken over and copied something.
+            await self._check_owner(self._owner)
         state.refuse()
         return state
 
