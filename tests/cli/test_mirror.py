@@ -124,11 +124,16 @@ async def test_same_offsets_records_and_groups_are_copied_and_again_without_work
         found = (await admin.list_group_offsets("billing"))[TP]
         assert found is not None
         assert found.offset == 6
+    equal = _mirror("check", *options)
+    assert (equal.returncode, equal.stdout) == (0, "7 records are equal\n"), equal.stderr
     promoted = _mirror("promote", "--to", target)
     assert promoted.returncode == 0, promoted.stderr
     assert "orders is an ordinary topic" in promoted.stdout
     async with Producer(bootstrap_servers=target) as producer:
         await producer.send_and_wait("orders", b"own", partition=0)
+    other = _mirror("check", *options)
+    assert other.returncode == 1
+    assert "orders-0 ends at offset" in other.stderr
     refused = _mirror(*options)
     assert refused.returncode == 1
     assert "it exists and is no mirror" in refused.stderr
