@@ -118,7 +118,7 @@ def test_a_broker_that_takes_connections_and_says_nothing_is_given_up() -> None:
 
 
 def test_commands_are_completed_without_a_broker() -> None:
-    assert complete(NOBODY, "to") == ["top", "topic"]
+    assert complete(NOBODY, "to") == ["top", "token", "topic"]
     assert complete(NOBODY, "topic", "des") == ["describe"]
 
 

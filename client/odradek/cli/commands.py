@@ -43,6 +43,12 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow(
         "user", "odradek.cli.users:app", "List, create, alter, delete users of SCRAM.", CLUSTER
     ),
+    CommandRow(
+        "token",
+        "odradek.cli.tokens:app",
+        "Create, describe, renew, expire delegation tokens.",
+        CLUSTER,
+    ),
     CommandRow("acl", "odradek.cli.acls:app", "List, add, delete ACLs: who may do what.", CLUSTER),
     CommandRow("quota", "odradek.cli.quotas:app", "Describe, set, delete quotas.", CLUSTER),
     CommandRow(

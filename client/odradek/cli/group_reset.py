@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +25,7 @@ from odradek.cli.common import (
     tell,
 )
 from odradek.cli.completion import group_names, topic_names
-from odradek.cli.offset_grammar import OffsetError
+from odradek.cli.offset_grammar import OffsetError, utc_time
 from odradek.cli.offset_reset import (
     Partition,
     Plan,
@@ -134,7 +133,7 @@ def reset_offsets(
     if as_json and export:
         fail("--json and --export are two forms; ask for one", 2)
     if target.where is Where.TIME:
-        tell(f"to the first record at {_utc(target.value)} or later")
+        tell(f"to the first record at {utc_time(target.value)} or later")
     unlisted = [group for group in groups if group not in listed]
     if from_file is not None and unlisted:
         fail(f"{from_file} has no offsets of group {unlisted[0]!r}")
@@ -296,8 +295,3 @@ def _read(path: Path) -> str:
         return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         fail(f"{path} cannot be read: {error}")
-
-
-def _utc(time_ms: int) -> str:
-    moment = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -79,6 +79,12 @@ def parse_time(text: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
+def utc_time(time_ms: int) -> str:
+    """A time in milliseconds since the epoch as `parse_time` takes it, in UTC."""
+    moment = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def parse_offset(text: str) -> Bound:
     """Parse where to start. OffsetError if the text cannot be understood."""
     if text in _NAMES:

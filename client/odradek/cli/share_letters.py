@@ -6,7 +6,6 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -28,6 +27,7 @@ from odradek.cli.common import (
     tell,
 )
 from odradek.cli.completion import group_names, topic_names
+from odradek.cli.offset_grammar import utc_time
 
 if TYPE_CHECKING:
     from odradek_client.admin import Admin
@@ -73,14 +73,13 @@ class Letter(NamedTuple):
     def row(self) -> dict[str, Any]:
         """The letter as `dead-letters --json` prints it."""
         record = self.record
-        at = datetime.fromtimestamp(record.timestamp / 1000, UTC)
         return {
             "topic": self.topic,
             "partition": self.partition,
             "offset": self.offset,
             "delivery_count": self.delivery_count,
             "reason": self.reason,
-            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": utc_time(record.timestamp),
             "copied": self.copied,
             "dead_letter": {
                 "topic": record.topic,
