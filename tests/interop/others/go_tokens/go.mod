@@ -1,0 +1,3 @@
+module tokens
+
+go 1.25
