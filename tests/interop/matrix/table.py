@@ -26,6 +26,14 @@ ROWS = (
         java(*_JAVA_PROGRAMS),
     ),
     Row(
+        "java-4.3",
+        "Java clients",
+        "4.3.0",
+        "the same",
+        toolchains.kafka("4.3.0"),
+        java(*_JAVA_PROGRAMS),
+    ),
+    Row(
         "sarama",
         "sarama",
         "1.61.1",
@@ -130,5 +138,13 @@ ROWS = (
                 "its group commits": r"^kminion_end_to_end_offset_commit_latency_seconds_count.* [1-9]",
             },
         ),
+    ),
+    Row(
+        "quix",
+        "Quix Streams",
+        "3.28.1",
+        "counts with a state and a changelog topic, exactly once, in two runs of the application",
+        toolchains.python("quixstreams", "quixstreams==3.28.1"),
+        program("{tool}", str(toolchains.PYTHON / "quix.py")),
     ),
 )
