@@ -66,7 +66,8 @@ _SMALL_HEAP = ("-Xms256m", "-Xmx768m", "-XX:+UseG1GC")
 #: The newest published version; it works with the Spark of the tests.
 SPARK_KAFKA_VERSION = "4.2.0"
 _SPARK_FORMAT = ("spark-*-kafka-*.jar", "kafka-clients-*.jar", "commons-pool2-*.jar")
-_LOG4J = """\
+#: The settings of Log4j with which a node writes its log to standard output.
+LOG_SETTINGS = """\
 <Configuration status="OFF"><Appenders><Console name="out" target="SYSTEM_OUT">
 <PatternLayout pattern="%d %p %m (%c)%n%ex"/></Console></Appenders>
 <Loggers><Root level="INFO"><AppenderRef ref="out"/></Root></Loggers></Configuration>
@@ -140,6 +141,14 @@ def streams_class_path() -> str:
     folder = Path.home() / ".cache" / "odradek" / f"kafka-streams-{VERSION}"
     if not any(folder.glob(f"kafka-streams-{VERSION}.jar")):
         fetch_jars(folder, _MORE_ARTIFACTS)
+    return os.pathsep.join((class_path(), str(folder / "*")))
+
+
+def mirror_class_path() -> str:
+    """MirrorMaker 2 besides `class_path`, from Maven as well. Raises KafkaUnavailable."""
+    folder = Path.home() / ".cache" / "odradek" / f"kafka-mirror-{VERSION}"
+    if not any(folder.glob(f"connect-mirror-{VERSION}.jar")):
+        fetch_jars(folder, [("org.apache.kafka", "connect-mirror", VERSION)])
     return os.pathsep.join((class_path(), str(folder / "*")))
 
 
@@ -221,7 +230,7 @@ class KafkaNode:
         self._log = folder / "kafka.log"
         folder.mkdir(parents=True)
         self._properties.write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
-        (folder / "log4j2.xml").write_text(_LOG4J)
+        (folder / "log4j2.xml").write_text(LOG_SETTINGS)
         self._log_at_start = 0
         self._process: subprocess.Popen[bytes] | None = None
 
