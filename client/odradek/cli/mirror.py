@@ -11,6 +11,7 @@ import typer
 
 from odradek.cli.commands import fail
 from odradek.cli.common import client_settings, connected, end_with, print_table, run, tell
+from odradek.cli.mirror_map import checkpoint, offsets
 from odradek.cli.topic_patterns import is_pattern, matching, pattern_of
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Copy topics and groups from one cluster to another.", invoke_without_command=True
 )
+
+app.command()(offsets)
+app.command()(checkpoint)
 
 To = Annotated[str, typer.Option("--to", metavar="HOST:PORT,...", help="Brokers of the target.")]
 ToConfig = Annotated[
@@ -88,6 +92,16 @@ def mirror(
     follow: Follow = False,
     max_bytes_per_s: MaxRate = None,
     timeout_s: Timeout = 60.0,
+    skip_deleted: Annotated[
+        bool,
+        typer.Option(
+            "--skip-deleted", help="Go on behind records deleted before they were copied."
+        ),
+    ] = False,
+    offset_header: Annotated[
+        str | None,
+        typer.Option("--offset-header", metavar="KEY", help="A header for the source's offset."),
+    ] = None,
     from_config: FromConfig = None,
     to_config: ToConfig = None,
     as_json: AsJson = False,
@@ -113,6 +127,8 @@ def mirror(
         follow=follow,
         max_bytes_per_s=max_bytes_per_s,
         timeout_s=timeout_s,
+        skip_deleted=skip_deleted,
+        offset_header=offset_header,
     )
     sides = (
         client_settings(source, from_config, ask=True),
@@ -178,7 +194,13 @@ def _copier(job: Job) -> Copier:
         return SameOffsetsCopier(job)
     from odradek.mirror.exactly_once import ExactlyOnceCopier, OutSettings
 
-    settings = OutSettings(job.options.name, skip_deleted=True)
+    options = job.options
+    settings = OutSettings(
+        options.name,
+        skip_deleted=options.skip_deleted,
+        offset_header=options.offset_header,
+        patience_ms=None if options.follow else options.timeout_s * 1000,
+    )
     return ExactlyOnceCopier(
         job.source, job.target, settings, job.progress, rate=job.rate, tell=job.tell
     )

@@ -63,7 +63,8 @@ def _matches(pattern: re.Pattern[str] | None, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MirrorOptions:
-    """The wishes of the user. `mode` None: the best one that the target has."""
+    """The wishes of the user. `mode` None: the best one that the target has. `skip_deleted` and
+    `offset_header` are those of `OutSettings`."""
 
     selection: Selection = field(default_factory=Selection)
     mode: Mode | None = None
@@ -72,6 +73,8 @@ class MirrorOptions:
     follow: bool = False
     max_bytes_per_s: int | None = None
     timeout_s: float = 60.0
+    skip_deleted: bool = False
+    offset_header: str | None = None
     refresh_s: float = 10.0
 
 
