@@ -201,6 +201,11 @@ def make_plan(source: Side, target: Side, options: MirrorOptions) -> Plan:
             topics.append(planned)
             notes += _notes_of(planned, source)
     groups, group_notes = _groups(source.groups)
+    if options.selection.groups is not None and not groups:
+        group_notes.append(
+            "no group of the source is selected by --groups, which takes names and regular"
+            " expressions for whole names, such as 'billing-.*'"
+        )
     return Plan(
         mode,
         source.cluster_id or "-",

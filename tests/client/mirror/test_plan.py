@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from odradek.mirror.group_offsets import marks, verdict
-from odradek.mirror.plan import Action, MirrorOptions, Mode, Side, make_plan, mirror_source
+from odradek.mirror.plan import (
+    Action,
+    MirrorOptions,
+    Mode,
+    Selection,
+    Side,
+    make_plan,
+    mirror_source,
+)
 from odradek.mirror.progress import Progress, RateLimit
 from odradek.mirror.settings import changed_settings, copied_settings
 from odradek_client.admin.configs import ConfigEntry, ConfigSource
+from odradek_client.admin.groups import GroupListing
 from odradek_client.admin.topics import PartitionDescription, TopicDescription
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
 
@@ -64,6 +76,15 @@ def test_a_plan_names_what_is_in_the_way() -> None:
     assert make_plan(source, unable, MirrorOptions()).mode is Mode.EXACTLY_ONCE
     (problem,) = make_plan(source, unable, MirrorOptions(mode=Mode.SAME_OFFSETS)).problems
     assert "needs an Odradek" in problem
+
+
+def test_a_selection_without_any_group_is_told() -> None:
+    source, options = _side("A", 2, 10), MirrorOptions(Selection(groups=re.compile("billing-*")))
+    (note,) = make_plan(source, _side("B"), options).notes
+    assert "no group of the source is selected" in note
+    assert make_plan(source, _side("B"), MirrorOptions()).notes == ()
+    found = replace(source, groups=(GroupListing("billing-", "", "Empty", "classic", 1),))
+    assert make_plan(found, _side("B"), options).notes == ()
 
 
 def test_settings_that_do_not_fit_are_left_out_with_a_reason() -> None:
