@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from kafka_cluster import KafkaCluster
+from kafka_sasl import PASSWORD, kafka_of_sasl
 from odradek.broker import SubprocessBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -268,3 +269,36 @@ def test_a_mirror_that_follows_outlives_kills_and_picks_up_topics(
     assert json.loads(done.stdout.splitlines()[-1])["records"] == 0
     compared = ended("check", *both)
     assert compared.returncode == 0, compared.stderr
+
+
+def test_both_sides_with_sasl_and_the_target_with_tls(
+    tmp_path_factory: pytest.TempPathFactory, unique_topic: str
+) -> None:
+    topic = unique_topic
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": PASSWORD,
+    }
+    with (
+        kafka_of_sasl(tmp_path_factory.mktemp("sasl")) as (plaintext, sasl),
+        SubprocessBroker(users={"carol": "carol-secret"}, tls=True) as secured,
+    ):
+        create(plaintext, topic)
+        produce(plaintext, topic)
+        transactions(plaintext, topic)
+        settings = secured.client_settings("carol")
+        del settings["bootstrap_servers"]
+        words = [
+            word for key, value in login.items() for word in ("--from-config", f"{key}={value}")
+        ]
+        for key, value in settings.items():
+            words += ["--to-config", f"{key.replace('_', '.')}={value}"]
+        both = ("--from", sasl, "--to", secured.bootstrap, "--topics", topic, *words)
+        done = ended(*both)
+        assert done.returncode == 0, done.stderr
+        compared = ended("check", *both)
+        assert compared.returncode == 0, compared.stderr
+        # 20 records of each partition, and one of either transaction.
+        assert compared.stdout == f"{22 * PARTITIONS} records are equal\n"
