@@ -135,6 +135,7 @@ SHELL_PACKAGES = {"odradek", "pyspark_odradek"}
 #: Cores inside of shell packages.
 CORES_IN_SHELL_PACKAGES = {
     "odradek.mirror.batches",
+    "odradek.mirror.comparison",
     "odradek.mirror.run_map",
     "pyspark_odradek.columns",
     "pyspark_odradek.errors",

@@ -11,17 +11,19 @@ import typer
 
 from odradek.cli.commands import fail
 from odradek.cli.common import client_settings, connected, end_with, print_table, run, tell
+from odradek.cli.mirror_check import check
 from odradek.cli.mirror_map import checkpoint, offsets
 from odradek.cli.topic_patterns import is_pattern, matching, pattern_of
 
 if TYPE_CHECKING:
-    from odradek.mirror.plan import MirrorOptions, Mode, Plan, Selection
+    from odradek.mirror.plan import MirrorOptions, Plan
     from odradek.mirror.progress import Snapshot
     from odradek.mirror.run import Copier, Job
 
 app = typer.Typer(
     help="Copy topics and groups from one cluster to another.", invoke_without_command=True
 )
+app.command()(check)
 
 app.command()(offsets)
 app.command()(checkpoint)
@@ -256,51 +258,6 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
     typer.echo(f"offsets of {len(plan.groups)} groups: {', '.join(plan.groups) or '-'}")
     for note in plan.notes:
         typer.echo(note)
-
-
-@app.command()
-def check(
-    source: From,
-    target: To,
-    topics: Topics = None,
-    exclude: Exclude = None,
-    mode: ModeName = "same-offsets",
-    from_config: FromConfig = None,
-    to_config: ToConfig = None,
-) -> None:
-    """Compare the records of both clusters, once nobody writes any.
-
-    Ends with 0 if all are equal, with 1 if some differ, and names the first difference of each
-    partition.
-    """
-    from odradek.mirror.plan import Mode, Selection
-
-    if mode not in (*Mode,):
-        fail(f"--mode {mode!r} must be {' or '.join(Mode)}", 2)
-    selection = Selection(_compiled(topics), _compiled(exclude))
-    sides = client_settings(source, from_config), client_settings(target, to_config)
-    equal, found = run(_check(*sides, selection, Mode(mode)), fast=True)
-    typer.echo(f"{equal} records are equal")
-    end_with(found)
-
-
-async def _check(
-    source_settings: dict[str, Any],
-    target_settings: dict[str, Any],
-    selection: Selection,
-    mode: Mode,
-) -> tuple[int, list[str]]:
-    from odradek.mirror.check import differences
-    from odradek_client.admin import Admin
-
-    async with AsyncExitStack() as stack:
-        source = await stack.enter_async_context(connected(Admin, source_settings))
-        target = await stack.enter_async_context(connected(Admin, target_settings))
-        names = [name for name in await source.list_topics() if selection.has_topic(name)]
-        if not names:
-            return 0, ["no topic of the source is selected"]
-        both = (source, source_settings), (target, target_settings)
-        return await differences(*both, names, mode)
 
 
 @app.command()

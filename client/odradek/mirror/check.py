@@ -1,98 +1,404 @@
-"""Comparison of the records of two clusters, partition by partition, in little memory.
+"""The check of a mirror: topics and groups of the source compared with those of the target.
 
-With the same offsets every record that both logs can still have is compared with its offset, also
-those of aborted transactions, and the ends of the logs. A copy that was made exactly once has the
-committed records in the same order. Compaction runs at each cluster by itself, so a difference in
-a compacted topic may only be compaction.
+The ends of the target are asked for first, then the run map, then the ends of the source. So a
+mirror that runs meanwhile shows only as records that are not copied yet. One partition is read at
+a time, on both sides at once, so few whole batches are in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from odradek.mirror.plan import Mode, ends_of
+from odradek.mirror.comparison import (
+    Difference,
+    MappedOffsets,
+    PartitionComparison,
+    SameOffsets,
+    Side,
+    StoredBatch,
+)
+from odradek.mirror.map_topic import check_map_topic, map_topic, read_map, topic_uuid
+from odradek.mirror.plan import Mode, Selection
+from odradek.mirror.run_map import NotCopied, PartitionMap
+from odradek.mirror.source import SourceError, SourceReader
+from odradek.partition_fetch import FetchLimits
 from odradek_client.admin import Admin
-from odradek_client.consumer.consumer import Consumer
-from odradek_client.structs import ConsumerRecord, TopicPartition
+from odradek_client.admin.configs import ConfigResource
+from odradek_client.admin.topics import TopicDescription
+from odradek_client.errors import Refused
+from odradek_client.structs import TopicPartition
+from odradek_protocol.keys import APIS, ApiKey
+from odradek_protocol.records.aborted import AbortedBatches
+from odradek_protocol.records.batch import BatchError, iter_batches
 
+#: A fetch that was sent ahead behind the end of a partition must not hold up the next partition.
+_LIMITS = FetchLimits(max_bytes=16 * 1024 * 1024, partition_bytes=4 * 1024 * 1024, wait_ms=50)
+#: The time for which one read waits; many in a row without any progress end it.
 _POLL_MS = 500
+_POLLS_WITHOUT_PROGRESS_MAX = 120
+_SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
-async def _records(
-    settings: dict[str, Any], tp: TopicPartition, first: int, end: int, *, committed: bool
-) -> AsyncIterator[ConsumerRecord]:
-    """The records of a partition at offsets from `first` up to `end`."""
-    isolation = "read_committed" if committed else "read_uncommitted"
-    async with Consumer(
-        **settings, isolation_level=isolation, enable_auto_commit=False
-    ) as consumer:
-        consumer.assign([tp])
-        consumer.seek(tp, first)
-        while await consumer.position(tp) < end:
-            for record in await consumer.poll(timeout_ms=_POLL_MS):
-                if record.offset >= end:
-                    return
-                yield record
+class CannotCompare(Refused):
+    """A check that could not be made."""
 
 
-def _content(record: ConsumerRecord | None, *, with_offset: bool) -> tuple[object, ...] | None:
-    if record is None:
+@dataclass(slots=True)
+class PartitionResult:
+    """The result for a partition. `error`: the reason why it could not be compared."""
+
+    tp: TopicPartition
+    source_records: int = 0
+    target_records: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    error: str = ""
+
+
+class GroupResult(NamedTuple):
+    """The result for a committed offset. `expected`: the offset that the target should have, None
+    if the records before it are not copied."""
+
+    group: str
+    tp: TopicPartition
+    source_offset: int
+    expected: int | None
+    target_offset: int | None
+
+    @property
+    def is_ahead(self) -> bool:
+        """True if the group has gone on at the target."""
+        return None not in (self.expected, self.target_offset) and (
+            (self.target_offset or 0) > (self.expected or 0)
+        )
+
+    @property
+    def differs(self) -> bool:
+        """True if the target has another offset, and not because the group has gone on there."""
+        return self.target_offset != self.expected and not self.is_ahead
+
+
+class _Ends(NamedTuple):
+    start: int
+    stable: int
+    end: int
+
+
+class Checker:
+    """Compares two clusters. Call `prepare` first, and `close` at the end."""
+
+    def __init__(
+        self, source: Admin, target: Admin, selection: Selection, mode: Mode | None, name: str
+    ) -> None:
+        self._admins = (source, target)
+        self._selection = selection
+        self._wanted_mode = mode
+        self._name = name
+        self.mode: Mode = mode or Mode.SAME_OFFSETS
+        self._topics: tuple[dict[str, TopicDescription], dict[str, TopicDescription]] = ({}, {})
+        self._ends: list[dict[TopicPartition, _Ends]] = [{}, {}]
+        self._settings: list[dict[str, dict[str, str]]] = [{}, {}]
+        self._maps: Mapping[TopicPartition, PartitionMap] = {}
+        self._readers: list[SourceReader] = []
+        #: The partitions of which every record of the source is at the target.
+        self._complete: set[TopicPartition] = set()
+
+    async def prepare(self) -> list[str]:
+        """Ask both sides for all that the comparison needs; returns the topics. Raises
+        CannotCompare, and errors of the clusters."""
+        source, target = self._admins
+        if self._wanted_mode is None:
+            node = await target._network.least_loaded_node()
+            apis = (await target.describe_broker(node)).apis
+            can = APIS[ApiKey.APPEND_MIRROR_RECORDS].name in apis
+            self.mode = Mode.SAME_OFFSETS if can else Mode.EXACTLY_ONCE
+        names = [name for name in await source.list_topics() if self._selection.has_topic(name)]
+        if not names:
+            raise CannotCompare(
+                "no topic of the source is selected: `odradek topic list` there shows its topics"
+            )
+        for side in Side:
+            admin = self._admins[side]
+            there = await admin.list_topics()
+            some = [name for name in names if name in there]
+            if some:
+                self._topics[side].update(await admin.describe_topics(some))
+        self._ends[Side.TARGET] = await self._list_ends(Side.TARGET)
+        if self.mode is Mode.EXACTLY_ONCE:
+            if not await check_map_topic(target, self._name):
+                raise CannotCompare(
+                    f"the target has no topic {map_topic(self._name)!r}, in which a mirror notes"
+                    " what it has copied: nothing was copied there in the mode exactly-once, or"
+                    " under another --name"
+                )
+            self._maps = (await read_map(target, self._name)).partitions
+        self._ends[Side.SOURCE] = await self._list_ends(Side.SOURCE)
+        for side in Side:
+            self._settings[side] = await self._read_settings(side)
+        committed = self.mode is Mode.EXACTLY_ONCE
+        self._readers = [
+            SourceReader(admin, read_committed=committed, limits=_LIMITS, check_crcs=True)
+            for admin in self._admins
+        ]
+        return sorted(names)
+
+    async def close(self) -> None:
+        """Close the readers. The admins stay open."""
+        for reader in self._readers:
+            await reader.close()
+
+    async def _list_ends(self, side: Side) -> dict[TopicPartition, _Ends]:
+        admin = self._admins[side]
+        tps = [
+            TopicPartition(topic.name, part.partition)
+            for topic in self._topics[side].values()
+            for part in topic.partitions
+        ]
+        if not tps:
+            return {}
+        stable = await admin.list_offsets(
+            dict.fromkeys(tps, "latest"), read_committed=True, raise_errors=False
+        )
+        end = await admin.list_offsets(dict.fromkeys(tps, "latest"), raise_errors=False)
+        first = await admin.list_offsets(dict.fromkeys(tps, "earliest"), raise_errors=False)
+        return {
+            tp: _Ends(a.offset, b.offset, c.offset)
+            for tp in tps
+            if (a := first.get(tp)) and (b := stable.get(tp)) and (c := end.get(tp))
+        }
+
+    async def _read_settings(self, side: Side) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource.topic(name) for name in self._topics[side]]
+        if not resources:
+            return {}
+        found = await self._admins[side].describe_configs(resources, names=_SETTINGS)
+        return {
+            resource.name: {name: entry.value or "" for name, entry in entries.items()}
+            for resource, entries in found.items()
+        }
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    async def check_topic(self, name: str) -> list[PartitionResult]:
+        """Compare the partitions of a topic."""
+        numbers = [
+            {part.partition for part in topics[name].partitions} if name in topics else set()
+            for topics in self._topics
+        ]
+        results = []
+        for number in sorted(numbers[0] | numbers[1]):
+            tp = TopicPartition(name, number)
+            result = PartitionResult(tp)
+            results.append(result)
+            missing = [side.name.lower() for side in Side if number not in numbers[side]]
+            if missing:
+                text = f"the {missing[0]} has no such {'partition' if all(numbers) else 'topic'}"
+                result.differences.append(Difference(text, 1, None, None))
+                continue
+            try:
+                await self._check_partition(result)
+            except (CannotCompare, SourceError, BatchError) as error:
+                result.error = str(error)
+        return results
+
+    async def _check_partition(self, result: PartitionResult) -> None:
+        tp = result.tp
+        for side in Side:
+            if tp not in self._ends[side]:
+                raise CannotCompare(f"the {side.name.lower()} does not tell where its log ends")
+        source, target = (ends[tp] for ends in self._ends)
+        compacted = any("compact" in each[tp.topic]["cleanup.policy"] for each in self._settings)
+        if self.mode is Mode.SAME_OFFSETS:
+            self._compare_ends(result, source, target)
+            start = max(source.start, target.start)
+            comparison = PartitionComparison(
+                SameOffsets(source.end, target.end),
+                range(start, max(source.end, start)),
+                range(start, max(target.end, start)),
+                same_offsets=True,
+                compacted=compacted,
+            )
+        else:
+            comparison = PartitionComparison(
+                self._mapped(tp),
+                range(source.start, max(source.stable, source.start)),
+                range(target.start, max(target.stable, target.start)),
+                same_offsets=False,
+                compacted=compacted,
+            )
+        await self._compare(tp, comparison)
+        result.source_records, result.target_records = comparison.records
+        result.differences += comparison.differences
+        if not any(each.kind == "missing" for each in comparison.differences):
+            self._complete.add(tp)
+        if comparison.deleted_at_target:
+            result.notes.append(
+                f"{comparison.deleted_at_target} copied records were deleted at the target"
+            )
+        if comparison.compacted_records:
+            result.notes.append(
+                f"{comparison.compacted_records} records are on one side only: the topic is"
+                " compacted, each side by itself"
+            )
+
+    def _mapped(self, tp: TopicPartition) -> MappedOffsets:
+        """The places of a partition. Raises CannotCompare if its topic is another one."""
+        copied = self._maps.get(tp)
+        if copied is None:
+            return MappedOffsets([])
+        known = (copied.position.source_topic_id, copied.position.target_topic_id)
+        for side in Side:
+            found = topic_uuid(self._topics[side][tp.topic].topic_id)
+            if known[side].int and found.int and known[side] != found:
+                raise CannotCompare(
+                    f"the topic was deleted and created again at the {side.name.lower()} since"
+                    " it was copied"
+                )
+        return MappedOffsets(copied.runs())
+
+    def _compare_ends(self, result: PartitionResult, source: _Ends, target: _Ends) -> None:
+        """Compare log starts and last stable offsets, which are equal in a copy with the same
+        offsets. Records before the later log start are not compared."""
+        settings = self._settings[Side.TARGET][result.tp.topic]
+        retention = "delete" in settings["cleanup.policy"] and (
+            settings["retention.ms"] != "-1" or settings["retention.bytes"] != "-1"
+        )
+        if target.start > source.start and not retention:
+            result.differences.append(Difference("log start", 1, source.start, target.start))
+        elif target.start != source.start:
+            result.notes.append(
+                f"the log starts at offset {source.start} of the source and {target.start} of the"
+                " target: only the records that both have are compared"
+            )
+        if source.end == target.end and source.stable != target.stable:
+            found = Difference("last stable offset", 1, source.stable, target.stable)
+            result.differences.append(found)
+
+    async def _compare(self, tp: TopicPartition, comparison: PartitionComparison) -> None:
+        logs = [
+            _Log(
+                self._readers[side],
+                tp,
+                side,
+                comparison.within(side),
+                self._topics[side][tp.topic].topic_id,
+                committed=self.mode is Mode.EXACTLY_ONCE,
+            )
+            for side in Side
+        ]
+        try:
+            while not comparison.done:
+                wanted = [side for side in Side if comparison.wants(side)]
+                found = await asyncio.gather(*(logs[side].read() for side in wanted))
+                for side, batches in zip(wanted, found, strict=True):
+                    if batches is None:
+                        comparison.end(side)
+                    else:
+                        comparison.add(side, batches)
+        finally:
+            for reader in self._readers:
+                reader.unassign(tp)
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    async def check_groups(self) -> tuple[list[GroupResult], list[str]]:
+        """Compare the committed offsets of the compared topics; returns notes as well."""
+        source, target = self._admins
+        results, notes = [], []
+        for listed in await source.list_groups():
+            group = listed.group_id
+            if not self._selection.has_group(group):
+                continue
+            if listed.type == "share":
+                notes.append(f"share group {group!r} is not compared: its state is not copied")
+                continue
+            committed = {
+                tp: found.offset
+                for tp, found in (await source.list_group_offsets(group)).items()
+                if found is not None and self._is_compared(tp)
+            }
+            if not committed:
+                continue
+            there = await target.list_group_offsets(group, committed)
+            for tp, offset in sorted(committed.items()):
+                found = there.get(tp)
+                result = GroupResult(
+                    group, tp, offset, self._translated(tp, offset), found and found.offset
+                )
+                results.append(result)
+                if result.is_ahead:
+                    notes.append(
+                        f"group {group!r} has gone on in {tp.topic}-{tp.partition} of the target:"
+                        f" offset {result.target_offset}, and {result.expected} was copied"
+                    )
+        return results, notes
+
+    def _is_compared(self, tp: TopicPartition) -> bool:
+        """True if offsets of a partition can be compared: without a run map nothing is copied."""
+        return tp.topic in self._topics[Side.SOURCE] and (
+            self.mode is Mode.SAME_OFFSETS or tp in self._maps
+        )
+
+    def _translated(self, tp: TopicPartition, offset: int) -> int | None:
+        if self.mode is Mode.SAME_OFFSETS:
+            return offset
+        copied = self._maps[tp]
+        if tp in self._complete:
+            # Only markers and aborted records can be behind the copied part.
+            offset = min(offset, copied.position.next)
+        try:
+            return copied.translate(offset)
+        except NotCopied:
+            return None
+
+
+class _Log:
+    """The batches of one side, up to an offset."""
+
+    def __init__(
+        self,
+        reader: SourceReader,
+        tp: TopicPartition,
+        side: Side,
+        within: range,
+        topic_id: bytes,
+        *,
+        committed: bool,
+    ) -> None:
+        self._reader, self._tp, self._side, self._end = reader, tp, side, within.stop
+        self._committed = committed
+        if within:
+            reader.assign(tp, within.start, topic_id=topic_id)
+
+    async def read(self) -> list[StoredBatch] | None:
+        """The next batches; None at the end. Raises CannotCompare."""
+        silent = 0
+        while (before := self._reader.positions.get(self._tp, self._end)) < self._end:
+            try:
+                fetched = await self._reader.poll(_POLL_MS)
+            except SourceError as error:
+                # The reader calls any cluster the source.
+                text = str(error).removeprefix(f"{self._tp.topic}-{self._tp.partition} of the ")
+                raise CannotCompare(
+                    f"the {self._side.name.lower()}: {text.removeprefix('source: ')}"
+                ) from error
+            for piece in fetched:
+                hidden = AbortedBatches(piece.aborted) if self._committed else None
+                batches = [
+                    StoredBatch(header, piece.records[at : at + header.size_bytes])
+                    for at, header in iter_batches(piece.records)
+                    if hidden is None or not hidden.hides(piece.records, at, header)
+                ]
+                if batches:
+                    return batches
+            silent = 0 if self._reader.positions[self._tp] > before else silent + 1
+            if silent > _POLLS_WITHOUT_PROGRESS_MAX:
+                trouble = self._reader.troubles().get(self._tp)
+                why = f": {trouble.error}" if trouble else ""
+                raise CannotCompare(
+                    f"the {self._side.name.lower()} gives no records from offset {before} on{why}"
+                )
         return None
-    offset = record.offset if with_offset else None
-    return offset, record.timestamp, record.key, record.value, tuple(record.headers)
-
-
-async def differences(
-    source: tuple[Admin, dict[str, Any]],
-    target: tuple[Admin, dict[str, Any]],
-    topics: list[str],
-    mode: Mode,
-) -> tuple[int, list[str]]:
-    """The number of equal records, and the first difference of each partition."""
-    here = await ends_of(source[0], (await source[0].describe_topics(topics)).values())
-    there = await ends_of(target[0], (await target[0].describe_topics(topics)).values())
-    equal, found = 0, list[str]()
-    for tp, (first, end) in sorted(here.items()):
-        if tp not in there:
-            found.append(f"{tp.topic}-{tp.partition} is missing at the target")
-            continue
-        same = mode is Mode.SAME_OFFSETS
-        first_there, end_there = there[tp]
-        if same and end != end_there:
-            found.append(
-                f"{tp.topic}-{tp.partition} ends at offset {end} at the source, and at {end_there}"
-                " at the target"
-            )
-        begin = max(first, first_there) if same else first
-        begin_there = begin if same else first_there
-        ours = _records(source[1], tp, begin, end, committed=not same)
-        theirs = _records(target[1], tp, begin_there, end_there, committed=not same)
-        count, difference = await _compare(tp, ours, theirs, with_offset=same)
-        equal += count
-        found += difference
-    return equal, found
-
-
-async def _compare(
-    tp: TopicPartition,
-    ours: AsyncIterator[ConsumerRecord],
-    theirs: AsyncIterator[ConsumerRecord],
-    *,
-    with_offset: bool,
-) -> tuple[int, list[str]]:
-    """The number of equal records up to the first difference, and its text if there is one."""
-    equal = 0
-    while True:
-        left, right = await anext(ours, None), await anext(theirs, None)
-        if left is None and right is None:
-            return equal, []
-        if _content(left, with_offset=with_offset) != _content(right, with_offset=with_offset):
-            at = "no record" if left is None else f"offset {left.offset}"
-            at_target = "no record" if right is None else f"offset {right.offset}"
-            text = (
-                f"{tp.topic}-{tp.partition} differs behind {equal} equal records: {at} of the"
-                f" source, {at_target} of the target"
-            )
-            return equal, [text]
-        equal += 1

@@ -1,0 +1,200 @@
+"""`odradek mirror check`: both sides of a mirror compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from odradek.cli.commands import fail
+from odradek.cli.common import AsJson, client_settings, connected, print_table, run, tell
+from odradek.cli.topic_patterns import pattern_of
+
+if TYPE_CHECKING:
+    from odradek.mirror.check import Checker, GroupResult, PartitionResult
+    from odradek.mirror.plan import Mode, Selection
+
+_DIFFERENT, _NOT_COMPARED = 1, 2
+
+
+def check(
+    source: Annotated[
+        str, typer.Option("--from", metavar="HOST:PORT,...", help="Brokers of the source.")
+    ],
+    target: Annotated[
+        str, typer.Option("--to", metavar="HOST:PORT,...", help="Brokers of the target.")
+    ],
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topics", metavar="PATTERN", help="Only these topics; repeatable."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="PATTERN", help="Not these topics; repeatable."),
+    ] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option("--groups", metavar="PATTERN", help="Only these groups; repeatable."),
+    ] = None,
+    mode: Annotated[
+        str, typer.Option("--mode", metavar="MODE", help="same-offsets or exactly-once.")
+    ] = "",
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="The mirror, if there are several.")
+    ] = "default",
+    from_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from-config", metavar="KEY=VALUE|FILE", help="A setting for the source; repeatable."
+        ),
+    ] = None,
+    to_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to-config", metavar="KEY=VALUE|FILE", help="A setting for the target; repeatable."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the records and the offsets of groups of both sides.
+
+    Ends with 0 if they are equal, with 1 if they differ, and with 2 if something could not be
+    compared.
+    """
+    from odradek.mirror.plan import Mode, Selection
+
+    if mode not in ("", *Mode):
+        fail(f"--mode {mode!r} must be {' or '.join(Mode)}", _NOT_COMPARED)
+    selection = Selection(_compiled(topics), _compiled(exclude), _compiled(groups))
+    sides = (client_settings(source, from_config), client_settings(target, to_config))
+    code = run(
+        _check(*sides, selection, Mode(mode) if mode else None, name, as_json),
+        fast=True,
+        close_on_sigterm=True,
+    )
+    if code:
+        raise typer.Exit(code)
+
+
+def _compiled(words: list[str] | None) -> re.Pattern[str] | None:
+    return re.compile(pattern_of(words)) if words else None
+
+
+async def _check(
+    source_settings: dict[str, Any],
+    target_settings: dict[str, Any],
+    selection: Selection,
+    mode: Mode | None,
+    name: str,
+    as_json: bool,
+) -> int:
+    """Compare, and print what was found; returns the exit code."""
+    from odradek.mirror.check import Checker
+    from odradek_client.admin import Admin
+    from odradek_client.errors import ConfigError, OdradekError
+
+    try:
+        async with AsyncExitStack() as stack:
+            source = await stack.enter_async_context(connected(Admin, source_settings))
+            target = await stack.enter_async_context(connected(Admin, target_settings))
+            checker = Checker(source, target, selection, mode, name)
+            stack.push_async_callback(checker.close)
+            return await _compare(checker, as_json)
+    except ConfigError:
+        raise
+    except OdradekError as error:
+        tell(f"odradek: could not compare: {error}")
+        return _NOT_COMPARED
+
+
+async def _compare(checker: Checker, as_json: bool) -> int:
+    codes = {0}
+    for topic in await checker.prepare():
+        results = await checker.check_topic(topic)
+        for each in results:
+            codes.add(_NOT_COMPARED if each.error else _DIFFERENT if each.differences else 0)
+        if as_json:
+            for each in results:
+                typer.echo(json.dumps(_partition_row(each)))
+        else:
+            _print_topic(topic, results)
+    offsets, notes = await checker.check_groups()
+    different = [each for each in offsets if each.differs]
+    if different:
+        codes.add(_DIFFERENT)
+    if as_json:
+        for offset in offsets:
+            typer.echo(json.dumps(_group_row(offset)))
+    else:
+        for offset in different:
+            typer.echo(_group_line(offset))
+    for note in notes:
+        tell(note)
+    code = max(codes)
+    if not as_json:
+        compared = len({each.group for each in offsets})
+        verdict = {0: "equal", _DIFFERENT: "different", _NOT_COMPARED: "not all compared"}[code]
+        tell(f"{verdict} ({checker.mode}; offsets of {compared} groups compared)")
+    return code
+
+
+def _result(each: PartitionResult) -> str:
+    return "not compared" if each.error else "different" if each.differences else "equal"
+
+
+def _print_topic(topic: str, results: list[PartitionResult]) -> None:
+    typer.echo(topic)
+    rows = []
+    for each in results:
+        records = str(each.source_records)
+        if each.target_records != each.source_records:
+            records += f" (target {each.target_records})"
+        rows.append([str(each.tp.partition), records, _result(each)])
+    print_table(["PARTITION", "RECORDS", "RESULT"], rows)
+    for each in results:
+        name = f"{each.tp.topic}-{each.tp.partition}"
+        for difference in each.differences:
+            typer.echo(f"{name}: {difference}")
+        for note in each.notes:
+            tell(f"{name}: {note}")
+        if each.error:
+            tell(f"odradek: {name} could not be compared: {each.error}")
+
+
+def _partition_row(each: PartitionResult) -> dict[str, Any]:
+    return {
+        "type": "partition",
+        "topic": each.tp.topic,
+        "partition": each.tp.partition,
+        "source_records": each.source_records,
+        "target_records": each.target_records,
+        "result": _result(each),
+        "differences": [difference._asdict() for difference in each.differences],
+        "notes": each.notes,
+        "error": each.error or None,
+    }
+
+
+def _group_row(each: GroupResult) -> dict[str, Any]:
+    return {
+        "type": "group",
+        "group": each.group,
+        "topic": each.tp.topic,
+        "partition": each.tp.partition,
+        "source_offset": each.source_offset,
+        "expected_offset": each.expected,
+        "target_offset": each.target_offset,
+        "result": "different" if each.differs else "ahead" if each.is_ahead else "equal",
+    }
+
+
+def _group_line(each: GroupResult) -> str:
+    expected = "no offset (not copied yet)" if each.expected is None else each.expected
+    found = "none" if each.target_offset is None else each.target_offset
+    return (
+        f"group {each.group!r}, {each.tp.topic}-{each.tp.partition}: committed offset"
+        f" {each.source_offset} of the source should be {expected} at the target, and is {found}"
+    )
