@@ -31,7 +31,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.race.contenders import kafka_is_there
-from benchmarks.support import Report, cpu_s, odradek_broker, parser, say, shown
+from benchmarks.support import (
+    Report,
+    cpu_s,
+    odradek_broker,
+    parser,
+    run_on_uvloop,
+    say,
+    shown,
+)
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -41,6 +49,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+from odradek_client.admin import Admin
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from kafka_cluster import LOG_SETTINGS, KafkaCluster, free_ports, java, mirror_class_path
@@ -338,13 +348,20 @@ def read(bootstrap: str, load: Load, wanted: dict[Where, set[int]]) -> Arrived:
 
 def positions_at(bootstrap: str, groups: Sequence[str]) -> dict[str, dict[Where, int]]:
     """The committed offsets of groups at the target."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    found = {}
-    for group in groups:
-        answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-        listed = answer[group].result(60).topic_partitions
-        found[group] = {(at.topic, at.partition): at.offset for at in listed if at.offset >= 0}
-    return found
+    return run_on_uvloop(_positions_at(bootstrap, groups))
+
+
+async def _positions_at(bootstrap: str, groups: Sequence[str]) -> dict[str, dict[Where, int]]:
+    # Not with confluent-kafka 2.16, which crashes on positions with a leader epoch.
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        return {
+            group: {
+                (tp.topic, tp.partition): found.offset
+                for tp, found in (await admin.list_group_offsets(group)).items()
+                if found is not None
+            }
+            for group in groups
+        }
 
 
 def exact(load: Load, positions: dict[str, dict[Where, int]], arrived: Arrived) -> tuple[int, int]:
