@@ -204,9 +204,12 @@ CHANGES = {
     "create_acls", "create_partitions", "create_topics", "delete_acls", "delete_group_offsets",
     "delete_groups", "delete_records", "delete_share_group_offsets", "delete_topics",
     "end_transaction", "fence_producer",
+    "create_delegation_token", "expire_delegation_token", "renew_delegation_token",
 }  # fmt: skip
-#: Calls without a request that says something about the cluster's content.
-NEITHER = {"start", "close", "config", "describe_user_scram_credentials"}
+#: Calls without a request that says something about the cluster's content, or that tell secrets.
+NEITHER = {
+    "start", "close", "config", "describe_user_scram_credentials", "describe_delegation_token",
+}  # fmt: skip
 
 
 def test_no_call_that_changes_something_is_reachable() -> None:

@@ -230,6 +230,7 @@ TLS = "listeners=SSL://127.0.0.1:9093"
 MUTUAL_TLS = "ssl.principal.mapping.rules"
 HTTP = "http.listen"
 AUTHORIZER = "super.users"
+DELEGATION = "delegation.token.secret.key"
 
 
 def admin_and_a_new_user(place: Place) -> None:
@@ -268,6 +269,20 @@ def alice_with_her_password(place: Place) -> None:
 def loader_with_a_token(place: Place) -> None:
     place.write("loader.properties", block("text", "sasl.mechanism=OAUTHBEARER"))
     place.shell("odradek topic list -b broker:9093 --command-config loader.properties")
+
+
+def a_program_with_a_delegation_token(place: Place) -> None:
+    of_admin = block("text", 'username="admin"')
+    place.write("admin.properties", of_admin)
+    made = json.loads(
+        place.shell(
+            "odradek token create --json -b broker:9093 --command-config admin.properties"
+        ).splitlines()[0]
+    )
+    login = block("text", "tokenauth").replace("ID", made["token_id"])
+    lines = [line for line in of_admin.splitlines() if not line.startswith("sasl.jaas.config")]
+    place.write("program.properties", "\n".join([*lines, login.replace("HMAC", made["hmac"])]))
+    place.shell("odradek topic list -b broker:9093 --command-config program.properties")
 
 
 def somebody_over_tls(place: Place) -> None:
@@ -316,6 +331,7 @@ CASES = [
     ([TLS], somebody_over_tls),
     ([TLS, MUTUAL_TLS], duke_with_a_certificate),
     ([TLS, HTTP], a_scraper),
+    ([SCRAM, DELEGATION], a_program_with_a_delegation_token),
     ([SCRAM, AUTHORIZER], an_admin_and_somebody_without_rights),
 ]
 
@@ -331,7 +347,7 @@ def test_a_broker_serves_the_client_that_the_page_shows(
 ) -> None:
     (place.folder / "secrets" / "admin").write_text("admin's password\n")
     (place.folder / "secrets" / "passwords").write_text("admin=admin's password\n")
-    (place.folder / "etc" / "secrets").write_text("bob=bob's password\n")
+    (place.folder / "etc" / "secrets").write_text("bob=bob's password\ntoken-key=k\n")
     (place.folder / "etc" / "secrets.properties").write_text("http.token=scraper's token\n")
     place.shell(block("sh", "odradek user hash"), PASSWORD + "\n")
     with place.broker(*(block("properties", each) for each in blocks)):

@@ -208,6 +208,10 @@ _PARTS: dict[ApiKey, tuple[_Part, ...]] = {
         ),
     ),
     ApiKey.DELETE_RECORDS: (_topics(_INDEXES),),
+    ApiKey.APPEND_MIRROR_RECORDS: (_topics(_INDEXES),),
+    ApiKey.PROMOTE_MIRROR_TOPICS: (
+        _topics(None, "topics", "topics")._replace(names=(("name", ""),)),
+    ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (
         _Part(
             "topics",
