@@ -162,11 +162,10 @@ async def _mirror(
     async with AsyncExitStack() as stack:
         source = await stack.enter_async_context(connected(Admin, source_settings))
         target = await stack.enter_async_context(connected(Admin, target_settings))
-        plan = make_plan(
-            await gather(source, options.selection, source=True),
-            await gather(target, options.selection, source=False),
-            options,
-        )
+        # The target first: another instance may be copying, and then the target's ends lie beyond
+        # older ends of the source.
+        there = await gather(target, options.selection, source=False)
+        plan = make_plan(await gather(source, options.selection, source=True), there, options)
         if plan_only or plan.problems:
             _print_plan(plan, as_json)
             end_with(plan.problems)

@@ -34,6 +34,7 @@ from odradek.mirror.source import (
     SourceError,
     SourceReader,
     SourceRecordsDeleted,
+    SourceTopicDeleted,
 )
 from odradek.mirror.transactional_writer import TransactionalWriter
 from odradek.partition_fetch import FetchLimits
@@ -242,6 +243,9 @@ class ExactlyOnceCopier:
             )
         ]
         if changed and self._writer is not None:
+            # Known partitions go on from the maps, so what was read of them must be in there.
+            await self.flush()
+        if changed and self._writer is not None:
             self._read(await self._find_state(changed))
 
     async def close(self) -> None:
@@ -385,13 +389,17 @@ class ExactlyOnceCopier:
         up."""
         tp = error.tp
         if isinstance(error, SourceRecordsDeleted):
-            nothing_yet = self.maps[tp].run_count == 0
+            news = None if self._transaction is None else self._transaction.news.get(tp)
+            nothing_yet = self.maps[tp].run_count == 0 and not (news and news.record_count)
             if nothing_yet or self._settings.skip_deleted:
                 if not nothing_yet:
                     self._tell(f"{error}; they are skipped")
                 self._news_of(tp, error.log_start_offset)
                 self._reader.seek(tp, error.log_start_offset)
                 return
+        if isinstance(error, SourceTopicDeleted):
+            # A later start must not take the missing topic for a mistake.
+            self._names.discard(tp.topic)
         self._give_up(tp, str(error))
 
     def _give_up(self, tp: TopicPartition, why: str) -> None:

@@ -141,7 +141,19 @@ class _Run:
         if not job.options.follow:
             described = await job.source.describe_topics([each.name for each in job.plan.topics])
             ends = await ends_of(job.source, described.values())
-            self._barrier = {tp: end for tp, (_, end) in ends.items()}
+            planned = {each.name: each.partitions for each in job.plan.topics}
+            tps = [
+                TopicPartition(name, number)
+                for name, count in planned.items()
+                for number in range(count)
+            ]
+            unknown = [tp for tp in tps if tp not in ends]
+            if unknown:
+                raise MirrorFailed(
+                    f"the source does not tell where {_names(unknown)} end: run this again when"
+                    " they have leaders"
+                )
+            self._barrier = {tp: ends[tp][1] for tp in tps}
         await make_topics(job.target, job.plan.topics, job.tell)
         await self._settings.begin(job.plan.topics)
         await self._copier.start()
@@ -249,13 +261,25 @@ class _Run:
         job = self._job
         try:
             selection = job.options.selection
+            # The target first: another instance may be copying, and then the target's ends lie
+            # beyond older ends of the source.
+            target = await gather(job.target, selection, source=False)
             source = await gather(job.source, selection, source=True)
-            plan = make_plan(source, await gather(job.target, selection, source=False), job.options)
+            plan = make_plan(source, target, job.options)
             for problem in plan.problems:
                 self._once(f"problem: {problem}")
             plan = replace(plan, mode=job.plan.mode)
             new = [each for each in plan.topics if each.action is not Action.CONTINUE]
-            await make_topics(job.target, new, job.tell)
+            refused = set[str]()
+            for each in new:
+                try:
+                    await make_topics(job.target, [each], job.tell)
+                except Refused as error:
+                    refused.add(each.name)
+                    self._once(f"problem: topic {each.name!r} is not copied: {error}")
+            plan = replace(
+                plan, topics=tuple(each for each in plan.topics if each.name not in refused)
+            )
             job.plan = plan
             await self._copier.add(plan.topics)
             await self._settings.follow(plan.topics)

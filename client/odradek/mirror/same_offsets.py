@@ -86,7 +86,12 @@ class SameOffsetsCopier:
         fetched = [each for each in fetched if each.tp in self._ends]
         if fetched:
             await self.flush()
-            self._appending = asyncio.create_task(self._append(fetched))
+            # A partition whose append has failed is not read any more: what was fetched behind the
+            # failed batches would leave a gap.
+            reading = self._reader.positions
+            fetched = [each for each in fetched if each.tp in reading]
+            if fetched:
+                self._appending = asyncio.create_task(self._append(fetched))
 
     async def flush(self) -> None:
         """Wait for the answer to the last append."""
@@ -227,6 +232,8 @@ class SameOffsetsCopier:
 
     async def _on_source_error(self, error: SourceError) -> None:
         tp = error.tp
+        if tp not in self._reader.positions:
+            return
         if isinstance(error, SourceRecordsDeleted):
             self._job.tell(str(error))
             self._reader.seek(tp, error.log_start_offset)

@@ -122,9 +122,8 @@ class SettingsCopier:
     async def follow(self, topics: Sequence[_Topic]) -> None:
         """Copy the changes that were made at the source since the last call."""
         for topic in topics:
-            before = self._known.get(topic.name)
-            self._known[topic.name] = topic.settings
-            if before is None or before == topic.settings:
+            before = self._known.setdefault(topic.name, topic.settings)
+            if before == topic.settings:
                 continue
             followed, kept = changed_settings(before, topic.settings, await self._there(topic.name))
             for name, why in kept:
@@ -138,6 +137,8 @@ class SettingsCopier:
                     self._tell(f"topic {topic.name!r}: the change of {name} is not copied: {error}")
                 else:
                     self._tell(f"topic {topic.name!r}: {name} is {value or 'the default'} as well")
+            # Only now: after an error the changes are tried again.
+            self._known[topic.name] = topic.settings
 
     async def _there(self, topic: str) -> Mapping[str, ConfigEntry]:
         resource = ConfigResource.topic(topic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -119,6 +120,32 @@ async def test_new_partitions_are_taken_up(source: str, target: str, unique_topi
                 await copier.step(100)
         await copier.close()
         await made.check(3)
+
+
+async def test_i30_a_new_partition_doubles_nothing_of_the_open_transaction(
+    source: str, target: str, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic, 1)
+    await fill(source, unique_topic, 1, 60)
+    async with mirror(source, target, unique_topic) as made:
+        made.settings = replace(made.settings, transaction_ms=600_000.0)
+        copier = made.make()
+        await copier.start()
+        await copier.add(await made.planned())
+        async with asyncio.timeout(30):
+            while copier._transaction is None or not copier._transaction.has_records:
+                await copier.step(100)
+        await made.source.create_partitions({unique_topic: 2})
+        await fill(source, unique_topic, 2, 40)
+        await copier.add(await made.planned())
+        async with asyncio.timeout(30):
+            while len(made.counts.ends) < 2 or any(
+                made.counts.positions[tp] < end for tp, end in made.counts.ends.items()
+            ):
+                await copier.step(100)
+                await copier.flush()
+        await copier.close()
+        await made.check(2)
 
 
 @pytest.mark.parametrize("step", list(Step))
