@@ -42,7 +42,6 @@ from benchmarks.support import (
 )
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaException,
     Producer,
     TopicPartition,
@@ -149,11 +148,14 @@ def fill(bootstrap: str, topics: int, records: int, groups: int, codec: str) -> 
         }
         for number in range(groups)
     }
-    for group, found in positions.items():
-        offsets = [TopicPartition(*where, offset) for where, offset in found.items()]
-        wanted = [ConsumerGroupTopicPartitions(group, offsets)]
-        admin.alter_consumer_group_offsets(wanted)[group].result(60)
+    run_on_uvloop(_commit(bootstrap, positions))
     return Load(counts, positions)
+
+
+async def _commit(bootstrap: str, positions: dict[str, dict[Where, int]]) -> None:
+    async with Admin(bootstrap_servers=bootstrap) as admin:
+        for group, found in positions.items():
+            await admin.alter_group_offsets(group, found)
 
 
 # --- The ways -------------------------------------------------------------------------------------
