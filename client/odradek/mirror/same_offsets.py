@@ -41,6 +41,9 @@ from odradek_protocol.schemas.promote_mirror_topics import (
 
 #: The most appends of one batch that the target finds damaged, each of them fetched again.
 _CORRUPT_MAX = 3
+#: The most bytes of records in a request, unless one piece has more: brokers close the connection
+#: of a request that is larger than their `socket.request.max.bytes`.
+_REQUEST_BYTES_MAX = 4 * 1024 * 1024
 
 
 class SameOffsetsCopier:
@@ -172,7 +175,19 @@ class SameOffsetsCopier:
         return await admin._requests.for_each_partition(wanted, ask, False)
 
     async def _append(self, fetched: list[FetchedPartition]) -> None:
-        """Append what was fetched, and note how far the target is."""
+        """Append what was fetched, in requests of a limited size."""
+        some: list[FetchedPartition] = []
+        size_bytes = 0
+        for piece in fetched:
+            if some and size_bytes + len(piece.records) > _REQUEST_BYTES_MAX:
+                await self._append_together(some)
+                some, size_bytes = [], 0
+            some.append(piece)
+            size_bytes += len(piece.records)
+        await self._append_together(some)
+
+    async def _append_together(self, fetched: list[FetchedPartition]) -> None:
+        """Append pieces with one request, and note how far the target is."""
         wanted = {
             each.tp: MirroredPartition(
                 partition_index=each.tp.partition,

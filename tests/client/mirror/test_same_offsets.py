@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from odradek.mirror import same_offsets
 from odradek.mirror.progress import Progress
 from odradek.mirror.same_offsets import SameOffsetsCopier
 from odradek.mirror.source import FetchedPartition
@@ -42,16 +46,38 @@ def piece(first: int) -> FetchedPartition:
     return FetchedPartition(TP, b"", first, first + 10, memoryview(batch), 20, 20, 0, 0, 0, [])
 
 
-async def test_nothing_is_appended_behind_an_append_that_failed() -> None:
-    reader, sent = Reader(), list[int]()
-    told: list[str] = []
+def copier_of(reader: Reader) -> SameOffsetsCopier:
+    """A copier whose only partition is at offset 0 on both sides."""
     progress = Progress(0.0)
     progress.begin(TP, 0, 20)
-    job = SimpleNamespace(source=None, target=None, rate=None, progress=progress, tell=told.append)
+    job = SimpleNamespace(source=None, target=None, rate=None, progress=progress, tell=print)
     copier = SameOffsetsCopier.__new__(SameOffsetsCopier)
     copier._job, copier._target, copier._reader = cast(Any, job), cast(Any, None), cast(Any, reader)
     copier._ends, copier._unknown, copier._ids = {TP: 0}, {}, {TP: b""}
     copier._corrupt, copier._appending = {}, None
+    return copier
+
+
+async def test_a_request_has_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(same_offsets, "_REQUEST_BYTES_MAX", 2 * len(piece(0).records))
+    other = [TopicPartition("orders", number) for number in range(5)]
+    copier, sent = copier_of(Reader()), list[int]()
+    copier._ends = dict.fromkeys(other, 0)
+
+    async def send(
+        wanted: dict[TopicPartition, MirroredPartition],
+    ) -> Results[TopicPartition, MirroredPartitionResult]:
+        sent.append(len(wanted))
+        return Results()
+
+    copier._send = send  # type: ignore[method-assign]
+    await copier._append([replace(piece(0), tp=tp) for tp in other])
+    assert sent == [2, 2, 1]
+
+
+async def test_nothing_is_appended_behind_an_append_that_failed() -> None:
+    reader, sent = Reader(), list[int]()
+    copier = copier_of(reader)
 
     async def send(
         wanted: dict[TopicPartition, MirroredPartition],
