@@ -114,7 +114,7 @@ async def test_same_offsets_records_and_groups_are_copied_and_again_without_work
     async with Admin(bootstrap_servers=target) as admin:
         assert (await admin.list_offsets({TP: "earliest"}))[TP].offset == 2  # type: ignore[union-attr]
         assert (await admin.list_group_offsets("billing"))[TP] == OffsetAndMetadata(4, "mine", 0)
-        # Somebody else's offset is not taken back.
+        # The offset that another client committed is not taken back.
         await admin.alter_group_offsets("billing", {TP: 6})
     again = _mirror(*options, "--json")
     assert again.returncode == 0, again.stderr

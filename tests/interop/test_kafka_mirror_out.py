@@ -22,7 +22,7 @@ PARTITIONS = 3
 
 @pytest.fixture(params=["kafka", "kafka_cluster"])
 def nodes(request: pytest.FixtureRequest) -> KafkaCluster:
-    """One node, and three."""
+    """A cluster of one node, and a cluster of three."""
     found: KafkaCluster = request.getfixturevalue(request.param)
     return found
 
@@ -121,7 +121,7 @@ async def test_a_second_instance_ends_the_first(
 async def test_an_instance_whose_transaction_was_aborted_goes_on(
     source: str, nodes: KafkaCluster, unique_topic: str
 ) -> None:
-    """As by its timeout at the target: the epoch is raised, and nobody else has taken over."""
+    """Abort as the timeout of the target does: the epoch is raised, no instance takes over."""
     await make_topic(source, unique_topic, PARTITIONS)
     await fill(source, unique_topic, PARTITIONS, count=100)
     async with mirror(source, nodes.bootstrap, unique_topic) as made:

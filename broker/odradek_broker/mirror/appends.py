@@ -162,7 +162,7 @@ class MirrorAppends:
             result = MirroredPartitionResult(partition_index=each.part.partition_index)
             results.append(result)
             waits.append(self._append_one(each, result, budget))
-            each.part.records = None  # It has the memory of the frame.
+            each.part.records = None  # The records hold the frame in memory.
 
         def durable(codes: list[ErrorCode]) -> list[MirroredPartitionResult]:
             for result, code in zip(results, codes, strict=True):

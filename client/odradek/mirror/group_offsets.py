@@ -41,7 +41,7 @@ def verdict(
         return "equal"
     if there.offset in ours:
         return "write"
-    # Somebody has committed the same position, with other metadata.
+    # Another client has committed the same position with other metadata.
     return "equal" if there.offset == wanted.offset else "theirs"
 
 

@@ -340,7 +340,7 @@ async def refused_settings(target: Admin, topic: TopicPlan) -> dict[str, str]:
     if whole is None or isinstance(whole, TopicAlreadyExists):
         return {}
     if await error_of({}) is not None:
-        # It is not about the settings.
+        # The target refuses the topic without any settings too.
         raise whole
     refused = {}
     for name, value in topic.settings.items():

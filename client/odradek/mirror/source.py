@@ -367,7 +367,7 @@ class SourceReader:
             else:
                 self._end(tp, SourceRefused(tp, error))
             return False
-        # What was known before the topic was assigned may be old.
+        # Metadata from before the assignment may be old.
         if (told_ms := cluster.updated_ms or 0.0) < position.assigned_ms:
             told_ms = position.assigned_ms
         elif position.missing_since_ms is None:

@@ -120,7 +120,7 @@ def test_i11_an_empty_mirror(world: MirrorWorld, opened: int) -> None:
 
 
 def test_i11_a_log_whose_active_segment_is_empty(world: MirrorWorld) -> None:
-    """Its snapshot is there already, with the producers of the source."""
+    """A promotion replaces a snapshot that is there already, with the producers of the source."""
     source = SourceLog()
     source.data(2, producer_id=3, epoch=9)
     world.follow(source)

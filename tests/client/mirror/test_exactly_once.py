@@ -176,7 +176,7 @@ async def test_i30_answers_that_are_lost_cost_nothing(
 async def test_i33_a_transaction_that_the_target_aborts_is_repeated(
     source: str, target: str, broker: SubprocessBroker, unique_topic: str
 ) -> None:
-    """As by its timeout: the instance is fenced by nobody else, and goes on."""
+    """An abort by the timeout fences the instance, which goes on."""
     await make_topic(source, unique_topic)
     await fill(source, unique_topic, count=100)
     aborted: list[bool] = []

@@ -56,7 +56,7 @@ _STRUCTS: dict[str, Any] = {
 
 
 class _Play:
-    """One case. `number`: its users and tokens are apart from those of the other cases."""
+    """Play a case. `number` keeps users and tokens apart from those of other cases."""
 
     def __init__(
         self, addresses: Mapping[str, Address], number: int, case: Case, settle_s: float

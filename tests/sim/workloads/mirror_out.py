@@ -59,7 +59,7 @@ class _Counts:
 
 
 class MirrorOutWorkload:
-    """One instance after the other copies a topic within the cluster, under another name.
+    """Instances copy a topic within the cluster under another name, each after the last.
 
     The source has aborted transactions, so that its offsets have gaps. An instance that is wrongly
     thought dead goes on beside the next one, until it finds that it is fenced.
