@@ -155,6 +155,7 @@ PRIVATE = {
                 Partitions=_fields(
                     PartitionIndex="int32",
                     ExpectedEndOffset="int64",
+                    FetchOffset="int64",
                     SourceLeaderEpoch="int32",
                     SourceLogStartOffset="int64",
                     SourceHighWatermark="int64",

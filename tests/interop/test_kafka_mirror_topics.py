@@ -203,6 +203,7 @@ async def assert_mirrored(kafka: str, ours: str, topic: str, *, few: int = 1 << 
         part = MirroredPartition(
             partition_index=0,
             expected_end_offset=end,
+            fetch_offset=max(end, last.log_start_offset),
             source_leader_epoch=epoch,
             source_log_start_offset=last.log_start_offset,
             source_high_watermark=last.high_watermark,

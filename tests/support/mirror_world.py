@@ -91,13 +91,18 @@ class MirrorWorld(NodeWorld):
         epoch: int = 0,
         start: int = 0,
         high_watermark: int = -1,
+        fetch_offset: int | None = None,
     ) -> Deferred[list[MirroredPartitionResult]]:
-        """Send batches; `end` is the expected one, by default the present one."""
+        """Send batches. By default `end` is the present one, and the batches were fetched there, or
+        at the source's log start if that is behind it."""
         if end is None:
             end = self.log_of(topic, index).log_end_offset
+        if fetch_offset is None:
+            fetch_offset = max(end, start)
         part = MirroredPartition(
             partition_index=index,
             expected_end_offset=end,
+            fetch_offset=fetch_offset,
             source_leader_epoch=epoch,
             source_log_start_offset=start,
             source_high_watermark=high_watermark,

@@ -406,7 +406,12 @@ class BrokerSettings(
 
     socket_request_max_bytes: int = setting(Kind.INT, 104_857_600, "Largest request.", at_least(1))
     max_control_request_bytes: int = setting(
-        Kind.INT, 8_388_608, "Largest request other than Produce.", at_least(1024), ours=True
+        Kind.INT,
+        8_388_608,
+        "Largest request other than Produce and the appends of a mirror, for which "
+        "socket.request.max.bytes is the limit.",
+        at_least(1024),
+        ours=True,
     )
     telemetry_max_bytes: int = setting(
         Kind.INT,

@@ -201,7 +201,8 @@ class MirrorAppends:
     def _take(
         self, wanted: MirrorAppend, partition: Partition, budget: DecompressionBudget
     ) -> None:
-        """Append the batches. StorageError; the batches before the one that is refused stay."""
+        """Append the batches, as many as may be decompressed for one request. StorageError; the
+        batches before the one that is refused stay."""
         part, log, now_ms = wanted.part, partition.log, self._clock.wall_ms()
         log.ensure_loaded(now_ms)
         expected = part.expected_end_offset
@@ -211,6 +212,8 @@ class MirrorAppends:
                 f"{log.name} ends at {log.log_end_offset}, not at {expected}: another mirror has"
                 " written to it, or an answer was lost",
             )
+        if part.records is not None:
+            _check_fetch_offset(log, part)
         self._note_source(wanted, now_ms)
         records = memoryview(part.records if part.records is not None else b"")
         batches = batches_of(records)
@@ -220,10 +223,15 @@ class MirrorAppends:
                 check_source(header, part.source_leader_epoch, log.leader_epochs.latest)
                 partition.append(batch, now_ms, AppendOrigin.MIRROR, budget=budget)
             except AppendRejected as problem:
+                remedy = ""
+                if problem.error is _E.MESSAGE_TOO_LARGE:
+                    if budget.crowded_out:
+                        return  # It has room in a request of its own.
+                    remedy = "; with record.validation=header this broker takes it compressed"
                 raise AppendRejected(
                     problem.error,
                     f"the batch at offset {header.base_offset} of {log.name} was refused:"
-                    f" {problem.message}",
+                    f" {problem.message}{remedy}",
                 ) from problem
             self._appended_bytes(len(batch))
 
@@ -321,6 +329,18 @@ class MirrorAppends:
             MirrorDecision(
                 event, wanted.topic, partitions, offset, epoch, error=error, reason=reason
             )
+        )
+
+
+def _check_fetch_offset(log: PartitionLog, part: MirroredPartition) -> None:
+    """Refuse batches that were fetched elsewhere than at the log end, because a gap before them
+    might be batches whose append failed (I-04). AppendRejected."""
+    fetched, end = part.fetch_offset, log.log_end_offset
+    if fetched != end and not end < fetched <= part.source_log_start_offset:
+        raise AppendRejected(
+            _E.OFFSET_OUT_OF_RANGE,
+            f"the batches were fetched at offset {fetched} of the source, and {log.name} ends at"
+            f" {end}: what is between them is missing",
         )
 
 

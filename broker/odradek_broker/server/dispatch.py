@@ -48,6 +48,8 @@ REQUEST_ELEMENTS_MAX = 100_000
 #: APIs whose responses have limits of their own (F-05, F-06), and whose requests are too large to
 #: be kept until they are answered.
 _RECORDS = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
+#: APIs whose requests carry batches. They may be as large as a frame (D11).
+_APPENDS = frozenset({ApiKey.PRODUCE, ApiKey.APPEND_MIRROR_RECORDS})
 
 Handler = Callable[[Node, RequestContext, Message], HandlerReply | Deferred[HandlerReply]]
 
@@ -142,8 +144,8 @@ def _resolve(
 class Dispatcher:
     """Answers the requests of all connections.
 
-    `control_bytes_max`: the largest size of a request other than Produce. `handlers`: the handlers;
-    a broker that was started for tests has its own (`fault_control.py`).
+    `control_bytes_max`: the largest size of a request without batches. `handlers`: the handlers; a
+    broker that was started for tests has its own (`fault_control.py`).
     """
 
     def __init__(
@@ -212,7 +214,7 @@ class Dispatcher:
         context = self._context(peer, api, version, header.client_id)
         if version not in served.versions:
             return self._unsupported(api, context, header.correlation_id)
-        if key != ApiKey.PRODUCE and len(frame) > self._control_bytes_max:
+        if len(frame) > self._control_bytes_max and key not in _APPENDS:
             raise CloseConnection(
                 f"{api.name} request of {len(frame)} bytes; at most {self._control_bytes_max}"
                 " are taken (max.control.request.bytes)"

@@ -287,16 +287,19 @@ class DecompressionBudget:
     thousands.
     """
 
-    __slots__ = ("left_bytes",)
+    __slots__ = ("_limit_bytes", "crowded_out", "left_bytes")
 
     def __init__(self, left_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> None:
-        self.left_bytes = left_bytes
+        self._limit_bytes = self.left_bytes = left_bytes
+        #: True if a batch found no room because of those before it.
+        self.crowded_out = False
 
     def refused(self, problem: CorruptBatch) -> None:
         """Count a batch that was refused. The bytes that it was inflated to are unknown, so it
         takes half of the rest: all batches together take twice the limit at most, and a sound batch
         behind a damaged one still has room."""
         too_large = isinstance(problem.__cause__, DecompressionLimitExceeded)
+        self.crowded_out = too_large and self.left_bytes < self._limit_bytes
         self.left_bytes = 0 if too_large else self.left_bytes // 2
 
 

@@ -8,7 +8,9 @@ run after a kill goes on at the end of the target's log.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from odradek.mirror.plan import TopicPlan
 from odradek.mirror.run import Job
@@ -19,7 +21,7 @@ from odradek.mirror.source import (
     SourceRecordsDeleted,
     SourceTopicDeleted,
 )
-from odradek_client.admin import Admin
+from odradek_client.admin import Admin, ConfigResource
 from odradek_client.admin.requests import partition_error
 from odradek_client.admin.results import Outcomes, Results
 from odradek_client.errors import CorruptMessage, OdradekError, error_for
@@ -41,9 +43,41 @@ from odradek_protocol.schemas.promote_mirror_topics import (
 
 #: The most appends of one batch that the target finds damaged, each of them fetched again.
 _CORRUPT_MAX = 3
-#: The most bytes of records in a request, unless one piece has more: brokers close the connection
-#: of a request that is larger than their `socket.request.max.bytes`.
+#: The most bytes of a request, unless one batch has more.
 _REQUEST_BYTES_MAX = 4 * 1024 * 1024
+#: The most bytes that a partition takes in a request beside its batches, and a request beside its
+#: partitions.
+_AROUND_BYTES = 512
+#: The setting of brokers that close the connection of a larger request.
+_FRAME_LIMIT = "socket.request.max.bytes"
+
+
+def parts_of(piece: FetchedPartition, bytes_max: int) -> Iterator[FetchedPartition]:
+    """The piece in parts of whole batches, none of which has more bytes, unless one batch has.
+
+    A part counts as fetched where the one before it ends.
+    """
+    begin = end = 0
+    fetch_offset = next_offset = piece.fetch_offset
+    for at, header in iter_batches(piece.records):
+        if begin < at and at + header.size_bytes - begin > bytes_max:
+            yield replace(
+                piece,
+                records=piece.records[begin:at],
+                fetch_offset=fetch_offset,
+                next_offset=next_offset,
+            )
+            begin, fetch_offset = at, next_offset
+        end, next_offset = at + header.size_bytes, header.next_offset
+    yield replace(piece, records=piece.records[begin:end], fetch_offset=fetch_offset)
+
+
+def behind(piece: FetchedPartition, offset: int) -> FetchedPartition:
+    """The batches of a piece from the one on that begins at or behind an offset."""
+    for at, header in iter_batches(piece.records):
+        if header.base_offset >= offset:
+            return replace(piece, records=piece.records[at:], fetch_offset=offset)
+    return replace(piece, records=piece.records[:0], fetch_offset=offset)
 
 
 class SameOffsetsCopier:
@@ -59,10 +93,14 @@ class SameOffsetsCopier:
         self._unknown: dict[TopicPartition, bytes] = {}
         self._ids: dict[TopicPartition, bytes] = {}
         self._corrupt: dict[TopicPartition, int] = {}
+        #: The size of the largest request that the target takes; None if it does not say it.
+        self._frame_bytes_max: int | None = None
         self._appending: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """There is nothing to take over: the target's logs say it."""
+        """Ask the target how large a request may be. There is nothing to take over: the target's
+        logs say where they end."""
+        self._frame_bytes_max = await self._ask_frame_bytes_max()
 
     async def add(self, topics: Sequence[TopicPlan]) -> None:
         """Copy these topics too."""
@@ -174,42 +212,105 @@ class SameOffsetsCopier:
 
         return await admin._requests.for_each_partition(wanted, ask, False)
 
-    async def _append(self, fetched: list[FetchedPartition]) -> None:
-        """Append what was fetched, in requests of a limited size."""
-        some: list[FetchedPartition] = []
-        size_bytes = 0
-        for piece in fetched:
-            if some and size_bytes + len(piece.records) > _REQUEST_BYTES_MAX:
-                await self._append_together(some)
-                some, size_bytes = [], 0
-            some.append(piece)
-            size_bytes += len(piece.records)
-        await self._append_together(some)
+    async def _ask_frame_bytes_max(self) -> int | None:
+        """The size of the largest request that all nodes of the target take; None if they do not
+        say it."""
+        try:
+            brokers = (await self._target.describe_cluster()).brokers
+            found = await self._target.describe_configs(
+                [ConfigResource.broker(each.node_id) for each in brokers], names=[_FRAME_LIMIT]
+            )
+        except OdradekError:
+            return None
+        entries = [each.get(_FRAME_LIMIT) for each in found.values()]
+        told = [int(each.value) for each in entries if each is not None and each.value is not None]
+        return min(told, default=None)
 
-    async def _append_together(self, fetched: list[FetchedPartition]) -> None:
-        """Append pieces with one request, and note how far the target is."""
+    @property
+    def _request_bytes_max(self) -> int:
+        """The most bytes of a request, unless one batch has more."""
+        if self._frame_bytes_max is None:
+            return _REQUEST_BYTES_MAX
+        return min(_REQUEST_BYTES_MAX, self._frame_bytes_max - _AROUND_BYTES)
+
+    async def _append(self, fetched: list[FetchedPartition]) -> None:
+        """Append what was fetched, in requests of a limited size.
+
+        Behind a part that failed, nothing of its partition is sent: it would leave a gap.
+        """
+        part_bytes_max = self._request_bytes_max - _AROUND_BYTES
+        left = deque(part for piece in fetched for part in parts_of(piece, part_bytes_max))
+        failed = set[TopicPartition]()
+        while left:
+            together = dict[TopicPartition, FetchedPartition]()
+            size_bytes = 0
+            while left and left[0].tp not in together:
+                part_bytes = len(left[0].records) + _AROUND_BYTES
+                if together and size_bytes + part_bytes > self._request_bytes_max:
+                    break
+                part = left.popleft()
+                if part.tp in failed:
+                    continue
+                if self._is_too_large(part):
+                    failed.add(part.tp)
+                    continue
+                together[part.tp] = part
+                size_bytes += part_bytes
+            if together:
+                left.extendleft(await self._append_together(together, failed))
+
+    def _is_too_large(self, part: FetchedPartition) -> bool:
+        """Give the partition up if the target takes no request with the batch."""
+        size_bytes, bytes_max = len(part.records), self._frame_bytes_max
+        if bytes_max is None or size_bytes + 2 * _AROUND_BYTES <= bytes_max:
+            return False
+        self._fail(
+            part.tp,
+            f"the batch at or behind offset {part.fetch_offset} has {size_bytes} bytes, and the"
+            f" target takes requests of at most {bytes_max}: raise {_FRAME_LIMIT} of its brokers"
+            f" above {size_bytes + 2 * _AROUND_BYTES}, and run this again",
+        )
+        return True
+
+    async def _append_together(
+        self, parts: dict[TopicPartition, FetchedPartition], failed: set[TopicPartition]
+    ) -> list[FetchedPartition]:
+        """Append parts with one request, and note how far the target is. Returns what the target
+        did not take because all of it was too much; `failed` gets the partitions with errors."""
         wanted = {
             each.tp: MirroredPartition(
                 partition_index=each.tp.partition,
                 expected_end_offset=self._ends[each.tp],
+                fetch_offset=each.fetch_offset,
                 source_leader_epoch=each.leader_epoch,
                 source_log_start_offset=each.log_start_offset,
                 source_high_watermark=each.high_watermark,
                 records=each.records or None,
             )
-            for each in fetched
+            for each in parts.values()
         }
         answers = await self._send(wanted)
-        for each in fetched:
+        left: list[FetchedPartition] = []
+        for each in parts.values():
             answer, error = answers.get(each.tp), answers.errors.get(each.tp)
+            end_before = self._ends[each.tp]
             if answer is not None and answer.error_code:
                 error = partition_error(each.tp, answer.error_code, answer.error_message)
             if answer is not None:
                 self._note(each, answer)
             if error is not None:
+                failed.add(each.tp)
                 self._on_target_error(each.tp, error)
+                continue
+            self._corrupt.pop(each.tp, None)
+            if answer is None or not (rest := behind(each, answer.log_end_offset)).records:
+                continue
+            if answer.log_end_offset == end_before and len(parts) == 1:
+                failed.add(each.tp)
+                self._fail(each.tp, "the target takes a batch and does not append it")
             else:
-                self._corrupt.pop(each.tp, None)
+                left.append(rest)
+        return left
 
     def _note(self, fetched: FetchedPartition, answer: MirroredPartitionResult) -> None:
         progress, tp = self._job.progress, fetched.tp
@@ -223,7 +324,7 @@ class SameOffsetsCopier:
         self._ends[tp] = answer.log_end_offset
         progress.seen(tp, fetched.high_watermark, fetched.last_stable_offset)
         copied = max(answer.log_end_offset, progress.partitions[tp].copied)
-        if not answer.error_code:
+        if not answer.error_code and not fetched.records:
             # The log start of the source may be behind the last batch, when all were deleted.
             copied = max(copied, fetched.next_offset)
         progress.copied(

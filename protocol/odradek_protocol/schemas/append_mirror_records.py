@@ -5,7 +5,8 @@ Versions: only 0.
 
 Of note: this API is Odradek's own, for `odradek mirror`. Batches are stored as they
 come, with base offset, leader epoch, producer and timestamps. Null records append nothing: the
-answer tells where the log ends.
+answer tells where the log ends. That may be before the end of the batches, if they inflate to more
+than a request may; the others are then sent again.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ class MirroredPartition(Struct):
     """Batches of one partition, one after the other, and the state of the partition at its source.
 
     `expected_end_offset`: the log end offset that the sender was told last; where the log ends
-    elsewhere nothing is written. -1 with null records asks for the end.
+    elsewhere nothing is written. -1 with null records asks for the end. `fetch_offset`: the offset
+    at which the batches were fetched, or where those before them in the same answer end.
     """
 
     partition_index: int = field(INT32)
     expected_end_offset: int = field(INT64, default=ANY_END)
+    fetch_offset: int = field(INT64, default=-1)
     source_leader_epoch: int = field(INT32, default=-1)
     source_log_start_offset: int = field(INT64, default=-1)
     source_high_watermark: int = field(INT64, default=-1)

@@ -86,6 +86,7 @@ async def topics(client: RawClient, source: SourceLog) -> None:
     part = MirroredPartition(
         partition_index=0,
         expected_end_offset=0,
+        fetch_offset=0,
         source_leader_epoch=3,
         source_log_start_offset=0,
         source_high_watermark=12,
@@ -264,7 +265,9 @@ async def test_i11_after_the_promotion_everybody_writes(client: RawClient) -> No
 async def test_i13_the_history_says_what_happened(client: RawClient, broker: RunningBroker) -> None:
     await client.call(produce_request("m", batch_of(b"x")), 9)
     await append(client, "m", MirroredPartition(partition_index=0, records=b"x" * 99))
-    bad = MirroredPartition(partition_index=0, expected_end_offset=5, records=b"x" * 99)
+    bad = MirroredPartition(
+        partition_index=0, expected_end_offset=5, fetch_offset=5, records=b"x" * 99
+    )
     await append(client, "m", bad)
     events, states = await history(client, "m")
     assert [text.partition(";")[0] for text in events] == [

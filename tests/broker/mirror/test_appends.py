@@ -277,6 +277,60 @@ def test_i04_the_last_batch_must_be_whole(world: MirrorWorld) -> None:
     assert "incomplete" in (result.error_message or "")
 
 
+def test_i04_batches_that_were_fetched_behind_the_log_end_are_refused(
+    world: MirrorWorld, source: SourceLog
+) -> None:
+    """They are what follows batches whose append failed: there would be a gap."""
+    source.data(5)
+    source.skip(4)
+    source.data(2)
+    first, behind = source.read(0)[: len(batch(0, 5))], source.read(9)
+    assert base_offsets(first) == [0] and base_offsets(behind)[0] == 9
+    world.append(first)
+    for fetch_offset in (9, 6, 4, 0, -1):
+        result = world.append(behind, end=5, fetch_offset=fetch_offset)
+        assert (result.error_code, result.log_end_offset) == (E.OFFSET_OUT_OF_RANGE, 5)
+        assert f"were fetched at offset {fetch_offset}" in (result.error_message or "")
+    assert world.stored() == first
+    # A gap of the source: nothing is at the offset at which was fetched.
+    assert world.append(behind, fetch_offset=5).error_code == E.NONE
+    same_state(world, source)
+
+
+def test_i04_the_records_between_may_have_been_deleted_at_the_source(
+    world: MirrorWorld, source: SourceLog
+) -> None:
+    source.data(5)
+    world.append(source.read())
+    late = SourceLog(30)
+    late.data(2)
+    result = world.append(late.read(), start=30, fetch_offset=31)
+    assert result.error_code == E.OFFSET_OUT_OF_RANGE
+    assert world.append(late.read(), start=30, fetch_offset=30).error_code == E.NONE
+    same_state(world, late)
+
+
+def test_i04_a_request_whose_batches_inflate_to_too_much_is_taken_in_part(
+    world: MirrorWorld,
+) -> None:
+    zeros = b"x" * 40_000_000
+    batches = [batch(offset, codec=Codec.GZIP, value=zeros) for offset in range(4)]
+    assert sum(map(len, batches)) < 1_000_000
+    result = world.append(b"".join(batches))
+    assert (result.error_code, result.log_end_offset) == (E.NONE, 3)
+    assert world.append(batches[3]).log_end_offset == 4
+    assert world.stored() == b"".join(batches)
+
+
+def test_i04_a_batch_that_inflates_to_too_much_is_refused_with_the_remedy(
+    world: MirrorWorld,
+) -> None:
+    larger = batch(0, 4, codec=Codec.GZIP, value=b"x" * 40_000_000)
+    result = world.append(larger)
+    assert (result.error_code, result.log_end_offset) == (E.MESSAGE_TOO_LARGE, 0)
+    assert "record.validation=header" in (result.error_message or "")
+
+
 # --- Transactions, producers ---
 
 

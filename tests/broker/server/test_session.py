@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker_in_loop import RunningBroker, StartBroker
+from mirror_world import SOURCE
 from odradek_broker.platform import repeated_lines
 from odradek_broker.server.host import divide_files
 from odradek_broker.server.session import Pause, Session
@@ -18,6 +19,11 @@ from odradek_protocol.constants import RESOURCE_BROKER
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.keys import APIS, ApiKey
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek_protocol.schemas.append_mirror_records import (
+    AppendMirrorRecordsRequest,
+    MirroredPartition,
+    MirroredTopic,
+)
 from odradek_protocol.schemas.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -231,6 +237,18 @@ async def test_d11_control_requests_have_a_limit_of_their_own(start_broker: Star
     await client.create_topic("t")
     big = await client.call(produce_request("t", batch_of(b"x" * 50_000)), 9)
     assert big.responses[0].partition_responses[0].error_code == 0
+    await client.create_topic("m", mirror_source=SOURCE)
+    part = MirroredPartition(
+        partition_index=0,
+        expected_end_offset=0,
+        fetch_offset=0,
+        source_leader_epoch=0,
+        records=batch_of(b"x" * 50_000),
+    )
+    mirrored = AppendMirrorRecordsRequest(
+        timeout_ms=5_000, topics=[MirroredTopic(name="m", partitions=[part])]
+    )
+    assert (await client.call(mirrored, 0)).topics[0].partitions[0].log_end_offset == 1
     request = MetadataRequest(topics=None)
     request.unknown_tags = {9: b"x" * 5000}
     client.send(request, 9)

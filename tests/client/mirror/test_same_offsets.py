@@ -10,12 +10,12 @@ import pytest
 
 from odradek.mirror import same_offsets
 from odradek.mirror.progress import Progress
-from odradek.mirror.same_offsets import SameOffsetsCopier
+from odradek.mirror.same_offsets import SameOffsetsCopier, parts_of
 from odradek.mirror.source import FetchedPartition
 from odradek_client.admin.results import Results
 from odradek_client.errors import RequestTimedOut
 from odradek_client.structs import TopicPartition
-from odradek_protocol.records import simple_batch
+from odradek_protocol.records import iter_batches, simple_batch
 from odradek_protocol.schemas.append_mirror_records import (
     MirroredPartition,
     MirroredPartitionResult,
@@ -55,24 +55,117 @@ def copier_of(reader: Reader) -> SameOffsetsCopier:
     copier._job, copier._target, copier._reader = cast(Any, job), cast(Any, None), cast(Any, reader)
     copier._ends, copier._unknown, copier._ids = {TP: 0}, {}, {TP: b""}
     copier._corrupt, copier._appending = {}, None
+    copier._frame_bytes_max = None
     return copier
 
 
-async def test_a_request_has_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(same_offsets, "_REQUEST_BYTES_MAX", 2 * len(piece(0).records))
-    other = [TopicPartition("orders", number) for number in range(5)]
-    copier, sent = copier_of(Reader()), list[int]()
-    copier._ends = dict.fromkeys(other, 0)
+class Target:
+    """A target that appends, at most `batches_max` batches for each request."""
+
+    def __init__(self, copier: SameOffsetsCopier, batches_max: int = 1_000) -> None:
+        self.sent: list[list[tuple[int, int, int]]] = []
+        self.stored: dict[TopicPartition, list[int]] = {}
+        self._batches_max = batches_max
+        copier._send = self.send  # type: ignore[method-assign]
 
     async def send(
-        wanted: dict[TopicPartition, MirroredPartition],
+        self, wanted: dict[TopicPartition, MirroredPartition]
     ) -> Results[TopicPartition, MirroredPartitionResult]:
-        sent.append(len(wanted))
-        return Results()
+        """Append; notes partition, fetch offset and number of batches of each part."""
+        results = Results[TopicPartition, MirroredPartitionResult]()
+        self.sent.append([])
+        left = self._batches_max
+        for tp, part in wanted.items():
+            assert part.expected_end_offset == part.fetch_offset
+            headers = [header for _, header in iter_batches(part.records or b"")]
+            self.sent[-1].append((tp.partition, part.fetch_offset, len(headers)))
+            taken, left = headers[:left], max(left - len(headers), 0)
+            self.stored.setdefault(tp, []).extend(each.base_offset for each in taken)
+            end = taken[-1].next_offset if taken else part.expected_end_offset
+            results[tp] = MirroredPartitionResult(partition_index=tp.partition, log_end_offset=end)
+        return results
 
-    copier._send = send  # type: ignore[method-assign]
-    await copier._append([replace(piece(0), tp=tp) for tp in other])
-    assert sent == [2, 2, 1]
+
+def pieces_of(copier: SameOffsetsCopier, partitions: int, batches: int) -> list[FetchedPartition]:
+    """A piece of some batches for each partition, all of which the copier copies from offset 0."""
+    content = b"".join(bytes(piece(10 * number).records) for number in range(batches))
+    tps = [TopicPartition("orders", number) for number in range(partitions)]
+    for tp in tps:
+        copier._job.progress.begin(tp, 0, 10 * batches)
+        copier._ends[tp] = 0
+        copier._reader.positions[tp] = 10 * batches  # type: ignore[index]
+    whole = replace(piece(0), records=memoryview(content), next_offset=10 * batches)
+    return [replace(whole, tp=tp) for tp in tps]
+
+
+def set_limit(monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
+    """Let a request have so many bytes that one of so many partitions with a batch has room."""
+    size_bytes = len(piece(0).records) + same_offsets._AROUND_BYTES
+    monkeypatch.setattr(same_offsets, "_REQUEST_BYTES_MAX", batches * size_bytes)
+
+
+async def test_a_request_has_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_limit(monkeypatch, 2)
+    copier = copier_of(Reader())
+    target = Target(copier)
+    await copier._append(pieces_of(copier, 5, 1))
+    assert [len(parts) for parts in target.sent] == [2, 2, 1]
+
+
+async def test_a_large_batch_is_sent_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    copier = copier_of(Reader())
+    target = Target(copier)
+    pieces = pieces_of(copier, 2, 3)
+    monkeypatch.setattr(same_offsets, "_REQUEST_BYTES_MAX", 1)
+    await copier._append(pieces)
+    assert target.sent == [[(tp, at, 1)] for tp in range(2) for at in (0, 10, 20)]
+    assert target.stored == {each.tp: [0, 10, 20] for each in pieces}
+
+
+@pytest.mark.parametrize("batches_max", [1, 2, 4])
+async def test_what_the_target_has_no_room_for_is_sent_again(batches_max: int) -> None:
+    copier = copier_of(Reader())
+    target = Target(copier, batches_max)
+    pieces = pieces_of(copier, 3, 3)
+    await copier._append(pieces)
+    assert target.stored == {each.tp: [0, 10, 20] for each in pieces}
+    assert len(target.sent) == -(-9 // batches_max)
+    assert copier._job.progress.partitions[TP].copied == 30
+
+
+async def test_a_target_that_never_has_room_ends_the_copy_of_the_partition() -> None:
+    copier = copier_of(Reader())
+    Target(copier, 0)
+    await copier._append(pieces_of(copier, 1, 1))
+    assert "does not append it" in copier._job.progress.failures[TP]
+
+
+async def test_a_batch_that_the_target_cannot_take_names_the_setting() -> None:
+    copier = copier_of(Reader())
+    target = Target(copier)
+    first, second = pieces_of(copier, 2, 2)
+    large = bytes(simple_batch([(None, b"x" * 5_000)], 1, base_offset=20))
+    content = memoryview(bytes(first.records) + large)
+    copier._frame_bytes_max = 4_000
+    await copier._append([replace(first, records=content, next_offset=21), second])
+    told = copier._job.progress.failures
+    assert list(told) == [first.tp]
+    assert f"at or behind offset 20 has {len(large)} bytes" in told[first.tp]
+    assert "requests of at most 4000: raise socket.request.max.bytes" in told[first.tp]
+    assert target.stored == {first.tp: [0, 10], second.tp: [0, 10]}
+
+
+def test_the_parts_of_a_piece_follow_each_other() -> None:
+    content = b"".join(bytes(piece(offset).records) for offset in (3, 13, 40, 50))
+    size_bytes = len(content) // 4
+    whole = replace(piece(5), records=memoryview(content), next_offset=60)
+    for batches, expected in ((1, [5, 13, 23, 50]), (2, [5, 23]), (3, [5, 50]), (4, [5])):
+        parts = list(parts_of(whole, batches * size_bytes))
+        assert [part.fetch_offset for part in parts] == expected
+        assert b"".join(part.records for part in parts) == content
+        assert [part.next_offset for part in parts] == [*expected[1:], 60]
+    news = replace(whole, records=memoryview(b""))
+    assert list(parts_of(news, 10)) == [news]
 
 
 async def test_nothing_is_appended_behind_an_append_that_failed() -> None:

@@ -133,6 +133,7 @@ class MirrorWorkload:
         return MirroredPartition(
             partition_index=index,
             expected_end_offset=end,
+            fetch_offset=max(end, source.start),
             source_leader_epoch=source.leader_epoch,
             source_log_start_offset=source.start,
             source_high_watermark=source.end,
