@@ -1,24 +1,34 @@
 """A move to another cluster: `odradek mirror` beside MirrorMaker 2.
 
-    python -m benchmarks.mirror [--records 10000000] [--topics 20] [--groups 50] [--kills 0]
-        [--ways out,in,mm2-out,mm2-in,mm2-out-once] [--codec none] [--folder DIR] [--json]
+    python -m benchmarks.mirror [--records 10000000] [--topics 20] [--groups 50] [--queries]
+        [--kills 0] [--target-kills 0] [--ways out,mm2-out,mm2-out-once,in,mm2-in]
+        [--codec none] [--folder DIR] [--json]
 
-The source is one node of Apache Kafka. Each topic has four partitions, filled with numbered records
-of 100 bytes; each group has committed a position in every partition of two topics. A way moves
-everything to a new target: another node of Kafka (`out`: exactly once; `mm2-out`: at least once;
-`mm2-out-once`: exactly once) or a broker of ours (`in`: with the same offsets; `mm2-in`).
+Ways "out" go from a broker of ours to a node of Apache Kafka (`out`: exactly once; `mm2-out`: at
+least once; `mm2-out-once`: exactly once), ways "in" from a node of Kafka to a broker of ours (`in`:
+with the same offsets; `mm2-in`: at least once). Each topic of the source has four partitions,
+filled with numbered records of 100 bytes; each group has committed a position in every partition of
+two topics. Each way gets a new target.
 
 Times run from the start of the mirroring process until it ends. MirrorMaker does not end: its time
 ends when the target has got its last record, and its groups get another minute. With `--kills N`
-the process is killed (signal 9) and started again N times on the way. Afterwards each partition of
-the target is read: every record has to be there once and in order, or the table says how many are
-lost, doubled or late. "Groups exact": committed positions whose next record is the one that the
-group would have read next at the source; the others would read records again, or skip some.
+the process is killed (signal 9) and started again N times on the way, with `--target-kills N` the
+target. Afterwards each partition of the target is read: every record has to be there once and in
+order, or the table says how many are lost, doubled or late. "Groups exact": committed positions
+whose next record is the one that the group would have read next at the source; the others would
+read records again, or skip some.
+
+With `--queries` two Spark queries (`benchmarks.moved_queries`) read the first half of their topics
+at the source, and go on at the target of `out` and `in`: with their checkpoints translated by
+`odradek mirror checkpoint`, or as they are. "Queries exact": the queries that have written each
+record once in the end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import random
 import shutil
 import signal
@@ -26,15 +36,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+from benchmarks.moved_queries import COPY, READS, checkpoint
 from benchmarks.race.contenders import kafka_is_there
 from benchmarks.support import (
     Report,
     cpu_s,
-    odradek_broker,
     parser,
     run_on_uvloop,
     say,
@@ -49,6 +61,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from odradek.broker import SubprocessBroker
 from odradek_client.admin import Admin
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
@@ -65,6 +78,7 @@ _STILL_S = 10.0
 _READ_AT_ONCE = 10_000
 #: Each read of a partition waits for so long when it has come to the end.
 _READ_S = 0.2
+_QUERIES_S = 900
 _NOBODY = -1
 
 Where = tuple[str, int]
@@ -106,12 +120,32 @@ class Arrived:
 # --- The source -----------------------------------------------------------------------------------
 
 
-def fill(bootstrap: str, topics: int, records: int, groups: int, codec: str) -> Load:
-    """Create topics, records and groups."""
-    names = [f"moved-{number:02}" for number in range(topics)]
+def fill(bootstrap: str, options: Namespace, at_half: Callable[[], None]) -> Load:
+    """Create topics, records and groups. `at_half` is called when half of the records are there."""
+    names = [f"moved-{number:02}" for number in range(options.topics)]
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for created in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
+    topics = [NewTopic(name, PARTITIONS, 1) for name in (*names, COPY)]
+    for created in admin.create_topics(topics).values():
         created.result(60)
+    each = options.records // (options.topics * PARTITIONS)
+    _produce(bootstrap, names, range(each // 2), options.codec)
+    at_half()
+    _produce(bootstrap, names, range(each // 2, each), options.codec)
+    counts = {(name, partition): each for name in names for partition in range(PARTITIONS)}
+    chance = random.Random(1)
+    positions = {
+        f"group-{number:02}": {
+            (name, partition): chance.randint(0, each)
+            for name in chance.sample(names, min(_TOPICS_OF_A_GROUP, options.topics))
+            for partition in range(PARTITIONS)
+        }
+        for number in range(options.groups)
+    }
+    run_on_uvloop(_commit(bootstrap, positions))
+    return Load(counts, positions)
+
+
+def _produce(bootstrap: str, names: Sequence[str], numbers: range, codec: str) -> None:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -123,9 +157,8 @@ def fill(bootstrap: str, topics: int, records: int, groups: int, codec: str) -> 
             "log_level": 0,
         }
     )
-    each = records // (topics * PARTITIONS)
     padding = "x" * (_RECORD_BYTES - 10)
-    for number in range(each):
+    for number in numbers:
         value = f"{number:010}{padding}"
         for name in names:
             for partition in range(PARTITIONS):
@@ -138,18 +171,6 @@ def fill(bootstrap: str, topics: int, records: int, groups: int, codec: str) -> 
         producer.poll(0)
     if producer.flush(600):
         raise SystemExit("the source did not take all records")
-    counts = {(name, partition): each for name in names for partition in range(PARTITIONS)}
-    chance = random.Random(1)
-    positions = {
-        f"group-{number:02}": {
-            (name, partition): chance.randint(0, each)
-            for name in chance.sample(names, min(_TOPICS_OF_A_GROUP, topics))
-            for partition in range(PARTITIONS)
-        }
-        for number in range(groups)
-    }
-    run_on_uvloop(_commit(bootstrap, positions))
-    return Load(counts, positions)
 
 
 async def _commit(bootstrap: str, positions: dict[str, dict[Where, int]]) -> None:
@@ -201,37 +222,102 @@ def _mirror_maker(source: str, target: str, folder: Path, *, once: bool) -> list
 
 @dataclass(frozen=True)
 class Way:
-    """A way to move. `ends`: the process ends when all is done."""
+    """A way to move. `ends`: the process ends when all is done. `out`: from our broker to Kafka;
+    else from Kafka to our broker."""
 
     command: Callable[[str, str, Path], list[str]]
-    to_kafka: bool
+    out: bool
     ends: bool
 
 
 WAYS = {
-    "out": Way(_own, to_kafka=True, ends=True),
-    "in": Way(_own, to_kafka=False, ends=True),
-    "mm2-out": Way(lambda *where: _mirror_maker(*where, once=False), to_kafka=True, ends=False),
-    "mm2-in": Way(lambda *where: _mirror_maker(*where, once=False), to_kafka=False, ends=False),
-    "mm2-out-once": Way(lambda *where: _mirror_maker(*where, once=True), to_kafka=True, ends=False),
+    "out": Way(_own, out=True, ends=True),
+    "mm2-out": Way(lambda *where: _mirror_maker(*where, once=False), out=True, ends=False),
+    "mm2-out-once": Way(lambda *where: _mirror_maker(*where, once=True), out=True, ends=False),
+    "in": Way(_own, out=False, ends=True),
+    "mm2-in": Way(lambda *where: _mirror_maker(*where, once=False), out=False, ends=False),
 }
+
+
+class Place(Protocol):
+    """A cluster of one node."""
+
+    @property
+    def bootstrap(self) -> str: ...
+    def restart(self) -> None:
+        """Kill the node (signal 9) and start it again."""
+
+
+class Ours(Place):
+    """Our broker, with durability fsync."""
+
+    def __init__(self, folder: Path) -> None:
+        self._broker = SubprocessBroker(
+            data_dir=folder / "ours", settings={"log.segment.delete.delay.ms": 0}
+        )
+
+    @property
+    def bootstrap(self) -> str:
+        return self._broker.bootstrap
+
+    def restart(self) -> None:
+        self._broker.kill()
+        self._broker.start()
+
+    def __enter__(self) -> Place:
+        self._broker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._broker.stop()
+
+
+class Theirs(Place):
+    """A node of Apache Kafka, as shipped."""
+
+    def __init__(self, folder: Path) -> None:
+        self._cluster = KafkaCluster(folder / "kafka")
+
+    @property
+    def bootstrap(self) -> str:
+        return self._cluster.bootstrap
+
+    def restart(self) -> None:
+        (node,) = self._cluster.nodes
+        node.kill()
+        node.start()
+        node.wait_until_up()
+
+    def __enter__(self) -> Place:
+        self._cluster.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cluster.stop()
 
 
 def move(
     held: contextlib.ExitStack,
     way: Way,
     source: str,
-    target: str,
+    target: Place,
     load: Load,
     folder: Path,
-    kills: int,
+    options: Namespace,
 ) -> Cost:
     """Run a way to its end. SystemExit if it fails, or takes longer than an hour. `held` ends the
     processes if the benchmark ends before them."""
     cost = Cost()
     started_s = time.perf_counter()
-    due = [load.records * (number + 1) // (kills + 1) for number in range(kills)]
-    command = way.command(source, target, folder)
+    due = sorted(
+        (int(load.records * (number + after) / kills), whom)
+        for whom, kills, after in (
+            ("mirror", options.kills, 0.3),
+            ("target", options.target_kills, 0.6),
+        )
+        for number in range(kills)
+    )
+    command = way.command(source, target.bootstrap, folder)
     log_path = folder / "mirror.log"
     there = changed_s = 0.0
     while True:
@@ -248,13 +334,16 @@ def move(
                 raise SystemExit(f"not done after {_DEADLINE_S} s: see {log_path}")
             before = there
             if due or not way.ends:
-                there = _records_at(target, load)
+                there = _records_at(target.bootstrap, load)
             if there != before:
                 changed_s = time.perf_counter()
-            if due and there >= due[0]:
-                due.pop(0)
-                say(f"  kill -9 with {there:,} records at the target")
-                process.kill()
+            if due and there >= due[0][0]:
+                _, whom = due.pop(0)
+                say(f"  kill -9 of the {whom} with {there:,} records at the target")
+                if whom == "mirror":
+                    process.kill()
+                else:
+                    target.restart()
             still = time.perf_counter() - changed_s > _STILL_S
             done = not way.ends and not due and there >= load.records and still
         cost.cpu_s += spent_s
@@ -379,34 +468,106 @@ def exact(load: Load, positions: dict[str, dict[Where, int]], arrived: Arrived) 
 # --- The table ------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _target(way: Way, folder: Path) -> Iterator[str]:
-    if not way.to_kafka:
-        with odradek_broker("fsync", metrics=False, data_dir=folder / "ours") as broker:
-            yield broker.bootstrap
-        return
-    cluster = KafkaCluster(folder / "kafka")
-    cluster.start()
-    try:
-        yield cluster.bootstrap
-    finally:
-        cluster.stop()
+class Queries:
+    """The two Spark queries, with what they have written at the source.
+
+    Spark's list of written files has absolute paths: the queries go on in the same `folder`, which
+    each way finds as it was at the source.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._begun = folder, folder.with_name("queries-begun")
+
+    def begin(self, source: str) -> None:
+        """Let the queries read what is at the source."""
+        _spark("run", source, self._folder)
+        shutil.copytree(self._folder, self._begun)
+
+    def go_on(self, target: str, load: Load, *, translate: bool) -> int:
+        """Let the queries go on at a target. Returns the number of queries that have written each
+        record once."""
+        shutil.rmtree(self._folder)
+        shutil.copytree(self._begun, self._folder)
+        if translate:
+            for query in READS:
+                new = checkpoint(self._folder, query)
+                shutil.rmtree(new)
+                words = (str(checkpoint(self._begun, query)), str(new))
+                _odradek("mirror", "checkpoint", *words, "--to", target, "--name", "bench")
+        _spark("run", target, self._folder)
+        found: dict[str, tuple[int, int]] = json.loads(_spark("count", target, self._folder))
+        exact = 0
+        for query, topic in READS.items():
+            count = sum(number for where, number in load.counts.items() if where[0] == topic)
+            rows, distinct = found[query]
+            if rows == distinct == count:
+                exact += 1
+            else:
+                say(f"  query {query}: {rows:,} rows, {distinct:,} differ, of {count:,}")
+        return exact
 
 
-def run(report: Report, name: str, source: str, load: Load, folder: Path, kills: int) -> None:
-    """Move everything in one way, look at the target, and print the row."""
-    way = WAYS[name]
+def _spark(action: str, bootstrap: str, folder: Path) -> str:
+    command = [sys.executable, "-m", "benchmarks.moved_queries", action, bootstrap, str(folder)]
+    return _output(command, {**os.environ, "PYSPARK_PYTHON": sys.executable})
+
+
+def _odradek(*words: str) -> str:
+    return _output([sys.executable, "-m", "odradek", *words], None)
+
+
+def _output(command: Sequence[str], environment: dict[str, str] | None) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=_QUERIES_S, env=environment
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+@dataclass
+class Source:
+    """A filled cluster."""
+
+    bootstrap: str
+    load: Load
+    queries: Queries | None
+
+
+def filled(held: contextlib.ExitStack, way: Way, folder: Path, options: Namespace) -> Source:
+    """Start and fill the source of a way."""
     folder.mkdir()
-    with _target(way, folder) as target, contextlib.ExitStack() as held:
+    place = held.enter_context(Ours(folder) if way.out else Theirs(folder))
+    say(f"filling the source of the ways {'out' if way.out else 'in'}")
+    queries = Queries(folder / "queries") if options.queries else None
+
+    def at_half() -> None:
+        if queries is not None:
+            queries.begin(place.bootstrap)
+
+    return Source(place.bootstrap, fill(place.bootstrap, options, at_half), queries)
+
+
+def run(report: Report, name: str, source: Source, folder: Path, options: Namespace) -> None:
+    """Move everything in one way, look at the target, and print the row."""
+    way, load = WAYS[name], source.load
+    folder.mkdir()
+    queries_exact = None
+    with contextlib.ExitStack() as held:
+        target = held.enter_context(Theirs(folder) if way.out else Ours(folder))
         say(f"{name}: moving")
-        cost = move(held, way, source, target, load, folder, kills)
+        cost = move(held, way, source.bootstrap, target, load, folder, options)
         say(f"{name}: {cost.seconds:.0f} s; reading the target")
-        positions = positions_at(target, list(load.positions))
+        positions = positions_at(target.bootstrap, list(load.positions))
         wanted: dict[Where, set[int]] = {}
         for found in positions.values():
             for where, offset in found.items():
                 wanted.setdefault(where, set()).add(offset)
-        arrived = read(target, load, wanted)
+        arrived = read(target.bootstrap, load, wanted)
+        if source.queries is not None and way.ends:
+            if not way.out:
+                _odradek("mirror", "promote", "--to", target.bootstrap, "--topics", "moved-.*")
+            queries_exact = source.queries.go_on(target.bootstrap, load, translate=way.out)
     shutil.rmtree(folder)
     same, of = exact(load, positions, arrived)
     per_s, per_core = load.records / cost.seconds, load.records / (cost.cpu_s or 1)
@@ -417,6 +578,7 @@ def run(report: Report, name: str, source: str, load: Load, folder: Path, kills:
             shown(cost.peak_mb),
             f"{arrived.lost:,} / {arrived.doubled:,} / {arrived.late:,}",
             f"{same:,} of {of:,}",
+            "" if queries_exact is None else f"{queries_exact} of {len(READS)}",
         ),
         seconds=cost.seconds,
         records_per_s=per_s,
@@ -428,6 +590,7 @@ def run(report: Report, name: str, source: str, load: Load, folder: Path, kills:
         late=arrived.late,
         positions_exact=same,
         positions=of,
+        queries_exact=queries_exact,
     )
 
 
@@ -436,7 +599,9 @@ def main() -> None:
     options.add_argument("--records", type=int, default=10_000_000)
     options.add_argument("--topics", type=int, default=20)
     options.add_argument("--groups", type=int, default=50)
+    options.add_argument("--queries", action="store_true", help="two Spark queries move too")
     options.add_argument("--kills", type=int, default=0, help="of the mirroring process")
+    options.add_argument("--target-kills", type=int, default=0, help="of the target")
     options.add_argument("--ways", default=",".join(WAYS), help="which, in this order")
     options.add_argument("--codec", default="none", help="compression of the source's batches")
     options.add_argument("--folder", help="for data; needs ten times the records' bytes")
@@ -445,32 +610,28 @@ def main() -> None:
         raise SystemExit(1)
     report = Report("mirror", as_json=arguments.json)
     report.machine()
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as made:
+    kills = f", {arguments.kills} kills of the mirror" if arguments.kills else ""
+    kills += f", {arguments.target_kills} of the target" if arguments.target_kills else ""
+    report.table(
+        f"{arguments.records:,} records of {_RECORD_BYTES} bytes ({arguments.codec}) in"
+        f" {arguments.topics} topics, {arguments.groups} groups{kills}",
+        (
+            *("way", "seconds", "records/s", "CPU s", "records/s per core"),
+            *("peak MB", "lost / doubled / late", "groups exact", "queries exact"),
+        ),
+    )
+    with (
+        tempfile.TemporaryDirectory(dir=arguments.folder) as made,
+        contextlib.ExitStack() as held,
+    ):
         folder = Path(made)
-        cluster = KafkaCluster(folder / "source")
-        cluster.start()
-        try:
-            say("filling the source")
-            load = fill(
-                cluster.bootstrap,
-                arguments.topics,
-                arguments.records,
-                arguments.groups,
-                arguments.codec,
-            )
-            kills = f", {arguments.kills} kills" if arguments.kills else ""
-            report.table(
-                f"{load.records:,} records of {_RECORD_BYTES} bytes ({arguments.codec}) in"
-                f" {arguments.topics} topics, {arguments.groups} groups{kills}",
-                (
-                    *("way", "seconds", "records/s", "CPU s", "records/s per core"),
-                    *("peak MB", "lost / doubled / late", "groups exact"),
-                ),
-            )
-            for name in arguments.ways.split(","):
-                run(report, name, cluster.bootstrap, load, folder / name, arguments.kills)
-        finally:
-            cluster.stop()
+        sources: dict[bool, Source] = {}
+        for name in arguments.ways.split(","):
+            way = WAYS[name]
+            if way.out not in sources:
+                place = folder / ("source-out" if way.out else "source-in")
+                sources[way.out] = filled(held, way, place, arguments)
+            run(report, name, sources[way.out], folder / name, arguments)
 
 
 if __name__ == "__main__":
