@@ -92,8 +92,9 @@ _COMMON_SHAPES = {
         CommonShape(APIS[ApiKey.FETCH], read_one_fetch, fetch.handle),
     )
 }
-#: APIs that are exempt from the quota of request time, as in Kafka.
-_EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
+#: APIs that are exempt from the quota of request time, as in Kafka what brokers do for each other:
+#: the mirror stands for a follower.
+_EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS, ApiKey.APPEND_MIRROR_RECORDS})
 _KNOWN_KEYS = frozenset(map(int, ApiKey))
 #: One percent of a second, in microseconds.
 _PERCENT_US = 10_000

@@ -15,12 +15,14 @@ from dataclasses import replace
 from odradek.mirror.plan import TopicPlan
 from odradek.mirror.run import Job
 from odradek.mirror.source import (
+    MIRROR_LIMITS,
     FetchedPartition,
     SourceError,
     SourceReader,
     SourceRecordsDeleted,
     SourceTopicDeleted,
 )
+from odradek.partition_fetch import FetchLimits
 from odradek_client.admin import Admin, ConfigResource
 from odradek_client.admin.requests import partition_error
 from odradek_client.admin.results import Outcomes, Results
@@ -83,10 +85,10 @@ def behind(piece: FetchedPartition, offset: int) -> FetchedPartition:
 class SameOffsetsCopier:
     """The copier of this mode. While one request is being appended, the next one is fetched."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, limits: FetchLimits = MIRROR_LIMITS) -> None:
         self._job = job
         self._target = job.target
-        self._reader = SourceReader(job.source, read_committed=False, rate=job.rate)
+        self._reader = SourceReader(job.source, read_committed=False, limits=limits, rate=job.rate)
         #: The log end offset at the target, of every partition that is copied.
         self._ends: dict[TopicPartition, int] = {}
         #: Partitions whose end at the target is not known, with their topics' ids at the source.

@@ -24,6 +24,11 @@ from odradek_protocol.connection import SCRATCH_BYTES, FrameReceiver
 from odradek_protocol.keys import API_OF_REQUEST
 from odradek_protocol.message import Message
 from odradek_protocol.schemas.api_versions import ApiVersionsRequest
+from odradek_protocol.schemas.append_mirror_records import (
+    AppendMirrorRecordsRequest,
+    MirroredPartition,
+    MirroredTopic,
+)
 from odradek_protocol.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from odradek_protocol.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from odradek_protocol.schemas.produce import (
@@ -340,6 +345,24 @@ def test_q09_time_is_counted_for_all_requests() -> None:
         # 0.3 seconds are 3 % of ten; the wait is for half of them, but one window at most.
         assert peer.answers[0][1].throttle_time_ms == 1000
         assert broker.node.metrics.throttled_requests == {"Request": 1}
+
+    played(story)
+
+
+def test_q09_the_appends_of_a_mirror_are_exempt() -> None:
+    """A follower's requests are exempt in Kafka; `odradek mirror` has a limit of its own."""
+
+    async def story(broker: Broker, peer: Peer) -> None:
+        ticks = iter(range(0, 10**12, 300_000))
+        broker.node.metrics.now_us = lambda: next(ticks)
+        broker.quota(QuotaKey.REQUEST_PERCENTAGE, 2)
+        broker.quota(QuotaKey.PRODUCER_BYTE_RATE, 1)
+        part = MirroredPartition(partition_index=0, records=b"x" * 10_000)
+        topics = [MirroredTopic(name="t", partitions=[part])]
+        peer.send(AppendMirrorRecordsRequest(timeout_ms=1_000, topics=topics), 0)
+        await asyncio.sleep(1)
+        assert peer.answers[0][1].throttle_time_ms == 0
+        assert broker.node.metrics.throttled_requests == {}
 
     played(story)
 

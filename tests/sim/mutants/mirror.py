@@ -7,13 +7,16 @@ from typing import Any
 from tests.sim.mutants.base import Mutant
 
 from odradek_broker.deferred import Deferred
+from odradek_broker.mirror import appends
 from odradek_broker.mirror.appends import MirrorAppend, MirrorAppends
 from odradek_broker.mirror.promotion import MirrorPromotions
 from odradek_broker.partition import Partition
 from odradek_broker.storage.validation import DecompressionBudget
 from odradek_protocol.errors import ErrorCode
+from odradek_protocol.stored.cluster_metadata import MetadataRecord, PartitionRecord
 
 _take = MirrorAppends._take
+_to_record = MirrorAppends._to_record
 
 
 def _take_at_any_end(
@@ -24,7 +27,13 @@ def _take_at_any_end(
 ) -> None:
     if wanted.part.records is not None:
         wanted.part.expected_end_offset = partition.log.log_end_offset
+        wanted.part.fetch_offset = partition.log.log_end_offset
     _take(self, wanted, partition, budget)
+
+
+def _raise_no_epoch(self: MirrorAppends, wanted: MirrorAppend) -> list[MetadataRecord]:
+    records = _to_record(self, wanted)
+    return [each for each in records if not isinstance(each, PartitionRecord)]
 
 
 def _abort_nothing(self: MirrorPromotions, partition: Partition) -> list[Deferred[ErrorCode]]:
@@ -46,6 +55,20 @@ MIRROR = (
         1,
         {(MirrorAppends, "_take"): _take_at_any_end},
         ("mirror",),
+    ),
+    Mutant(
+        "a mirror whose batches may have been fetched anywhere",
+        "mirror",
+        1,
+        {(appends, "_check_fetch_offset"): _nothing},
+        ("is not the source's", "acknowledged batches are lost"),
+    ),
+    Mutant(
+        "a mirror that does not raise the leader epoch",
+        "mirror",
+        1,
+        {(MirrorAppends, "_to_record"): _raise_no_epoch},
+        ("metadata has leader epoch",),
     ),
     Mutant(
         "a promotion that leaves transactions open",

@@ -4,22 +4,32 @@ the promotion."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 from tests.sim.checkers.mirrored import SourcePartition, check_partition
 from tests.sim.workloads.base import ALL_FAULTS
 from tests.sim.workloads.clients import keep_running
 
+from odradek.mirror.progress import Progress
+from odradek.mirror.same_offsets import SameOffsetsCopier
+from odradek.partition_fetch import FetchLimits
+from odradek.simulation.broker import SimulatedBroker
 from odradek.simulation.world import World
+from odradek_broker.mirror.appends import MirrorAppend
 from odradek_broker.storage.errors import IndexesBeingRebuilt
 from odradek_client.admin import Admin, NewTopic
+from odradek_client.admin.results import Results
 from odradek_client.consumer.consumer import Consumer
 from odradek_client.errors import OdradekError
+from odradek_client.network.client import NetworkClient
 from odradek_client.producer.producer import Producer
 from odradek_client.structs import TopicPartition
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.message import Message
+from odradek_protocol.primitives import ZERO_UUID
 from odradek_protocol.schemas.append_mirror_records import (
     AppendMirrorRecordsRequest,
     MirroredPartition,
@@ -32,11 +42,32 @@ TOPIC = "mirrored"
 _PARTITIONS = 2
 _SOURCE = "simulated:AAAAAAAAAAAAAAAAAAAAAA"
 _MIRRORS = 2
-_CHUNKS_MAX = 30
+_STEPS_MAX = 30
+#: More batches than a source has.
+_ALL = 1_000
+
+
+class _Mirror(SameOffsetsCopier):
+    """The client's copier, whose answers are compared with what was acknowledged before."""
+
+    acknowledged: Callable[[], list[int]]
+    acknowledge: Callable[[int, int, MirroredPartitionResult], None]
+
+    async def _send(
+        self, wanted: dict[TopicPartition, MirroredPartition]
+    ) -> Results[TopicPartition, MirroredPartitionResult]:
+        before = self.acknowledged()
+        results = await super()._send(wanted)
+        for tp, result in results.items():
+            self.acknowledge(tp.partition, before[tp.partition], result)
+        return results
 
 
 class MirrorWorkload:
-    """Two mirrors at a time, which know nothing of each other, until the topic is promoted."""
+    """Two mirrors at a time, which know nothing of each other, until the topic is promoted.
+
+    The source is a broker of its own, without faults, to which the model's batches are given.
+    """
 
     name: ClassVar[str] = "mirror"
     settings: ClassVar[dict[str, object]] = {}
@@ -48,16 +79,25 @@ class MirrorWorkload:
         self._sources = [
             SourcePartition(self._random.choice((0, 0, 40))) for _ in range(_PARTITIONS)
         ]
+        self._there = SimulatedBroker(
+            world.network, world.chance("source"), address=("source", 9092)
+        )
+        self._topic_id = ZERO_UUID
         #: The ends that were acknowledged before a promotion began.
         self._acknowledged = [0] * _PARTITIONS
         self._promoting = False
         self._promoted = False
 
     async def prepare(self) -> None:
-        """Create the mirror topic."""
+        """Start the source, and create the topic at both brokers."""
+        await self._there.start()
         configs = {"mirror.source": _SOURCE, "segment.bytes": "2000", "retention.ms": "-1"}
-        async with Admin(bootstrap_servers=self._world.broker.bootstrap) as admin:
-            await admin.create_topics([NewTopic(TOPIC, _PARTITIONS, configs=configs)])
+        for broker in (self._there, self._world.broker):
+            async with Admin(bootstrap_servers=broker.bootstrap) as admin:
+                await admin.create_topics([NewTopic(TOPIC, _PARTITIONS, configs=configs)])
+        self._topic_id = self._there.server.node.metadata.topic_id(TOPIC)
+        for index in range(_PARTITIONS):
+            await self._give(index)
 
     async def work(self) -> None:
         """Run all kinds until the faults are over; then mirror the rest, and promote."""
@@ -65,19 +105,18 @@ class MirrorWorkload:
         await asyncio.gather(
             self._write_source(),
             keep_running(self._world, "mirror", _MIRRORS, self._mirror),
+            keep_running(self._world, "careless", 1, self._be_careless),
             keep_running(self._world, "reader", 1, self._read),
             keep_running(self._world, "intruder", 1, self._intrude),
             self._promote(early=early),
         )
         if not self._promoting:
-            async with self._admin("last") as admin:
-                for index in range(_PARTITIONS):
-                    await self._drain(admin, index)
+            await self._drain()
         await self._promote(early=True)
 
-    def _admin(self, name: str) -> Admin:
+    def _admin(self, name: str, broker: SimulatedBroker | None = None) -> Admin:
         return Admin(
-            bootstrap_servers=self._world.broker.bootstrap,
+            bootstrap_servers=(broker or self._world.broker).bootstrap,
             request_timeout_ms=2_000,
             client_id=name,
         )
@@ -87,46 +126,118 @@ class MirrorWorkload:
     async def _write_source(self) -> None:
         random = self._random
         while not self._world.faults_over.is_set():
-            random.choice(self._sources).change(random)
+            index = random.randrange(_PARTITIONS)
+            self._sources[index].change(random)
+            await self._give(index)
             await self._world.sleep(random.choice((1, 10, 50)))
+
+    async def _give(self, index: int) -> None:
+        """Append to the source's broker what the model has, and the broker has not."""
+        node = self._there.server.node
+        partition = node.partition(TOPIC, index)
+        assert partition is not None
+        end = partition.log.log_end_offset
+        content, _ = self._sources[index].read(end, _ALL)
+        part = self._part(index, end, content or None)
+        given = node.mirrors.append([MirrorAppend(TOPIC, ZERO_UUID, part)])
+        while not given.done:
+            await self._world.sleep(1)
+        (result,) = given.result()
+        assert result.error_code == ErrorCode.NONE, result
+        if partition.log.log_start_offset < self._sources[index].start:
+            # A bug of mirrors that is put in must not change the source.
+            node.logs.advance_log_starts([partition.log], [self._sources[index].start])
 
     # --- Mirrors ---
 
     async def _mirror(self, name: str) -> None:
+        """Copy with the client's copier, for a while."""
+        async with self._copier(name) as copier:
+            for _ in range(self._random.randint(1, _STEPS_MAX)):
+                await copier.step(100)
+                if self._promoting:
+                    await self._world.sleep(100)
+
+    @asynccontextmanager
+    async def _copier(self, name: str) -> AsyncIterator[_Mirror]:
+        job = SimpleNamespace(rate=None, progress=Progress(0.0))
+        job.tell = lambda line: self._told(name, line)
+        limit_bytes = self._random.choice((1, 400, 5_000))
+        limits = FetchLimits(max_bytes=2 * limit_bytes, partition_bytes=limit_bytes, wait_ms=100)
+        async with (
+            self._admin(name, self._there) as job.source,
+            self._admin(name) as job.target,
+        ):
+            copier = _Mirror(cast(Any, job), limits)
+            copier.acknowledged = self._acknowledged.copy
+            copier.acknowledge = self._acknowledge
+            try:
+                await copier.start()
+                topic = SimpleNamespace(name=TOPIC, partitions=_PARTITIONS, topic_id=self._topic_id)
+                await copier.add([cast(Any, topic)])
+                yield copier
+            finally:
+                await copier.close()
+
+    def _told(self, name: str, line: str) -> None:
+        self._world.note(name, f"tells: {line}")
+        if "is not copied any more" in line and not self._promoting:
+            self._world.violated("mirror", f"a mirror gives up: {line}")
+
+    def _acknowledge(self, index: int, acknowledged: int, result: MirroredPartitionResult) -> None:
+        """Note an answer, which must not take back what was acknowledged before the request."""
+        end = result.log_end_offset
+        if self._promoting or end < 0:
+            return
+        if end < acknowledged:
+            self._world.violated(
+                "mirror",
+                f"partition {index} ends at {end}, after an answer with {acknowledged}",
+            )
+        if not result.error_code:
+            self._acknowledged[index] = max(self._acknowledged[index], end)
+
+    async def _drain(self) -> None:
+        """Mirror everything that the source has."""
+        async with self._copier("last") as copier, self._admin("asks") as admin:
+            while not all([await self._is_drained(admin, each) for each in range(_PARTITIONS)]):
+                await copier.step(100)
+            # The last log start is told in a request of its own.
+            for _ in range(_STEPS_MAX):
+                await copier.step(100)
+
+    async def _is_drained(self, admin: Admin, index: int) -> bool:
+        result = await self._ask(admin, index)
+        return result is not None and result.log_end_offset == self._sources[index].end
+
+    # --- A mirror that is none of ours ---
+
+    async def _be_careless(self, name: str) -> None:
+        """Send damaged batches, and batches that follow others whose append has failed."""
         world, random = self._world, self._random
         async with self._admin(name) as admin:
-            ends = [-1] * _PARTITIONS
-            for _ in range(random.randint(1, _CHUNKS_MAX)):
+            for _ in range(random.randint(1, 10)):
+                await world.sleep(random.choice((20, 200)))
                 index = random.randrange(_PARTITIONS)
-                if ends[index] < 0:
-                    ends[index] = await self._ask(admin, index)
+                found, source = await self._ask(admin, index), self._sources[index]
+                if found is None or found.error_code:
                     continue
-                ends[index] = await self._send(name, admin, index, ends[index])
-                await world.sleep(random.choice((1, 20, 100)))
+                end = found.log_end_offset
+                content, behind = source.read(end, random.randint(1, 5))
+                if content and random.random() < 0.3:
+                    world.note(name, f"sends damaged bytes at {end} of {index}")
+                    damaged = content[:-1] + bytes([content[-1] ^ 1])
+                    await self._call(admin, self._part(index, end, damaged))
+                following, _ = source.read(behind, 1)
+                if following and behind > source.start:
+                    world.note(name, f"leaves out what is before {behind} of {index}")
+                    part = self._part(index, end, following)
+                    part.fetch_offset = behind
+                    await self._call(admin, part)
 
-    async def _ask(self, admin: Admin, index: int) -> int:
-        """The end of a partition of the mirror; -1 if it is not known."""
-        part = self._part(index, -1, None)
-        result = await self._call(admin, index, part)
-        return -1 if result is None or result.error_code else result.log_end_offset
-
-    async def _send(self, name: str, admin: Admin, index: int, end: int) -> int:
-        """Send what follows the end; the end that the mirror goes on with. A careless mirror takes
-        a request without an answer for a good one."""
-        source, random = self._sources[index], self._random
-        content, behind = source.read(end, random.randint(1, 5))
-        if content and random.random() < 0.1:
-            self._world.note(name, f"sends damaged bytes at {end} of {index}, and goes on")
-            damaged = content[:-1] + bytes([content[-1] ^ 1])
-            await self._call(admin, index, self._part(index, end, damaged))
-            return behind
-        result = await self._call(admin, index, self._part(index, end, content))
-        if result is not None and not result.error_code:
-            return result.log_end_offset
-        if result is None and random.random() < 0.5:
-            self._world.note(name, f"goes on at {behind} of {index} as if it had an answer")
-            return behind
-        return -1
+    async def _ask(self, admin: Admin, index: int) -> MirroredPartitionResult | None:
+        """The state of a partition of the mirror; None if it is not known."""
+        return await self._call(admin, MirroredPartition(partition_index=index))
 
     def _part(self, index: int, end: int, records: bytes | None) -> MirroredPartition:
         source = self._sources[index]
@@ -140,33 +251,22 @@ class MirrorWorkload:
             records=records,
         )
 
-    async def _call(
-        self, admin: Admin, index: int, part: MirroredPartition
-    ) -> MirroredPartitionResult | None:
-        """The result, which must not take back what was acknowledged; None without an answer."""
+    async def _call(self, admin: Admin, part: MirroredPartition) -> MirroredPartitionResult | None:
+        """The result; None without an answer."""
         topics = [MirroredTopic(name=TOPIC, partitions=[part])]
-        acknowledged = self._acknowledged[index]
         asked = AppendMirrorRecordsRequest(timeout_ms=1_500, topics=topics)
+        acknowledged = self._acknowledged[part.partition_index]
         try:
             answer = await self._request(admin, asked)
         except OdradekError as problem:
-            self._world.note("mirror", f"has no answer: {problem}")
+            self._world.note("careless", f"has no answer: {problem}")
             return None
         result: MirroredPartitionResult = answer.topics[0].partitions[0]
         if result.error_code:
-            self._world.note("mirror", f"is refused in {index}: {result.error_message}")
-        if self._promoting:
-            return result
-        if result.log_end_offset >= 0:
-            if result.log_end_offset < acknowledged:
-                self._world.violated(
-                    "mirror",
-                    f"partition {index} ends at {result.log_end_offset}, after an answer with"
-                    f" {acknowledged}",
-                )
-            if not result.error_code:
-                end = max(self._acknowledged[index], result.log_end_offset)
-                self._acknowledged[index] = end
+            self._world.note(
+                "careless", f"is refused in {part.partition_index}: {result.error_message}"
+            )
+        self._acknowledge(part.partition_index, acknowledged, result)
         return result
 
     async def _request(self, admin: Admin, request: Message) -> Any:
@@ -174,19 +274,6 @@ class MirrorWorkload:
         await network.refresh_metadata()
         (node_id,) = network.cluster.brokers
         return await network.send(node_id, request)
-
-    async def _drain(self, admin: Admin, index: int) -> None:
-        """Mirror everything that the source has."""
-        while True:
-            end = await self._ask(admin, index)
-            source = self._sources[index]
-            if end == source.end and self._acknowledged[index] == end:
-                # The last epoch and log start are told too.
-                if await self._send("last", admin, index, end) == end:
-                    return
-            elif end >= 0:
-                await self._send("last", admin, index, end)
-            await self._world.sleep(20)
 
     # --- Others ---
 
@@ -202,12 +289,27 @@ class MirrorWorkload:
             client_id=name,
         ) as consumer:
             consumer.assign(places)
+            epochs = [-1] * _PARTITIONS
             for _ in range(10):
                 for record in await consumer.poll(0.3):
                     source = self._sources[record.partition]
                     problem = source.problem_with(record.offset, record.value)
                     if problem and not (self._promoting and record.offset >= source.copied_max):
                         self._world.violated("mirror", f"{record.partition}: {problem}")
+                    epochs[record.partition] = record.leader_epoch
+                await self._check_epochs(consumer._network, epochs)
+
+    async def _check_epochs(self, network: NetworkClient, epochs: list[int]) -> None:
+        """A client that has read a newer leader epoch than the metadata name would ask for metadata
+        for ever."""
+        await network.refresh_metadata()
+        for index, epoch in enumerate(epochs):
+            known = network.cluster.leader_epoch_of(TOPIC, index)
+            if 0 <= known < epoch:
+                self._world.violated(
+                    "mirror",
+                    f"metadata has leader epoch {known} of {index}, whose records have {epoch}",
+                )
 
     async def _intrude(self, name: str) -> None:
         """Produce to the mirror topic, which must be refused until a promotion has begun."""
@@ -287,4 +389,5 @@ class MirrorWorkload:
                 for index in range(_PARTITIONS):
                     await producer.send(TOPIC, b"after", partition=index)
                 await (producer.commit_transaction() if commit else producer.abort_transaction())
+        await self._there.stop()
         return iter(problems)
