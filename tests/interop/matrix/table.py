@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.interop.matrix import commands, toolchains
+from tests.interop.matrix.jvm_rows import JVM_ROWS
 from tests.interop.matrix.programs import compared, java, program
 from tests.interop.matrix.row import Row
 
@@ -147,4 +148,5 @@ ROWS = (
         toolchains.python("quixstreams", "quixstreams==3.28.1"),
         program("{tool}", str(toolchains.PYTHON / "quix.py")),
     ),
+    *JVM_ROWS,
 )
