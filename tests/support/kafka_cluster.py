@@ -63,6 +63,8 @@ SHIPPED_HEAP = (
 )
 #: A heap that is large enough for tests.
 _SMALL_HEAP = ("-Xms256m", "-Xmx768m", "-XX:+UseG1GC")
+#: Options of programs that run for seconds: the second compiler would cost more than it saves.
+SHORT_LIVED = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 #: The newest published version; it works with the Spark of the tests.
 SPARK_KAFKA_VERSION = "4.2.0"
 _SPARK_FORMAT = ("spark-*-kafka-*.jar", "kafka-clients-*.jar", "commons-pool2-*.jar")

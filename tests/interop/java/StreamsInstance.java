@@ -10,8 +10,8 @@ import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
- * One instance of an application of Kafka Streams, with exactly_once_v2 and the group protocol "streams": BOOTSTRAP
- * APPLICATION STATE_DIRECTORY. The names of topics begin with that of the application: the words of "lines" are
+ * One instance of an application of Kafka Streams, with exactly_once_v2: BOOTSTRAP APPLICATION STATE_DIRECTORY
+ * SETTING=VALUE... The names of topics begin with that of the application: the words of "lines" are
  * counted into "counts", "orders" are joined with the table "customers" into "joined", and the tables "customers" and
  * "cities" into "located". Runs until its standard input ends, and prints each state.
  */
@@ -21,13 +21,15 @@ public class StreamsInstance {
         Properties config = new Properties();
         config.put("application.id", name);
         config.put("bootstrap.servers", arguments[0]);
-        config.put("group.protocol", "streams");
         config.put("processing.guarantee", "exactly_once_v2");
         config.put("commit.interval.ms", 100);
         config.put("statestore.cache.max.bytes", 0);
         config.put("default.key.serde", Serdes.StringSerde.class);
         config.put("default.value.serde", Serdes.StringSerde.class);
         config.put("state.dir", arguments[2]);
+        for (String setting : Arrays.asList(arguments).subList(3, arguments.length)) {
+            config.put(setting.substring(0, setting.indexOf('=')), setting.substring(setting.indexOf('=') + 1));
+        }
         StreamsBuilder builder = new StreamsBuilder();
         KStream<String, String> lines = builder.stream(name + "-lines");
         lines.flatMapValues(line -> Arrays.asList(line.split(" "))).groupBy((key, word) -> word).count().toStream()

@@ -1,0 +1,267 @@
+"""The steps of docs/use/outgrow.md, in both directions, between our broker and three nodes of
+Apache Kafka, with programs of all kinds that go on at the new cluster; and back again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from command_line import Commands
+from connect_worker import CopiedFile, Worker
+from foreign_topics import create_topic
+from kafka_cluster import KafkaCluster
+from moved_programs import Invoices, Orders, numbers_in
+from odradek.broker import SubprocessBroker
+from streams_applications import Application, Instance, all_run
+from waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.own_broker, pytest.mark.timeout(900)]
+
+DEADLINE_S = 120.0
+ORDERS, LINES, WORDS = 120, 40, 60
+#: Kafka Streams deletes what it has read of its repartition topics so often.
+PURGE_MS = 500
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+#: Six programs of Java run at once, none of them for long.
+HEAP = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+GROUPS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.streams.min.heartbeat.interval.ms": "300",
+    "group.streams.heartbeat.interval.ms": "300",
+}
+
+
+@contextlib.contextmanager
+def an_odradek() -> Iterator[str]:
+    with SubprocessBroker(settings={**AUTHORIZER, **GROUPS}) as running:
+        yield running.bootstrap
+
+
+@contextlib.contextmanager
+def three_nodes(folder: Path) -> Iterator[str]:
+    with KafkaCluster(folder, 3, {**AUTHORIZER, **GROUPS}, HEAP) as cluster:
+        yield cluster.bootstrap
+
+
+class Programs:
+    """All programs, at one cluster after the other."""
+
+    def __init__(self, address: str, folder: Path, protocol: str) -> None:
+        self._folder = folder
+        create_topic(address, Orders.topic, 3)
+        create_topic(address, Invoices.topic, 3)
+        create_topic(address, "connect-lines", 1)
+        settings = {"group.protocol": protocol, "repartition.purge.interval.ms": str(PURGE_MS)}
+        self._words = Application(address, "words", folder, settings=settings)
+        self._orders, self._invoices, self._file = Orders(), Invoices(), CopiedFile(folder)
+        self._stack = contextlib.ExitStack()
+        self._instance: Instance | None = None
+        self._worker: Worker | None = None
+        self._address = address
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def start(self, address: str) -> None:
+        """Start all programs, consumers first."""
+        self._address = self._words.address = address
+        first = self._worker is None
+        self._instance = self._stack.enter_context(self._words.instance(1))
+        worker = self._stack.enter_context(Worker(address, self._folder / "connect"))
+        self._worker = worker
+        worker.wait_until_up()
+        if first:
+            self._file.add_connectors(worker)
+        else:
+            wait_until(
+                lambda: sorted(worker.connectors() or []) == ["file-sink", "file-source"],
+                "Connect has its connectors",
+                DEADLINE_S,
+            )
+        all_run([self._instance])
+
+    def work(self) -> None:
+        """Produce and consume; some orders stay for the time after the move."""
+        self._words.send(WORDS)
+        self._file.write(LINES)
+        self._orders.produce(self._address, ORDERS)
+        self._orders.bill(self._address, left=ORDERS // 3)
+        self._invoices.process(self._address, self._orders.sent - ORDERS // 4)
+
+    def stop(self) -> None:
+        """Stop all programs cleanly. The application of Streams and Connect may have records left;
+        more are written for them."""
+        assert self._instance is not None
+        assert self._worker is not None
+        self._instance.close()
+        self._worker.close()
+        self._words.send(WORDS)
+        self._file.write(LINES)
+
+    def delete_local_state(self) -> None:
+        shutil.rmtree(self._words.folder(1) / "state")
+
+    def check(self) -> None:
+        """Everything has been read once, and all results are there once."""
+        assert self._worker is not None
+        self._orders.bill(self._address)
+        self._invoices.process(self._address, self._orders.sent)
+        self._orders.check()
+        self._invoices.check(self._address)
+        self._words.check()
+        self._file.check(self._worker)
+
+
+def odradek(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command, which must end with 0."""
+    done = subprocess.run(
+        [sys.executable, "-m", "odradek", *words],
+        capture_output=True,
+        text=True,
+        timeout=2 * DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return done
+
+
+class Follower:
+    """`odradek mirror --follow`, which runs until the block ends."""
+
+    def __init__(self, log: Path, *words: str) -> None:
+        self._log, self._words = log, words
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "odradek", "mirror", *self._words, "--follow"],
+                stdout=output,
+                stderr=output,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        print(self._log.read_text())
+
+    def kill(self) -> None:
+        """Signal 9, if it runs."""
+        self._process.kill()
+        self._process.wait()
+
+    def interrupt(self) -> None:
+        """Ctrl+C."""
+        self._process.send_signal(signal.SIGINT)
+        assert self._process.wait(DEADLINE_S) == 130
+
+
+def move(
+    source: str, target: str, programs: Programs, folder: Path, mode: str, *, killed: bool = False
+) -> None:
+    """The steps of the page, from the look to the switch; the mirror is killed on the way if that
+    is wanted, and follows again later."""
+    both = ("--from", source, "--to", target)
+    looked = odradek("mirror", *both, "--acls", "--plan")
+    assert looked.stdout.startswith(mode), looked.stdout
+    with Follower(folder / f"follow-{mode}.log", *both, "--acls") as follower:
+        programs.work()
+        rehearse(target)
+        if killed:
+            follower.kill()
+            programs.work()
+            time.sleep(2 * PURGE_MS / 1000)
+            follower.start()
+        programs.stop()
+        assert not Commands(source).rows("txn", "list", "--state", "Ongoing")
+        follower.interrupt()
+    drained = odradek("mirror", *both, "--acls")
+    assert "left as it is" not in drained.stderr, drained.stderr
+    assert "4 ACLs of topics and groups are at the target" in drained.stderr
+    odradek("mirror", "check", *both)
+    assert rights(target) == rights(source)
+    if mode == "same-offsets":
+        odradek("mirror", "promote", "--to", target)
+    else:
+        programs.delete_local_state()
+
+
+def rehearse(target: str) -> None:
+    """A new group reads at the new cluster."""
+    found = numbers_in(target, Orders.topic, ORDERS)
+    assert set(found.values()) == {1}
+
+
+def allow_alice(address: str) -> None:
+    """ACLs of topics and groups, by name and by prefix."""
+    acl = Commands(address)
+    named = ("--topic", Orders.topic, "--group", Orders.group)
+    acl.run("acl", "add", "--allow-principal", "alice", "--consumer", *named)
+    prefix = ("--topic", "inv", "--resource-pattern-type", "prefixed")
+    acl.run("acl", "add", "--deny-principal", "mallory", "--operation", "all", *prefix)
+
+
+def rights(address: str) -> list[str]:
+    return sorted(json.dumps(row, sort_keys=True) for row in Commands(address).rows("acl", "list"))
+
+
+def test_from_odradek_to_three_nodes_and_back_into_an_empty_odradek(tmp_path: Path) -> None:
+    with (
+        an_odradek() as old,
+        three_nodes(tmp_path / "kafka") as new,
+        an_odradek() as empty,
+        Programs(old, tmp_path, "classic") as programs,
+    ):
+        allow_alice(old)
+        programs.start(old)
+        programs.work()
+        move(old, new, programs, tmp_path, "exactly-once")
+        programs.start(new)
+        programs.check()
+        programs.work()
+        move(new, empty, programs, tmp_path, "same-offsets")
+        programs.start(empty)
+        programs.check()
+
+
+def test_from_three_nodes_to_odradek_and_back_out_to_them(tmp_path: Path) -> None:
+    with (
+        three_nodes(tmp_path / "kafka") as old,
+        an_odradek() as new,
+        Programs(old, tmp_path, "streams") as programs,
+    ):
+        allow_alice(old)
+        programs.start(old)
+        programs.work()
+        move(old, new, programs, tmp_path, "same-offsets", killed=True)
+        programs.start(new)
+        programs.check()
+        programs.work()
+        delete_topics(old)
+        move(new, old, programs, tmp_path, "exactly-once", killed=True)
+        programs.start(old)
+        programs.check()
+
+
+def delete_topics(address: str) -> None:
+    """Delete everything that was copied to the new cluster."""
+    topics = [row["topic"] for row in Commands(address).rows("topic", "list")]
+    odradek("topic", "delete", "--bootstrap", address, *topics)
