@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafka_cluster import KafkaCluster
 from odradek.broker import SubprocessBroker
-from odradek.sync import Consumer, Producer
+from odradek.sync import Admin, Consumer, Producer
+from odradek_client.admin import NewTopic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,39 +21,66 @@ if TYPE_CHECKING:
 SETTINGS = {"log.durability": "page-cache"}
 
 
-def _write(bootstrap: str, numbers: range) -> None:
+#: The queries by name: format of the source, and sink.
+QUERIES = {"files": "odradek", "topic": "odradek", "counts": "odradek"}
+#: Spark's own format beside ours.
+ALL_QUERIES = QUERIES | {"kafka-files": "kafka", "kafka-counts": "kafka"}
+
+
+def _write(bootstrap: str, topic: str, numbers: range) -> None:
     """A transaction for every three records: its markers take offsets."""
-    with Producer(bootstrap_servers=bootstrap, transactional_id="writer") as producer:
+    with Producer(bootstrap_servers=bootstrap, transactional_id=f"{topic}-writer") as producer:
         producer.init_transactions()
         for first in numbers[::3]:
             producer.begin_transaction()
             for number in range(first, min(first + 3, numbers.stop)):
-                producer.send_and_wait("flights", b"%d" % number, partition=number % 2)
+                producer.send_and_wait(topic, b"%d" % number, partition=number % 2)
             producer.commit_transaction()
 
 
-def _run(spark: SparkSession, bootstrap: str, sink: str, checkpoint: Path, folder: Path) -> None:
-    """Run the query with this sink until it has read everything."""
+def _run(
+    spark: SparkSession, bootstrap: str, topic: str, query: str, checkpoint: Path, out: Path
+) -> None:
+    """Run the query until it has read everything. Its output is in a folder or, of `topic`, in a
+    topic."""
     frame = (
-        spark.readStream.format("odradek")
+        spark.readStream.format(ALL_QUERIES[query])
         .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", "flights")
+        .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .option("kafka.isolation.level", "read_committed")
         .option("maxOffsetsPerTrigger", "5")
         .load()
         .selectExpr("CAST(value AS STRING) AS value")
     )
-    writer = frame.writeStream.option("checkpointLocation", str(checkpoint))
-    if sink == "topic":
+    if query.endswith("counts"):
+        counts = frame.groupBy((frame.value % 3).cast("int").alias("key")).count()
+        writer = counts.writeStream.outputMode("complete").foreachBatch(
+            lambda rows, _: rows.write.mode("overwrite").parquet(str(out / query))
+        )
+    elif query == "topic":
         writer = (
-            writer.format("odradek")
+            frame.writeStream.format("odradek")
             .option("kafka.bootstrap.servers", bootstrap)
-            .option("topic", "copied")
+            .option("topic", f"{topic}-copied")
         )
     else:
-        writer = writer.format("text").option("path", str(folder))
+        writer = frame.writeStream.format("text").option("path", str(out / query))
+    writer = writer.option("checkpointLocation", str(checkpoint / query))
     writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def _check(spark: SparkSession, bootstrap: str, topic: str, out: Path, count: int) -> None:
+    """Each query that has run has taken each number once."""
+    once = Counter(range(count))
+    for folder in out.iterdir():
+        if folder.name.endswith("counts"):
+            found = {row["key"]: row["count"] for row in spark.read.parquet(str(folder)).collect()}
+            assert found == Counter(number % 3 for number in range(count)), folder.name
+        else:
+            rows = spark.read.text(str(folder)).collect()
+            assert Counter(int(row.value) for row in rows) == once, folder.name
+    assert _committed(bootstrap, f"{topic}-copied") == once
 
 
 def _committed(bootstrap: str, topic: str) -> Counter[int]:
@@ -81,36 +110,60 @@ def _mirror(*words: str) -> None:
 def test_a_query_goes_on_at_the_right_record(
     spark: SparkSession, tmp_path: Path, mode: str
 ) -> None:
-    text, old = tmp_path / "text", tmp_path / "old"
     with (
         SubprocessBroker(data_dir=tmp_path / "source", settings=SETTINGS) as source,
         SubprocessBroker(data_dir=tmp_path / "target", settings=SETTINGS) as target,
     ):
-        _create(source.bootstrap)
-        _write(source.bootstrap, range(20))
-        for sink in ("files", "topic"):
-            _run(spark, source.bootstrap, sink, old / sink, text)
-        _write(source.bootstrap, range(20, 30))
+        _move(spark, source.bootstrap, target.bootstrap, "flights", tmp_path, mode, [*QUERIES])
 
-        _mirror("--from", source.bootstrap, "--to", target.bootstrap, "--mode", mode)
-        new = old
+
+@pytest.mark.kafka
+@pytest.mark.own_broker
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mode", ["exactly-once", "same-offsets"])
+def test_queries_move_to_three_nodes_of_kafka_and_from_there(
+    spark: SparkSession,
+    kafka_cluster: KafkaCluster,
+    tmp_path: Path,
+    unique_topic: str,
+    mode: str,
+) -> None:
+    with SubprocessBroker(settings=SETTINGS) as ours:
+        source, target = ours.bootstrap, kafka_cluster.bootstrap
         if mode == "same-offsets":
-            _mirror("promote", "--to", target.bootstrap)
-        else:
-            new = tmp_path / "new"
-            new.mkdir()
-            for sink in ("files", "topic"):
-                folders = (str(old / sink), str(new / sink))
-                _mirror("checkpoint", *folders, "--to", target.bootstrap)
-        _write(target.bootstrap, range(30, 40))
-        for sink in ("files", "topic"):
-            _run(spark, target.bootstrap, sink, new / sink, text)
-
-        once = Counter(range(40))
-        assert Counter(int(row.value) for row in spark.read.text(str(text)).collect()) == once
-        assert _committed(target.bootstrap, "copied") == once
+            source, target = target, source
+        _move(spark, source, target, unique_topic, tmp_path, mode, [*ALL_QUERIES])
 
 
-def _create(bootstrap: str) -> None:
-    command = [sys.executable, "-m", "odradek", "topic", "create", "flights", "--partitions", "2"]
-    subprocess.run([*command, "--bootstrap", bootstrap], check=True, timeout=60)
+def _move(
+    spark: SparkSession,
+    source: str,
+    target: str,
+    topic: str,
+    folder: Path,
+    mode: str,
+    queries: list[str],
+) -> None:
+    """Run queries at the source, move, and run them at the target."""
+    old, new, out = folder / "old", folder / "new", folder / "out"
+    with Admin(bootstrap_servers=source) as admin:
+        admin.create_topics(NewTopic(topic, 2), NewTopic(f"{topic}-copied", 1))
+    _write(source, topic, range(20))
+    for query in queries:
+        _run(spark, source, topic, query, old, out)
+    _write(source, topic, range(20, 30))
+
+    topics = ("--topics", f"{topic}.*", "--name", topic)
+    _mirror("--from", source, "--to", target, "--mode", mode, *topics)
+    if mode == "same-offsets":
+        _mirror("promote", "--to", target, "--topics", f"{topic}.*")
+        new = old
+    else:
+        new.mkdir()
+        for query in queries:
+            folders = (str(old / query), str(new / query))
+            _mirror("checkpoint", *folders, "--to", target, "--name", topic)
+    _write(target, topic, range(30, 40))
+    for query in queries:
+        _run(spark, target, topic, query, new, out)
+    _check(spark, target, topic, out, 40)
