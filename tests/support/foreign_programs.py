@@ -28,7 +28,9 @@ def run(*command: str, folder: Path) -> str:
     return done.stdout
 
 
-def converse(*command: str, folder: Path, do: Callable[[str], None]) -> list[str]:
+def converse(
+    *command: str, folder: Path, do: Callable[[str], None], deadline_s: float = DEADLINE_S
+) -> list[str]:
     """Run a command, and do what it wants meanwhile. Returns the other lines that it prints; fails
     the test if it ends with an error.
 
@@ -45,7 +47,7 @@ def converse(*command: str, folder: Path, do: Callable[[str], None]) -> list[str
             stderr=output,
             text=True,
         )
-    limit = threading.Timer(DEADLINE_S, program.kill)
+    limit = threading.Timer(deadline_s, program.kill)
     limit.start()
     try:
         assert program.stdin is not None and program.stdout is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -65,6 +66,36 @@ def send_records(
             topic, value, key, partition=partition, timestamp=timestamp_ms, headers=headers
         )
     assert producer.flush(_TIMEOUT_S) == 0
+
+
+def read_committed(
+    bootstrap: str, topic: str, partitions: int, wanted: int, deadline_s: float
+) -> list[tuple[str, str]]:
+    """The committed keys and values, when so many records are there, or more."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"reader-{time.monotonic_ns()}",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each in range(partitions)])
+    found: list[tuple[str, str]] = []
+    end = time.monotonic() + deadline_s
+    try:
+        while True:
+            # Records that were written twice come behind the wanted ones.
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                found.append(((message.key() or b"").decode(), (message.value() or b"").decode()))
+            elif message is None and len(found) >= wanted:
+                return found
+            assert time.monotonic() < end, f"{topic}: {len(found)} of {wanted} records"
+    finally:
+        consumer.close()
 
 
 def delete_topic(bootstrap: str, name: str) -> None:

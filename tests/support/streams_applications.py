@@ -11,11 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import confluent_kafka
-
 import kafka_cluster
 from foreign_programs import run
-from foreign_topics import configure_group, create_topic, send_records
+from foreign_topics import configure_group, create_topic, read_committed, send_records
 from waiting import wait_until
 
 PROGRAM = Path(__file__).parents[1] / "interop" / "java" / "StreamsInstance.java"
@@ -141,35 +139,9 @@ class Application:
     def read(self, topic: str, wanted: int) -> dict[str, list[str]]:
         """The committed values by key, when so many records are there, or more."""
         found: defaultdict[str, list[str]] = defaultdict(list)
-        consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": self.address,
-                "group.id": f"reader-{time.monotonic_ns()}",
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "log_level": 0,
-            }
-        )
-        consumer.assign(
-            [
-                confluent_kafka.TopicPartition(f"{self.name}-{topic}", number, 0)
-                for number in range(PARTITIONS)
-            ]
-        )
-        end, count = time.monotonic() + DEADLINE_S, 0
-        try:
-            while count < wanted:
-                assert time.monotonic() < end, f"{topic}: {count} of {wanted} records"
-                message = consumer.poll(0.2)
-                if message is not None and message.error() is None:
-                    count += 1
-                    found[(message.key() or b"").decode()].append((message.value() or b"").decode())
-            # Records that were written twice would come now.
-            while (message := consumer.poll(1.0)) is not None:
-                if message.error() is None:
-                    found[(message.key() or b"").decode()].append((message.value() or b"").decode())
-        finally:
-            consumer.close()
+        full = f"{self.name}-{topic}"
+        for key, value in read_committed(self.address, full, PARTITIONS, wanted, DEADLINE_S):
+            found[key].append(value)
         return dict(found)
 
     def check(self) -> None:

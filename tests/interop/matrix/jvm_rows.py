@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from tests.interop.matrix import kafka_tools, toolchains
+from tests.interop.matrix import connect, kafka_tools, programs, streams, toolchains
 from tests.interop.matrix.row import Row
 
-from kafka_cluster import VERSION
+from kafka_cluster import VERSION, streams_class_path
+
+_SPRING = "4.1.2"
 
 JVM_ROWS = (
     Row(
@@ -17,5 +19,34 @@ JVM_ROWS = (
         "what `kafka-dump-log` reads from the broker's files",
         toolchains.kafka(VERSION),
         kafka_tools.run,
+    ),
+    Row(
+        "kafka-streams",
+        "Kafka Streams",
+        VERSION,
+        "a word count, a join of stream and table and one of two tables, exactly once (v2), in a "
+        "classic and a streams group; the broker is killed, and the state directory deleted",
+        toolchains.jars(streams_class_path),
+        streams.run,
+    ),
+    Row(
+        "connect",
+        "Kafka Connect, distributed",
+        VERSION,
+        "a file into a topic exactly once, the topic into a file, the offsets and states of its "
+        "REST API; the worker and the broker are killed",
+        toolchains.jars(streams_class_path),
+        connect.distributed,
+    ),
+    Row(
+        "spring-kafka",
+        "spring-kafka",
+        _SPRING,
+        "listener containers, dead letters, transactions that are rolled back, batches, requests "
+        "with replies, topics for retries, a share group; the broker is killed twice",
+        toolchains.java_program(
+            "SpringKafka", ("org.springframework.kafka", "spring-kafka", _SPRING)
+        ),
+        programs.java_told("SpringKafka"),
     ),
 )

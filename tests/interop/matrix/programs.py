@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -12,10 +13,12 @@ from xml.etree import ElementTree
 from tests.interop.matrix import toolchains
 from tests.interop.matrix.row import KAFKA, OURS, Check, Place, executed, told
 
+from foreign_programs import converse
 from kafka_cluster import java as kafka_java
 
 ROOT = Path(__file__).resolve().parents[3]
 _SUITE_DEADLINE_S = 3000
+_JAVA_DEADLINE_S = 900
 _OF_ALL = re.compile(r"(\d+) of (\d+) ")
 _BROKER = re.compile(rf"\[({OURS}|{KAFKA})\b")
 
@@ -52,6 +55,28 @@ def java(*runs: tuple[str, ...]) -> Run:
             problem = "" if well else (done.stdout + done.stderr)[-2000:] or "no output"
             checks.append(Check(" ".join((name, *arguments)), problem))
         return checks
+
+    return run
+
+
+def java_told(name: str, *options: str) -> Run:
+    """Runs a compiled program of tests/interop/java, which tells its checks. Its arguments: the
+    address, a name, and an empty folder. It may want the broker killed: `wanted: restart`."""
+
+    def run(tool: Path, place: Place) -> list[Check]:
+        command = [kafka_java(), "-Xmx1g", *options, "-cp", str(tool), name]
+        command += [place.address, place.name, str(place.folder)]
+
+        def do(wanted: str) -> None:
+            assert wanted == "restart", wanted
+            place.restart()
+
+        try:
+            folder, deadline_s = place.folder, _JAVA_DEADLINE_S
+            lines = converse(*command, folder=folder, do=do, deadline_s=deadline_s)
+        except AssertionError as failure:
+            return [Check("the program ends well", str(failure))]
+        return told(subprocess.CompletedProcess(command, 0, "\n".join(lines), ""))
 
     return run
 

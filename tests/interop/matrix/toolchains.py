@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.interop.matrix.row import Missing, executed
 
-from kafka_cluster import KafkaUnavailable, class_path, fetch_jars, java, streams_class_path
+from kafka_cluster import KafkaUnavailable, class_path, fetch_jars, java
 
 CACHE = Path.home() / ".cache" / "odradek" / "matrix"
 OTHERS = Path(__file__).resolve().parents[1] / "others"
@@ -168,34 +168,42 @@ def python(program: str, *packages: str) -> Callable[[], Path]:
     return get
 
 
-def jars(name: str, *artifacts: tuple[str, str, str]) -> Callable[[], Path]:
-    """Fetches jars (group, artifact, version), with all that they want; returns their folder."""
+def java_program(name: str, *artifacts: tuple[str, str, str]) -> Callable[[], Path]:
+    """Compiles a program of tests/interop/java with jars (group, artifact, version) and all that
+    they want; returns a class path."""
 
     def get() -> Path:
-        folder, complete = _folder(f"jars-{name}", [], repr(artifacts))
+        folder, complete = _folder(f"java-{name}", [JAVA / f"{name}.java"], repr(artifacts))
         if not complete:
             try:
                 java()
                 fetch_jars(folder, artifacts)
             except KafkaUnavailable as error:
                 raise Missing(str(error).partition("\n")[0]) from error
+            compiler = [command("javac"), "-nowarn", "-parameters", "-cp", f"{folder}/*"]
+            _built(folder, [*compiler, "-d", str(folder), f"{name}.java"], environment={})
             (folder / "complete").touch()
-        return folder
+        return Path(f"{folder}:{folder}/*")
 
     return get
 
 
-def kafka(version: str, streams: bool = False) -> Callable[[], Path]:
-    """Fetches the jars of a release of Kafka; returns a class path."""
+def jars(find: Callable[[], str]) -> Callable[[], Path]:
+    """Fetches jars with a function of kafka_cluster; returns its class path."""
 
     def get() -> Path:
         try:
             java()
-            return Path(streams_class_path() if streams else class_path(version))
+            return Path(find())
         except KafkaUnavailable as error:
             raise Missing(str(error).partition("\n")[0]) from error
 
     return get
+
+
+def kafka(version: str) -> Callable[[], Path]:
+    """Fetches the jars of a release of Kafka; returns a class path."""
+    return jars(lambda: class_path(version))
 
 
 def none() -> Path:

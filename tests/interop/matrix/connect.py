@@ -1,0 +1,341 @@
+"""Kafka Connect: distributed workers that are killed, and MirrorMaker 2 in both directions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from tests.interop.matrix.row import Check, Place
+
+from foreign_topics import create_topic, read_committed
+from kafka_cluster import free_ports, java
+
+_DEADLINE_S = 150
+_LINES, _LINES_AT_ONCE = 200, 20
+_PARTITIONS = 3
+_STRINGS = "org.apache.kafka.connect.storage.StringConverter"
+_FILES = "org.apache.kafka.connect.file.FileStream"
+
+#: Settings that make a worker notice soon what happened to another.
+_IMPATIENT = {
+    "session.timeout.ms": "6000",
+    "heartbeat.interval.ms": "1000",
+    "scheduled.rebalance.max.delay.ms": "0",
+    "offset.flush.interval.ms": "1000",
+}
+
+
+class Worker:
+    """A process of Connect with settings, which may be killed and started again."""
+
+    def __init__(self, classes: Path, main: str, settings: Mapping[str, str], folder: Path) -> None:
+        file = folder / "worker.properties"
+        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._command = [java(), "-Xmx512m", "-cp", str(classes), main, str(file)]
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, cwd=self._folder, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def kill(self) -> None:
+        """End the process with signal 9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(_DEADLINE_S)
+
+    @property
+    def log(self) -> str:
+        """The end of what the process wrote."""
+        return (self._folder / "log").read_text(errors="replace")[-1500:]
+
+
+@contextmanager
+def _running(worker: Worker) -> Iterator[Worker]:
+    try:
+        worker.start()
+        yield worker
+    finally:
+        worker.kill()
+
+
+def _until(condition: Callable[[], bool], deadline_s: float = _DEADLINE_S) -> bool:
+    """True as soon as the condition holds, False if it does not until the deadline."""
+    end = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def _check(name: str, well: bool, found: object) -> Check:
+    return Check(name, "" if well else f"found {found}"[:2000])
+
+
+class Rest:
+    """The REST API of a worker; no answer is None."""
+
+    def __init__(self, port: int) -> None:
+        self._base = f"http://127.0.0.1:{port}"
+
+    def __call__(self, method: str, path: str, body: object = None) -> Any:
+        request = urllib.request.Request(
+            self._base + path,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+            method=method,
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.loads(answer.read() or b"{}")
+        except (urllib.error.URLError, OSError, json.JSONDecodeError):
+            return None
+
+    def create(self, name: str, config: Mapping[str, str]) -> bool:
+        """True if a connector was made; a worker may have to be asked again while it starts."""
+        body = {"name": name, "config": dict(config)}
+        return _until(lambda: self("POST", "/connectors", body) is not None)
+
+    def is_running(self, name: str) -> bool:
+        """True if a connector and its only task run."""
+        status = self("GET", f"/connectors/{name}/status") or {}
+        states = [status.get("connector", {}), *status.get("tasks", [])]
+        return [each.get("state") for each in states] == ["RUNNING", "RUNNING"]
+
+
+def _worker_settings(place: Place, port: int) -> dict[str, str]:
+    topics = {
+        f"{kind}.storage.{what}": value
+        for kind in ("config", "offset", "status")
+        for what, value in (("topic", f"{place.name}-{kind}"), ("replication.factor", "1"))
+    }
+    return {
+        "bootstrap.servers": place.address,
+        "group.id": f"{place.name}-workers",
+        "key.converter": _STRINGS,
+        "value.converter": _STRINGS,
+        "listeners": f"http://127.0.0.1:{port}",
+        "plugin.discovery": "service_load",
+        "exactly.once.source.support": "enabled",
+        **topics,
+        **_IMPATIENT,
+    }
+
+
+class _Lines:
+    """A file that grows: lines with numbers."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.all: list[str] = []
+
+    def add(self) -> None:
+        new = [f"line {len(self.all) + number}" for number in range(_LINES)]
+        self.all += new
+        for first in range(0, _LINES, _LINES_AT_ONCE):
+            with self.path.open("a") as file:
+                file.writelines(f"{line}\n" for line in new[first : first + _LINES_AT_ONCE])
+            time.sleep(0.02)
+
+
+def _values(address: str, topic: str, partitions: int, wanted: int) -> list[str]:
+    """The committed values of a topic; fewer than wanted if no more have come."""
+    try:
+        found = read_committed(address, topic, partitions, wanted, _DEADLINE_S)
+    except AssertionError as failure:
+        return [str(failure)]
+    return [value for _, value in found]
+
+
+def distributed(classes: Path, place: Place) -> Iterator[Check]:
+    """A file into a topic exactly once, and the topic into a file, with kills of both sides."""
+    port = free_ports(1)[0]
+    rest, lines = Rest(port), _Lines(place.folder / "given")
+    copy, topic = place.folder / "copied", f"{place.name}-lines"
+    source, sink = f"{place.name}-source", f"{place.name}-sink"
+    main = "org.apache.kafka.connect.cli.ConnectDistributed"
+    worker = Worker(classes, main, _worker_settings(place, port), place.folder)
+    create_topic(place.address, topic)
+    lines.add()
+
+    def copied() -> list[str]:
+        values = _values(place.address, topic, 1, len(lines.all))
+        return [] if values == lines.all else values[-3:] or ["nothing"]
+
+    def is_in_file() -> bool:
+        return copy.is_file() and set(lines.all) <= set(copy.read_text().splitlines())
+
+    with _running(worker):
+        settings = {
+            "connector.class": f"{_FILES}SourceConnector",
+            "file": str(lines.path),
+            "topic": topic,
+            "exactly.once.support": "required",
+        }
+        yield _check("a source that has to be exact", rest.create(source, settings), worker.log)
+        settings = {
+            "connector.class": f"{_FILES}SinkConnector",
+            "file": str(copy),
+            "topics": topic,
+        }
+        yield _check("a sink", rest.create(sink, settings), worker.log)
+        run = _until(lambda: rest.is_running(source) and rest.is_running(sink))
+        yield _check("both run", run, rest("GET", f"/connectors/{source}/status"))
+        yield _check("each line once", not (missing := copied()), missing)
+        yield _check("the lines are in the sink's file", _until(is_in_file), worker.log)
+
+        lines.add()
+        time.sleep(0.3)
+        worker.kill()
+        lines.add()
+        worker.start()
+        yield _check("the worker is killed: each line once", not (missing := copied()), missing)
+        lines.add()
+        place.restart()
+        lines.add()
+        yield _check("the broker is killed: each line once", not (missing := copied()), missing)
+        yield _check("the sink goes on", _until(is_in_file), worker.log)
+        yield from _administered(rest, source, topic, lines)
+
+
+def _administered(rest: Rest, source: str, topic: str, lines: _Lines) -> Iterator[Check]:
+    """What its REST API does with a connector, whose offsets are in a topic."""
+    size = lines.path.stat().st_size
+
+    def offset() -> Any:
+        found = (rest("GET", f"/connectors/{source}/offsets") or {}).get("offsets") or [{}]
+        return found[0].get("offset", {}).get("position")
+
+    def state() -> Any:
+        return (rest("GET", f"/connectors/{source}/status") or {}).get("connector", {}).get("state")
+
+    yield _check("the source's offset", _until(lambda: offset() == size), offset())
+    rest("PUT", f"/connectors/{source}/pause")
+    yield _check("pause", _until(lambda: state() == "PAUSED"), state())
+    rest("PUT", f"/connectors/{source}/resume")
+    yield _check("resume", _until(lambda: rest.is_running(source)), state())
+    rest("PUT", f"/connectors/{source}/stop")
+    yield _check("stop", _until(lambda: state() == "STOPPED"), state())
+    reset = _until(lambda: rest("DELETE", f"/connectors/{source}/offsets") is not None)
+    yield _check("offsets are reset", reset and _until(lambda: offset() is None), offset())
+    topics = (rest("GET", f"/connectors/{source}/topics") or {}).get(source, {}).get("topics")
+    yield _check("the source's topics", topics == [topic], topics)
+    gone = _until(lambda: rest("DELETE", f"/connectors/{source}") is not None)
+    yield _check("delete", gone and _until(lambda: source not in rest("GET", "/connectors")), gone)
+
+
+# --- MirrorMaker 2 --------------------------------------------------------------------------------
+
+
+def _produced(address: str, topic: str, first: int, count: int) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, "log_level": 0})
+    for number in range(first, first + count):
+        producer.produce(topic, f"v{number}", f"k{number}", partition=number % _PARTITIONS)
+    producer.flush(_DEADLINE_S)
+
+
+def _commit(address: str, group: str, topic: str, offset: int) -> None:
+    settings = {"bootstrap.servers": address, "group.id": group, "log_level": 0}
+    consumer = confluent_kafka.Consumer(settings)
+    places = [confluent_kafka.TopicPartition(topic, each, offset) for each in range(_PARTITIONS)]
+    consumer.commit(offsets=places, asynchronous=False)
+    consumer.close()
+
+
+def _committed(address: str, group: str, topic: str) -> list[int]:
+    settings = {"bootstrap.servers": address, "group.id": group, "log_level": 0}
+    consumer = confluent_kafka.Consumer(settings)
+    places = [confluent_kafka.TopicPartition(topic, each) for each in range(_PARTITIONS)]
+    try:
+        return [each.offset for each in consumer.committed(places, timeout=30)]
+    finally:
+        consumer.close()
+
+
+def _mirror_settings(place: Place, port: int) -> dict[str, str]:
+    """Both directions between Kafka, `a`, and the row's broker, `b`, exactly once."""
+    both = {"a": place.kafka, "b": place.address}
+    factors = (
+        "replication.factor",
+        "checkpoints.topic.replication.factor",
+        "heartbeats.topic.replication.factor",
+        "offset-syncs.topic.replication.factor",
+        "offset.storage.replication.factor",
+        "config.storage.replication.factor",
+        "status.storage.replication.factor",
+    )
+    settings = {"clusters": "a, b", "dedicated.mode.enable.internal.rest": "true"}
+    settings |= {"listeners": f"http://127.0.0.1:{port}"} | dict.fromkeys(factors, "1")
+    for here, there in (("a", "b"), ("b", "a")):
+        flow = f"{here}->{there}"
+        settings |= {
+            f"{here}.bootstrap.servers": both[here],
+            f"{here}.exactly.once.source.support": "enabled",
+            f"{flow}.enabled": "true",
+            f"{flow}.topics": f"{place.name}-from-{here}",
+            f"{flow}.groups": f"{place.name}-group-{here}",
+            f"{flow}.sync.group.offsets.enabled": "true",
+            f"{flow}.sync.group.offsets.interval.seconds": "1",
+            f"{flow}.emit.checkpoints.interval.seconds": "1",
+            f"{flow}.refresh.topics.interval.seconds": "3",
+            f"{flow}.refresh.groups.interval.seconds": "3",
+            f"{flow}.sync.topic.configs.interval.seconds": "3",
+            f"{flow}.offset.lag.max": "0",
+        }
+    return settings | _IMPATIENT
+
+
+def mirror_maker(classes: Path, place: Place) -> Iterator[Check]:
+    """Records, settings and groups' offsets from each cluster to the other; the mirror is killed."""
+    address = {"a": place.kafka, "b": place.address}
+    flows = {here: (f"{place.name}-from-{here}", there) for here, there in ("ab", "ba")}
+    for here, (topic, _) in flows.items():
+        create_topic(address[here], topic, _PARTITIONS, retention_ms="7200000")
+        _produced(address[here], topic, 0, _LINES)
+    settings = _mirror_settings(place, free_ports(1)[0])
+    main = "org.apache.kafka.connect.mirror.MirrorMaker"
+    worker = Worker(classes, main, settings, place.folder)
+
+    def wrong(here: str, wanted: int) -> list[str]:
+        topic, there = flows[here]
+        found = sorted(_values(address[there], f"{here}.{topic}", _PARTITIONS, wanted))
+        return [] if found == sorted(f"v{number}" for number in range(wanted)) else found[-3:]
+
+    with _running(worker):
+        for here, (topic, there) in flows.items():
+            flow = "Kafka to the broker" if here == "a" else "the broker to Kafka"
+            missing = wrong(here, _LINES)
+            yield _check(f"{flow}: each record once", not missing, [missing, worker.log])
+            group = f"{place.name}-group-{here}"
+            _commit(address[here], group, topic, 20)
+
+            def is_synced(
+                there: str = there, here: str = here, group: str = group, topic: str = topic
+            ) -> bool:
+                return _committed(address[there], group, f"{here}.{topic}") == [20] * _PARTITIONS
+
+            found = _until(is_synced) or _committed(address[there], group, f"{here}.{topic}")
+            yield _check(f"{flow}: a group's offsets", found is True, [found, worker.log])
+        for here, (topic, _) in flows.items():
+            _produced(address[here], topic, _LINES, _LINES)
+        time.sleep(0.5)
+        worker.kill()
+        for here, (topic, _) in flows.items():
+            _produced(address[here], topic, 2 * _LINES, _LINES)
+        worker.start()
+        for here in flows:
+            flow = "Kafka to the broker" if here == "a" else "the broker to Kafka"
+            missing = wrong(here, 3 * _LINES)
+            yield _check(f"{flow}: it is killed, each record once", not missing, missing)
