@@ -130,7 +130,7 @@ async def _compare_offsets(
     ends = await _offsets(source, pairs, "latest")
     copy_starts = await _offsets(target, pairs.values(), "earliest")
     copy_ends = await _offsets(target, pairs.values(), "latest")
-    fresh = {}
+    by_others = {}
     for tp, copy in pairs.items():
         found = state.maps[tp]
         name = f"{tp.topic}-{tp.partition}"
@@ -139,7 +139,7 @@ async def _compare_offsets(
         if _is_new(found):
             state.maps[tp] = PartitionMap(starts[tp], *position[2:])
             if copy_ends[copy] > copy_starts[copy]:
-                fresh[copy] = copy_starts[copy], copy_ends[copy]
+                by_others[copy] = copy_starts[copy], copy_ends[copy]
         elif position.next > ends[tp]:
             state.problems.append(
                 f"{name} of the source ends at offset {ends[tp]}, and was copied up to"
@@ -149,14 +149,18 @@ async def _compare_offsets(
             state.problems.append(
                 f"{name} of the source begins at offset {starts[tp]}, and was copied up to"
                 f" {position.next}: the records in between were deleted before they were copied."
-                " To go on without them, order that deleted records are skipped"
+                " To go on without them, order that deleted records are skipped (--skip-deleted)"
             )
         elif position.target_end > copy_ends[copy]:
             state.problems.append(
                 f"{name} of the target ends at offset {copy_ends[copy]}, and had records up to"
                 f" {position.target_end}: the target has lost records"
             )
-    for copy in await _with_records(target, fresh):
+        elif copy_ends[copy] > position.target_end:
+            # Mostly the marker of the mirror's last transaction.
+            first = max(position.target_end, copy_starts[copy])
+            by_others[copy] = first, copy_ends[copy]
+    for copy in await _with_records(target, by_others):
         state.problems.append(
             f"{copy.topic}-{copy.partition} of the target has records that this mirror has not"
             " written; delete the topic there, or leave it out with --exclude"

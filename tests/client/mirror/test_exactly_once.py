@@ -313,6 +313,20 @@ async def test_i34_a_damaged_map_topic_is_refused(
             await made.drain()
 
 
+async def test_i34_a_copy_that_somebody_else_has_written_to_is_refused(
+    source: str, target: str, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic)
+    await fill(source, unique_topic, count=50)
+    async with mirror(source, target, unique_topic) as made:
+        await made.drain()
+        await made.drain()
+        async with Producer(bootstrap_servers=target) as producer:
+            await producer.send_and_wait(unique_topic, b"of a program that has moved", partition=1)
+        with pytest.raises(MirrorRefused, match="-1 of the target has records that this mirror"):
+            await made.drain()
+
+
 async def test_i34_a_map_topic_that_is_gone_makes_the_copies_foreign(
     source: str, target: str, unique_topic: str
 ) -> None:
