@@ -59,6 +59,7 @@ Name = Annotated[
     str, typer.Option("--name", metavar="NAME", help="The mirror, if there are several.")
 ]
 Acls = Annotated[bool, typer.Option("--acls", help="Copy ACLs as well.")]
+Quotas = Annotated[bool, typer.Option("--quotas", help="Copy quotas as well.")]
 PlanOnly = Annotated[
     bool, typer.Option("--plan", help="Show what would be done, and change nothing.")
 ]
@@ -90,6 +91,7 @@ def mirror(
     mode: ModeName = "",
     name: Name = "default",
     acls: Acls = False,
+    quotas: Quotas = False,
     plan_only: PlanOnly = False,
     follow: Follow = False,
     max_bytes_per_s: MaxRate = None,
@@ -126,6 +128,7 @@ def mirror(
         mode=Mode(mode) if mode else None,
         name=name,
         acls=acls,
+        quotas=quotas,
         follow=follow,
         max_bytes_per_s=max_bytes_per_s,
         timeout_s=timeout_s,

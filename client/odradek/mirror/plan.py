@@ -70,6 +70,7 @@ class MirrorOptions:
     mode: Mode | None = None
     name: str = "default"
     acls: bool = False
+    quotas: bool = False
     follow: bool = False
     max_bytes_per_s: int | None = None
     timeout_s: float = 60.0

@@ -25,7 +25,7 @@ from odradek.mirror.plan import (
     make_plan,
 )
 from odradek.mirror.progress import Progress, RateLimit, Snapshot
-from odradek.mirror.settings import SettingsCopier, copy_acls
+from odradek.mirror.settings import SettingsCopier, copy_acls, copy_quotas
 from odradek_client.admin import Admin
 from odradek_client.admin.topics import NewTopic
 from odradek_client.admin.transactions import OPEN_STATES
@@ -160,6 +160,9 @@ class _Run:
         await self._copier.add(job.plan.topics)
         if job.options.acls:
             for line in await copy_acls(job.source, job.target, job.options.selection):
+                job.tell(line)
+        if job.options.quotas:
+            for line in await copy_quotas(job.source, job.target):
                 job.tell(line)
 
     async def turn(self) -> bool:

@@ -1,4 +1,5 @@
-"""Settings of topics that a mirror copies, and those that it leaves out with a reason.
+"""Settings of topics that a mirror copies, and those that it leaves out with a reason; ACLs and
+quotas.
 
 Settings are copied when a topic is created. Later only changes that are made at the source are,
 and only of settings that nobody has changed at the target: a mirror never takes back what an
@@ -13,6 +14,7 @@ from typing import Protocol
 from odradek_client.admin import Admin
 from odradek_client.admin.acls import AclBinding
 from odradek_client.admin.configs import ConfigEntry, ConfigResource, ConfigSource
+from odradek_client.admin.quotas import QuotaEntity
 from odradek_protocol.acls import AclResourceType, PatternType
 
 #: Settings about nodes, other storage or another mirror of the source, and why they stay there.
@@ -155,9 +157,11 @@ class _Names(Protocol):
 
 def acls_to_copy(acls: Sequence[AclBinding], names: _Names) -> list[AclBinding]:
     """The ACLs of the source that concern what is copied: those of its topics and groups by name,
-    and those that name them by prefix or by `*`."""
+    those that name them by prefix or by `*`, and those of all transactional ids."""
 
     def concerns(acl: AclBinding) -> bool:
+        if acl.resource_type is AclResourceType.TRANSACTIONAL_ID:
+            return True
         if acl.resource_type not in (AclResourceType.TOPIC, AclResourceType.GROUP):
             return False
         if acl.pattern_type is PatternType.PREFIXED or acl.name == "*":
@@ -176,7 +180,44 @@ async def copy_acls(source: Admin, target: Admin, names: _Names) -> list[str]:
     made = await target.create_acls(wanted, raise_errors=False) if wanted else None
     lines = [f"ACL not copied: {error}" for error in (made.errors.values() if made else ())]
     others = len(acls) - len(wanted)
-    lines.append(f"{len(made or ())} ACLs of topics and groups are at the target")
+    lines.append(
+        f"{len(made or ())} ACLs of topics, groups and transactional ids are at the target"
+    )
     if others:
         lines.append(f"{others} ACLs of other resources or topics were left out")
+    return lines
+
+
+_Quotas = Mapping[QuotaEntity, Mapping[str, float]]
+
+
+def quotas_to_copy(
+    source: _Quotas, target: _Quotas
+) -> tuple[dict[QuotaEntity, dict[str, float | None]], list[str]]:
+    """The quotas that the target lacks; and lines about those that it has with other values, which
+    stay."""
+    changes: dict[QuotaEntity, dict[str, float | None]] = {}
+    kept: list[str] = []
+    for entity, quotas in source.items():
+        there = target.get(entity, {})
+        for key, value in quotas.items():
+            if key not in there:
+                changes.setdefault(entity, {})[key] = value
+            elif there[key] != value:
+                kept.append(
+                    f"quota {key} of {entity} is {there[key]:g} at the target and {value:g} at the"
+                    " source; it stays as it is"
+                )
+    return changes, kept
+
+
+async def copy_quotas(source: Admin, target: Admin) -> list[str]:
+    """Set the quotas of the source at the target; returns lines for the user."""
+    wanted = await source.describe_client_quotas()
+    changes, lines = quotas_to_copy(wanted, await target.describe_client_quotas())
+    errors = {}
+    if changes:
+        errors = (await target.alter_client_quotas(changes, raise_errors=False)).errors
+    lines += [f"quotas not copied: {error}" for error in errors.values()]
+    lines.append(f"quotas of {len(wanted) - len(errors)} users, clients and addresses are there")
     return lines

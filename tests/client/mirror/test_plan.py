@@ -16,11 +16,19 @@ from odradek.mirror.plan import (
     mirror_source,
 )
 from odradek.mirror.progress import Progress, RateLimit
-from odradek.mirror.settings import changed_settings, copied_settings
+from odradek.mirror.settings import (
+    acls_to_copy,
+    changed_settings,
+    copied_settings,
+    quotas_to_copy,
+)
+from odradek_client.admin.acls import AclBinding
 from odradek_client.admin.configs import ConfigEntry, ConfigSource
 from odradek_client.admin.groups import GroupListing
+from odradek_client.admin.quotas import QuotaEntity, QuotaName
 from odradek_client.admin.topics import PartitionDescription, TopicDescription
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
+from odradek_protocol.acls import AclOperation, AclResourceType, PatternType
 
 TP = TopicPartition("orders", 0)
 ID = bytes(range(16))
@@ -147,3 +155,38 @@ def test_a_rate_spends_one_second_at_most_in_advance() -> None:
     assert rate.wait_s(100.0) == 0.0
     rate.spend(200, 100.0)
     assert rate.wait_s(100.0) == 1.0
+
+
+def test_acls_of_what_is_copied_and_of_transactional_ids_are_copied() -> None:
+    def acl(
+        kind: AclResourceType, name: str, pattern: PatternType = PatternType.LITERAL
+    ) -> AclBinding:
+        return AclBinding("User:alice", AclOperation.WRITE, kind, name, pattern)
+
+    copied = [
+        acl(AclResourceType.TOPIC, "orders"),
+        acl(AclResourceType.TOPIC, "*"),
+        acl(AclResourceType.TOPIC, "inv", PatternType.PREFIXED),
+        acl(AclResourceType.GROUP, "billing"),
+        acl(AclResourceType.TRANSACTIONAL_ID, "payments"),
+    ]
+    others = [acl(AclResourceType.TOPIC, "flights"), acl(AclResourceType.CLUSTER, "kafka-cluster")]
+    names = Selection(topics=re.compile("orders"))
+    assert acls_to_copy([*copied, *others], names) == copied
+
+
+def test_quotas_that_the_target_has_stay() -> None:
+    alice, everybody = QuotaEntity(user="alice"), QuotaEntity(client_id=QuotaName.DEFAULT)
+    source = {
+        alice: {"producer_byte_rate": 10.0, "consumer_byte_rate": 20.0},
+        everybody: {"x": 1.0},
+    }
+    changes, kept = quotas_to_copy(
+        source, {alice: {"producer_byte_rate": 5.0}, everybody: {"x": 1}}
+    )
+    assert changes == {alice: {"consumer_byte_rate": 20.0}}
+    (line,) = kept
+    assert line == (
+        "quota producer_byte_rate of user 'alice' is 5 at the target and 10 at the source; it stays"
+        " as it is"
+    )
