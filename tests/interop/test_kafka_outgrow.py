@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.own_broker, pytest.mark.timeout(900
 DEADLINE_S = 120.0
 ORDERS, LINES, WORDS = 120, 40, 60
 #: Kafka Streams deletes what it has read of its repartition topics so often.
-PURGE_MS = 500
+PURGE_MS = 3000
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -128,8 +128,8 @@ class Programs:
         self._file.check(self._worker)
 
 
-def odradek(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command, which must end with 0."""
+def odradek(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command, which must end with a code."""
     done = subprocess.run(
         [sys.executable, "-m", "odradek", *words],
         capture_output=True,
@@ -137,7 +137,7 @@ def odradek(*words: str) -> subprocess.CompletedProcess[str]:
         timeout=2 * DEADLINE_S,
         check=False,
     )
-    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    assert done.returncode == code, (words, done.stdout, done.stderr)
     return done
 
 
@@ -180,9 +180,10 @@ def move(
     """The steps of the page, from the look to the switch; the mirror is killed on the way if that
     is wanted, and follows again later."""
     both = ("--from", source, "--to", target)
-    looked = odradek("mirror", *both, "--acls", "--plan")
+    also = ("--acls", "--quotas", *(["--skip-deleted"] if mode == "exactly-once" else []))
+    looked = odradek("mirror", *both, *also, "--plan")
     assert looked.stdout.startswith(mode), looked.stdout
-    with Follower(folder / f"follow-{mode}.log", *both, "--acls") as follower:
+    with Follower(folder / f"follow-{mode}.log", *both, *also) as follower:
         programs.work()
         rehearse(target)
         if killed:
@@ -193,9 +194,9 @@ def move(
         programs.stop()
         assert not Commands(source).rows("txn", "list", "--state", "Ongoing")
         follower.interrupt()
-    drained = odradek("mirror", *both, "--acls")
+    drained = odradek("mirror", *both, *also)
     assert "left as it is" not in drained.stderr, drained.stderr
-    assert "4 ACLs of topics and groups are at the target" in drained.stderr
+    assert "5 ACLs of topics, groups and transactional ids are at the target" in drained.stderr
     odradek("mirror", "check", *both)
     assert rights(target) == rights(source)
     if mode == "same-offsets":
@@ -211,16 +212,25 @@ def rehearse(target: str) -> None:
 
 
 def allow_alice(address: str) -> None:
-    """ACLs of topics and groups, by name and by prefix."""
+    """ACLs by name and by prefix, and quotas."""
     acl = Commands(address)
     named = ("--topic", Orders.topic, "--group", Orders.group)
     acl.run("acl", "add", "--allow-principal", "alice", "--consumer", *named)
     prefix = ("--topic", "inv", "--resource-pattern-type", "prefixed")
+    acl.run(
+        *("acl", "add", "--allow-principal", "alice", "--operation", "write"),
+        "--transactional-id",
+        "a",
+    )
+    acl.run("quota", "set", "--user", "alice", "producer_byte_rate=1e9")
+    acl.run("quota", "set", "--client-defaults", "consumer_byte_rate=1e9")
     acl.run("acl", "add", "--deny-principal", "mallory", "--operation", "all", *prefix)
 
 
 def rights(address: str) -> list[str]:
-    return sorted(json.dumps(row, sort_keys=True) for row in Commands(address).rows("acl", "list"))
+    """All ACLs and quotas."""
+    rows = Commands(address).rows("acl", "list") + Commands(address).rows("quota", "describe")
+    return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
 
 def test_from_odradek_to_three_nodes_and_back_into_an_empty_odradek(tmp_path: Path) -> None:
@@ -265,3 +275,35 @@ def delete_topics(address: str) -> None:
     """Delete everything that was copied to the new cluster."""
     topics = [row["topic"] for row in Commands(address).rows("topic", "list")]
     odradek("topic", "delete", "--bootstrap", address, *topics)
+
+
+def test_a_switch_that_was_given_up_is_tried_again(tmp_path: Path) -> None:
+    """A consumer and a writer have been at the new cluster; everything there is deleted."""
+    orders, invoices = Orders(), Invoices()
+    with an_odradek() as old, three_nodes(tmp_path / "kafka") as new:
+        create_topic(old, orders.topic, 3)
+        create_topic(old, invoices.topic, 3)
+        orders.produce(old, ORDERS)
+        orders.bill(old, left=ORDERS // 2)
+        invoices.process(old, ORDERS // 2)
+        both = ("mirror", "--from", old, "--to", new)
+        odradek(*both)
+        Invoices().process(new, ORDERS // 2)
+        billed = orders.billed.copy()
+        orders.bill(new, left=ORDERS // 4)
+        orders.billed = billed
+        orders.produce(old, ORDERS)
+        orders.bill(old, left=ORDERS // 2)
+        invoices.process(old, ORDERS)
+        refused = odradek(*both, code=1)
+        assert "invoices" in refused.stderr
+        delete_topics(new)
+        odradek("group", "delete", "--bootstrap", new, orders.group, invoices.group)
+        drained = odradek(*both)
+        assert "left as it is" not in drained.stderr
+        odradek("mirror", "check", "--from", old, "--to", new)
+        orders.produce(new, ORDERS)
+        orders.bill(new)
+        invoices.process(new, orders.sent)
+        orders.check()
+        invoices.check(new)
