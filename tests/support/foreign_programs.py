@@ -1,16 +1,20 @@
-"""Programs in Go, Node and Java that are built and run in a folder of their own."""
+"""Programs in Go, Node, Rust, Java and Python that are built and run in a folder of their own."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 DEADLINE_S = 300
 #: A program that prints this wants the test to do something, and waits for a line from it.
 WANTED = "wanted: "
+#: The code of a command that was killed at its deadline.
+LATE = -9
 
 
 def run(*command: str, folder: Path) -> str:
@@ -32,36 +36,69 @@ def converse(
     *command: str, folder: Path, do: Callable[[str], None], deadline_s: float = DEADLINE_S
 ) -> list[str]:
     """Run a command, and do what it wants meanwhile. Returns the other lines that it prints; fails
-    the test if it ends with an error.
+    the test if it ends with an error."""
+    done = answered(command, folder, do, deadline_s=deadline_s)
+    printed = done.stdout.splitlines()
+    assert done.returncode == 0, f"ended with {done.returncode}: {printed[-20:]}\n{done.stderr}"
+    return printed
 
-    `do` gets what stands behind `wanted: ` in a line; then the program gets an empty line.
+
+def answered(
+    command: Sequence[str | Path],
+    folder: Path,
+    do: Callable[[str], None],
+    environment: Mapping[str, str] | None = None,
+    deadline_s: float = DEADLINE_S,
+) -> subprocess.CompletedProcess[str]:
+    """The ended command, whose wishes are done meanwhile; its processes are gone.
+
+    `do` gets the text behind `wanted: ` in a line; then the program gets an empty line. The output
+    has the other lines. A command that exceeds the deadline is killed and has the code LATE.
     """
-    errors = folder / "errors.txt"
     printed: list[str] = []
-    with errors.open("wb") as output:
+    late = threading.Event()
+    with (folder / "errors.txt").open("w+", encoding="utf-8", errors="replace") as errors:
         program = subprocess.Popen(
-            command,
+            [str(word) for word in command],
             cwd=folder,
+            env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=output,
+            stderr=errors,
             text=True,
+            errors="replace",
+            start_new_session=True,
         )
-    limit = threading.Timer(deadline_s, program.kill)
-    limit.start()
-    try:
-        assert program.stdin is not None and program.stdout is not None
-        for line in program.stdout:
-            if line.startswith(WANTED):
-                do(line.removeprefix(WANTED).strip())
-                program.stdin.write("\n")
-                program.stdin.flush()
-            else:
-                printed.append(line.rstrip("\n"))
-        code = program.wait(DEADLINE_S)
-    finally:
-        limit.cancel()
-        program.kill()
-        program.wait(DEADLINE_S)
-    assert code == 0, f"ended with {code}: {printed[-20:]}\n{errors.read_text()[-4000:]}"
-    return printed
+
+        def stop() -> None:
+            late.set()
+            _kill_all(program)
+
+        limit = threading.Timer(deadline_s, stop)
+        limit.start()
+        try:
+            assert program.stdin is not None and program.stdout is not None
+            for line in program.stdout:
+                if line.startswith(WANTED):
+                    do(line.removeprefix(WANTED).strip())
+                    with contextlib.suppress(BrokenPipeError):  # the program has ended meanwhile
+                        program.stdin.write("\n")
+                        program.stdin.flush()
+                else:
+                    printed.append(line)
+            code = program.wait(DEADLINE_S)
+        finally:
+            limit.cancel()
+            _kill_all(program)
+            program.wait(DEADLINE_S)
+        errors.seek(0)
+        told = errors.read()
+    if late.is_set():
+        code, told = LATE, f"{told}\nkilled at its deadline"
+    return subprocess.CompletedProcess(list(command), code, "".join(printed), told)
+
+
+def _kill_all(program: subprocess.Popen[str]) -> None:
+    """Kill a program that leads a session, with the processes that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(program.pid, signal.SIGKILL)

@@ -11,9 +11,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tests.interop.matrix import toolchains
-from tests.interop.matrix.row import KAFKA, OURS, Check, Place, executed, told
+from tests.interop.matrix.row import DEADLINE_S, KAFKA, OURS, Check, Place, executed, told
 
-from foreign_programs import converse
+from foreign_programs import answered
 from kafka_cluster import java as kafka_java
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,14 +25,28 @@ _BROKER = re.compile(rf"\[({OURS}|{KAFKA})\b")
 Run = Callable[[Path, Place], Sequence[Check]]
 
 
+def _with_restarts(
+    command: Sequence[str], place: Place, deadline_s: float = DEADLINE_S
+) -> subprocess.CompletedProcess[str]:
+    return answered(command, place.folder, lambda _: place.restart(), deadline_s=deadline_s)
+
+
 def program(*command: str) -> Run:
-    """Runs a program, which tells its checks: `{tool}` in a command stands for the tool's path."""
+    """Runs a program, which tells its checks: `{tool}` in a command stands for the tool's path.
+
+    A program that prints `wanted: ...` gets the broker killed and started again.
+    """
 
     def run(tool: Path, place: Place) -> list[Check]:
         words = [word.format(tool=tool) for word in command or ("{tool}",)]
-        return told(executed([*words, place.address, place.name], place.folder))
+        return told(_with_restarts([*words, place.address, place.name], place))
 
     return run
+
+
+def python(name: str, *arguments: str) -> Run:
+    """Runs a program of the folder `python`, which tells its checks, in the tool's environment."""
+    return program("{tool}", str(toolchains.PYTHON / f"{name}.py"), *arguments)
 
 
 def java(*runs: tuple[str, ...]) -> Run:
@@ -66,17 +80,7 @@ def java_told(name: str, *options: str) -> Run:
     def run(tool: Path, place: Place) -> list[Check]:
         command = [kafka_java(), "-Xmx1g", *options, "-cp", str(tool), name]
         command += [place.address, place.name, str(place.folder)]
-
-        def do(wanted: str) -> None:
-            assert wanted == "restart", wanted
-            place.restart()
-
-        try:
-            folder, deadline_s = place.folder, _JAVA_DEADLINE_S
-            lines = converse(*command, folder=folder, do=do, deadline_s=deadline_s)
-        except AssertionError as failure:
-            return [Check("the program ends well", str(failure))]
-        return told(subprocess.CompletedProcess(command, 0, "\n".join(lines), ""))
+        return told(_with_restarts(command, place, _JAVA_DEADLINE_S))
 
     return run
 
@@ -84,12 +88,13 @@ def java_told(name: str, *options: str) -> Run:
 def compared() -> Run:
     """Runs a program that prints `CALL: RESULT`, the same at any broker.
 
-    Each line is a check, which fails here if the result is not that of Apache Kafka's run.
+    Each line is a check, which fails here if the result is not that of Apache Kafka's run. A
+    program that prints `wanted: ...` gets the broker killed and started again.
     """
     results_at_kafka: dict[str, str] = {}
 
     def run(tool: Path, place: Place) -> list[Check]:
-        done = executed([tool, place.address], place.folder)
+        done = _with_restarts([str(tool), place.address], place)
         printed = _by_call(done.stdout.splitlines())
         if place.kind == KAFKA:
             results_at_kafka.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.interop.matrix import commands, toolchains
 from tests.interop.matrix.jvm_rows import JVM_ROWS
-from tests.interop.matrix.programs import compared, java, program
+from tests.interop.matrix.programs import compared, java, program, python
 from tests.interop.matrix.row import Row
 
 _FRANZ_GO = "1.22.3"
@@ -14,6 +14,12 @@ _JAVA_PROGRAMS = (
     ("Groups", "2000", "gzip", "classic"),
     ("Groups", "2000", "zstd", "classic"),
     ("Groups", "2000", "lz4", "consumer"),
+)
+
+_CLIENT_STORY = (
+    "each codec, keys, headers, tombstones; two members that share partitions; positions; "
+    "transactions, committed and aborted; a broker that is killed while an idempotent producer and "
+    "a member work; times, groups and topics"
 )
 
 ROWS = (
@@ -81,6 +87,32 @@ ROWS = (
         program("node", "{tool}"),
     ),
     Row(
+        "rdkafka",
+        "rdkafka (Rust, librdkafka)",
+        "0.39.0",
+        f"{_CLIENT_STORY}; without zstd, which its build leaves out",
+        toolchains.rust(
+            "rdkafka_program",
+            'rdkafka = { version = "=0.39.0", features = ["cmake-build"] }',
+            'tokio = { version = "1", features = ["rt-multi-thread"] }',
+        ),
+        program(),
+    ),
+    Row(
+        "rskafka",
+        "rskafka (Rust)",
+        "0.6.0",
+        "each codec, keys, headers, tombstones; records and topics deleted; a broker that is killed "
+        "while it produces, without idempotence",
+        toolchains.rust(
+            "rskafka_program",
+            'rskafka = "=0.6.0"',
+            'chrono = "0.4"',
+            'tokio = { version = "1", features = ["macros", "rt-multi-thread", "time"] }',
+        ),
+        program(),
+    ),
+    Row(
         "kcat",
         "kcat",
         "1.7.1",
@@ -146,7 +178,39 @@ ROWS = (
         "3.28.1",
         "counts with a state and a changelog topic, exactly once, in two runs of the application",
         toolchains.python("quixstreams", "quixstreams==3.28.1"),
-        program("{tool}", str(toolchains.PYTHON / "quix.py")),
+        python("quix"),
+    ),
+    Row(
+        "confluent-kafka",
+        "confluent-kafka (librdkafka)",
+        "2.16.1",
+        _CLIENT_STORY,
+        toolchains.python("confluent-kafka", "confluent-kafka==2.16.1"),
+        python("confluent_program", "classic"),
+    ),
+    Row(
+        "confluent-kafka-848",
+        "confluent-kafka (librdkafka)",
+        "2.16.1",
+        "the same with the consumer protocol",
+        toolchains.python("confluent-kafka", "confluent-kafka==2.16.1"),
+        python("confluent_program", "consumer"),
+    ),
+    Row(
+        "aiokafka",
+        "aiokafka",
+        "0.14.0",
+        f"{_CLIENT_STORY} (without the deletion of groups, which it has not)",
+        toolchains.python("aiokafka", "aiokafka[lz4,snappy,zstd]==0.14.0"),
+        python("aiokafka_program"),
+    ),
+    Row(
+        "kafka-python",
+        "kafka-python",
+        "3.0.12",
+        _CLIENT_STORY,
+        toolchains.python("kafka-python", "kafka-python[crc32c,lz4,snappy,zstd]==3.0.12"),
+        python("kafka_python_program"),
     ),
     *JVM_ROWS,
 )
