@@ -145,10 +145,10 @@ class MirrorWorld(NodeWorld):
         self.flush_all()
         return outcome.result()
 
-    def stored(self, name: str = "t", index: int = 0) -> bytes:
-        """All batches of the mirror that consumers can read."""
+    def stored(self, name: str = "t", index: int = 0, start: int = -1) -> bytes:
+        """All batches of the mirror that consumers can read, from the log start by default."""
         log = self.log_of(name, index)
-        return _read(log, log.log_start_offset, log.high_watermark)
+        return _read(log, log.log_start_offset if start < 0 else start, log.high_watermark)
 
 
 def same_state(world: MirrorWorld, source: SourceLog) -> None:

@@ -11,6 +11,7 @@ from itertools import islice
 
 from odradek_broker.coordinator.groups.share.groups import SHARE_TYPE
 from odradek_broker.coordinator.transactions.transaction import STORED_STATES, TransactionState
+from odradek_broker.explain.mirrors import records_behind
 from odradek_broker.metrics.families import PAUSE, Counter, Families, Gauge, labels_text
 from odradek_broker.metrics.share import share_families
 from odradek_broker.node import Node
@@ -51,6 +52,7 @@ def node_families(node: Node) -> Families:
     yield from _journal_families(node)
     yield from _quota_families(node)
     yield from _partition_families(node)
+    yield from _mirror_families(node)
     yield from _group_families(node)
     yield from _transaction_families(node)
     yield from share_families(node)
@@ -194,6 +196,46 @@ def _partition_families(node: Node) -> Families:
             offline.add_line(place, log.offline)
     yield from (topics, newest, oldest, leader, preferred, replicas, in_sync, under)
     yield from (size, unstable, offline)
+
+
+def _mirror_families(node: Node) -> Families:
+    """The lag of each mirror topic, by what its mirror has told since the start of the broker."""
+    lag = Gauge(
+        "odradek_mirror_lag_records",
+        "Offsets that a mirror topic is behind the high watermarks of its source.",
+        labels=["topic"],
+    )
+    told = Gauge(
+        "odradek_mirror_told_seconds",
+        "Time since the mirror told the high watermark; of the partition with the longest.",
+        labels=["topic"],
+    )
+    untold = Gauge(
+        "odradek_mirror_untold_partitions",
+        "Partitions of a mirror topic of which the broker has heard nothing since its start.",
+        labels=["topic"],
+    )
+    now_ms = node.clock.wall_ms()
+    for name in list(node.metadata.mirror_sources):
+        topic = node.metadata.topics.get(name)
+        if topic is None:
+            continue
+        behind, oldest_ms, missing = 0, now_ms, 0
+        for index in list(topic.partitions):
+            yield PAUSE
+            partition, source = node.partition(name, index), node.mirrors.source_of(name, index)
+            records = -1 if partition is None else records_behind(partition.log, source)
+            if source is None or records < 0:
+                missing += 1
+                continue
+            behind += records
+            oldest_ms = min(oldest_ms, source.told_ms)
+        place = labels_text(["topic"], [name])
+        untold.add_line(place, missing)
+        if missing < len(topic.partitions):
+            lag.add_line(place, behind)
+            told.add_line(place, (now_ms - oldest_ms) / 1000)
+    yield from (lag, told, untold)
 
 
 def _group_families(node: Node) -> Families:

@@ -262,8 +262,11 @@ class MirrorAppends:
     def _note_source(self, wanted: MirrorAppend, now_ms: int) -> None:
         part = wanted.part
         key = self._metadata.topic_id(wanted.topic), part.partition_index
-        if key not in self._sources:
+        known = self._sources.get(key)
+        if known is None:
             self._tell(wanted, MirrorEvent.BEGAN)
+        elif part.source_high_watermark < 0:
+            return  # A question says nothing about the source.
         self._sources[key] = SourceState(
             part.source_high_watermark,
             part.source_log_start_offset,

@@ -27,7 +27,7 @@ from odradek_broker.storage.segment_scanner import BatchAt, SegmentCorrupt, read
 from odradek_broker.storage.segments import RETENTION_DELETED, SEGMENT_SUFFIXES
 from odradek_broker.storage.transaction_index import CorruptTransactionIndex, TransactionIndex
 from odradek_protocol.lazy_dataclass import dataclass
-from odradek_protocol.records.batch import BatchError, verify_crc
+from odradek_protocol.records.batch import BatchError, BatchHeader, verify_crc
 
 _NAME_DIGITS = 20
 
@@ -392,8 +392,8 @@ class LogLoader:
         epochs = LeaderEpochs()
         for segment in segments:
             try:
-                for _, header, _ in read_batches(segment, 0):
-                    epochs.assign(header.leader_epoch, header.base_offset)
+                for position, header, _ in read_batches(segment, 0):
+                    _note_epoch(epochs, header, segment, position)
             except (SegmentCorrupt, BatchError):
                 break  # The scan of this segment reports the damage.
         epochs.changed = bool(epochs.entries)
@@ -466,7 +466,7 @@ def scan_segment(
                 ),
                 index_interval_bytes,
             )
-            epochs.assign(header.leader_epoch, header.base_offset)
+            _note_epoch(epochs, header, segment, position)
             position += header.size_bytes
     except (BatchError, SegmentCorrupt) as trouble:
         problem = f"{segment.path} is damaged at byte {position}: {trouble}"
@@ -496,3 +496,10 @@ def fill_transaction_index(
         aborted = scratch.follow(header, batch)
         if aborted is not None:
             index.append(aborted)
+
+
+def _note_epoch(epochs: LeaderEpochs, header: BatchHeader, segment: Segment, position: int) -> None:
+    """Note the leader epoch of a batch. The first one begins with the segment, also if the first
+    batch is behind a gap, as when the batch was appended."""
+    is_first = not epochs.entries and position == 0
+    epochs.assign(header.leader_epoch, segment.base_offset if is_first else header.base_offset)

@@ -275,6 +275,15 @@ ALERTS = (
         "Add members, make them faster, or raise share.partition.max.record.locks.",
     ),
     Alert(
+        "OdradekMirrorSilent",
+        "odradek_mirror_told_seconds > 120",
+        "5m",
+        "warning",
+        "The mirror of {{ $labels.topic }} has told nothing for {{ $value | humanizeDuration }}.",
+        "Look if odradek mirror runs and reaches its source; odradek explain mirror"
+        " {{ $labels.topic }} shows the lag.",
+    ),
+    Alert(
         "OdradekTransactionHangs",
         "odradek_transaction_overdue_seconds > 60",
         "1m",

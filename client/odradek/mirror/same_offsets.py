@@ -50,6 +50,8 @@ _REQUEST_BYTES_MAX = 4 * 1024 * 1024
 #: The most bytes that a partition takes in a request beside its batches, and a request beside its
 #: partitions.
 _AROUND_BYTES = 512
+#: The longest time for which the target is not told where the source ends: its metrics have it.
+_TELL_EVERY_S = 10.0
 #: The setting of brokers that close the connection of a larger request.
 _FRAME_LIMIT = "socket.request.max.bytes"
 
@@ -98,6 +100,7 @@ class SameOffsetsCopier:
         #: The size of the largest request that the target takes; None if it does not say it.
         self._frame_bytes_max: int | None = None
         self._appending: asyncio.Task[None] | None = None
+        self._tell_at_s = 0.0
 
     async def start(self) -> None:
         """Ask the target how large a request may be. There is nothing to take over: the target's
@@ -135,6 +138,7 @@ class SameOffsetsCopier:
             fetched = [each for each in fetched if each.tp in reading]
             if fetched:
                 self._appending = asyncio.create_task(self._append(fetched))
+        await self._tell_ends(asyncio.get_running_loop().time())
 
     async def flush(self) -> None:
         """Wait for the answer to the last append."""
@@ -260,6 +264,23 @@ class SameOffsetsCopier:
                 size_bytes += part_bytes
             if together:
                 left.extendleft(await self._append_together(together, failed))
+
+    async def _tell_ends(self, now_s: float) -> None:
+        """Tell the target from time to time where the source ends, also of partitions without
+        news: it takes silence for a mirror that is gone."""
+        if now_s < self._tell_at_s:
+            return
+        self._tell_at_s = now_s + _TELL_EVERY_S
+        troubles, known = self._reader.troubles(), self._job.progress.partitions
+        wanted = {
+            tp: MirroredPartition(
+                partition_index=tp.partition, source_high_watermark=known[tp].high_watermark
+            )
+            for tp in self._reader.positions
+            if tp in self._ends and tp not in troubles
+        }
+        if wanted:
+            await self._send(wanted)  # Errors come again with the next append.
 
     def _is_too_large(self, part: FetchedPartition) -> bool:
         """Give the partition up if the target takes no request with the batch."""

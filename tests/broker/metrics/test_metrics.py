@@ -11,6 +11,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from fake_node import FakeNode, FakeShareState
+from mirror_world import MirrorWorld, SourceLog
 from odradek_broker.coordinator.groups.classic.group import GroupState
 from odradek_broker.coordinator.transactions.transaction import (
     Transaction,
@@ -287,3 +288,30 @@ def test_t70_open_and_prepared_transactions_have_an_age() -> None:
     assert found["odradek_transactional_ids", labelled(state="Ongoing")] == 2
     assert found["odradek_transactional_ids", labelled(state="Empty")] == 1
     assert found["odradek_transactional_ids", labelled(state="PrepareAbort")] == 0
+
+
+def test_i13_the_lag_of_mirror_topics() -> None:
+    world, source = MirrorWorld(), SourceLog()
+    world.mirror_topic(partitions=3)
+    world.create("plain")
+    world.flush_all()
+    source.data(5)
+    world.append(source.read(), high_watermark=9)
+    world.clock.advance(3_000)
+    world.append(None, index=1, high_watermark=20)
+    world.append(None, index=1, end=-1)
+    world.clock.advance(500)
+
+    def told() -> dict[str, float]:
+        found = samples(Exposition(BrokerMetrics(Clock()), world.node).render())
+        return {
+            name.removeprefix("odradek_mirror_"): value
+            for (name, labels), value in found.items()
+            if name.startswith("odradek_mirror_") and labels == labelled(topic="t")
+        }
+
+    assert told() == {"lag_records": 4 + 20, "told_seconds": 3.5, "untold_partitions": 1}
+    world.crash()
+    assert told() == {"untold_partitions": 3}
+    world.promote()
+    assert told() == {}

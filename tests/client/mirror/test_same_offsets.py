@@ -56,6 +56,7 @@ def copier_of(reader: Reader) -> SameOffsetsCopier:
     copier._ends, copier._unknown, copier._ids = {TP: 0}, {}, {TP: b""}
     copier._corrupt, copier._appending = {}, None
     copier._frame_bytes_max = None
+    copier._tell_at_s = float("inf")
     return copier
 
 
@@ -153,6 +154,30 @@ async def test_a_batch_that_the_target_cannot_take_names_the_setting() -> None:
     assert f"at or behind offset 20 has {len(large)} bytes" in told[first.tp]
     assert "requests of at most 4000: raise socket.request.max.bytes" in told[first.tp]
     assert target.stored == {first.tp: [0, 10], second.tp: [0, 10]}
+
+
+async def test_the_target_hears_of_partitions_without_news() -> None:
+    copier = copier_of(Reader())
+    other = TopicPartition("orders", 1)
+    sent = list[dict[TopicPartition, MirroredPartition]]()
+
+    async def send(
+        wanted: dict[TopicPartition, MirroredPartition],
+    ) -> Results[TopicPartition, MirroredPartitionResult]:
+        sent.append(wanted)
+        return Results()
+
+    copier._send = send  # type: ignore[method-assign]
+    copier._job.progress.begin(other, 3, 9)
+    copier._reader.positions[other] = 3  # type: ignore[index]
+    copier._ends[other] = 3
+    copier._reader.troubles = lambda: {TP: "no leader"}  # type: ignore
+    copier._tell_at_s = 5.0
+    for now_s in (4.0, 5.0, 6.0, 15.0):
+        await copier._tell_ends(now_s)
+    assert sent == [
+        {other: MirroredPartition(partition_index=1, source_high_watermark=9)} for _ in range(2)
+    ]
 
 
 def test_the_parts_of_a_piece_follow_each_other() -> None:
