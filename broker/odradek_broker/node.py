@@ -46,6 +46,7 @@ from odradek_broker.metadata.topics import NewTopic, create_topics
 from odradek_broker.metadata_publisher import MetadataPublisher
 from odradek_broker.metrics.broker import BrokerMetrics
 from odradek_broker.mirror.appends import MirrorAppends
+from odradek_broker.mirror.parts import MirrorParts
 from odradek_broker.mirror.promotion import MirrorPromotions
 from odradek_broker.platform.fault_points import NO_FAULT_POINTS, FaultPoints
 from odradek_broker.platform.loggers import LogLevels, OthersLogLevels
@@ -293,10 +294,16 @@ class Node:
 
     def _make_mirrors(self) -> None:
         """Make the parts that append to mirror topics, and that promote them."""
-        parts = self.metadata, self.metadata_log, self.partition, self.logs, self.clock
-        observer = self.mirror_recorder.record
-        self.mirrors = MirrorAppends(*parts, observer, self.metrics.appended_bytes)
-        self.promotions = MirrorPromotions(*parts, observer, self.mirrors.forget)
+        parts = MirrorParts(
+            self.metadata,
+            self.metadata_log,
+            self.partition,
+            self.logs,
+            self.clock,
+            self.mirror_recorder.record,
+        )
+        self.mirrors = MirrorAppends(parts, self.metrics.appended_bytes)
+        self.promotions = MirrorPromotions(parts, self.mirrors.forget)
 
     def _new_verdicts(self) -> GroupVerdicts:
         groups = self.groups

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from odradek_broker.deferred import Deferred
 from odradek_broker.handlers._parts import MetadataChangeParts
+from odradek_broker.metadata.cluster import ClusterMetadata
 from odradek_broker.metadata.commit import when_durable
 from odradek_broker.metadata.delegation_tokens import TokenChange
 from odradek_broker.platform.seams import Clock
@@ -36,6 +37,23 @@ def principal_of(context: RequestContext) -> str:
 def may_ask(context: RequestContext) -> bool:
     """True if the client is authenticated, and not by a delegation token."""
     return context.user != ANONYMOUS and not context.by_token
+
+
+def change_expiry(
+    node: TokenParts,
+    context: RequestContext,
+    decide: Callable[[ClusterMetadata, str, bytes, int, int], TokenChange],
+    hmac: bytes,
+    period_ms: int,
+    respond: Callable[[ErrorCode, int], Response],
+) -> Response | Deferred[Response]:
+    """Give a token another expiry, and answer `respond(error, expiry in ms)` when it is durable.
+    `decide`: the decision from state, principal, HMAC, period and time."""
+    if not may_ask(context):
+        return respond(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NO_TIMESTAMP)
+    now_ms = node.clock.wall_ms()
+    change = decide(node.metadata, principal_of(context), hmac, period_ms, now_ms)
+    return answer_change(node, change, respond)
 
 
 def answer_change(

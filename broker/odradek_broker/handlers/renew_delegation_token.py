@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from odradek_broker.deferred import Deferred
-from odradek_broker.handlers._delegation_tokens import (
-    TokenParts,
-    answer_change,
-    may_ask,
-    principal_of,
-)
+from odradek_broker.handlers._delegation_tokens import TokenParts, change_expiry
 from odradek_broker.metadata.delegation_tokens import renew_token
 from odradek_broker.request import RequestContext
-from odradek_protocol.constants import NO_TIMESTAMP
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.schemas.renew_delegation_token import (
     RenewDelegationTokenRequest,
@@ -23,16 +17,9 @@ def handle(
     node: TokenParts, context: RequestContext, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse | Deferred[RenewDelegationTokenResponse]:
     """The new expiry of the token, or an error."""
-    if not may_ask(context):
-        return _response(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, NO_TIMESTAMP)
-    change = renew_token(
-        node.metadata,
-        principal_of(context),
-        request.hmac,
-        request.renew_period_ms,
-        node.clock.wall_ms(),
+    return change_expiry(
+        node, context, renew_token, request.hmac, request.renew_period_ms, _response
     )
-    return answer_change(node, change, _response)
 
 
 def _response(error: ErrorCode, expiry_ms: int) -> RenewDelegationTokenResponse:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from odradek_broker.deferred import Deferred, gather
-from odradek_broker.metadata.cluster import ClusterMetadata
-from odradek_broker.metadata.log import MetadataLog
 from odradek_broker.mirror.batches import (
     LEADER_EPOCH_MAX,
     OFFSET_MAX,
@@ -22,16 +20,14 @@ from odradek_broker.mirror.batches import (
 from odradek_broker.mirror.events import (
     MirrorDecision,
     MirrorEvent,
-    MirrorObserver,
     SourceState,
 )
+from odradek_broker.mirror.parts import MirrorParts
 from odradek_broker.partition import Partition
-from odradek_broker.platform.seams import Clock
 from odradek_broker.storage.errors import AppendRejected, StorageError
 from odradek_broker.storage.index import RELATIVE_OFFSET_MAX
 from odradek_broker.storage.log import PartitionLog
 from odradek_broker.storage.log_config import AppendOrigin
-from odradek_broker.storage.manager import LogManager
 from odradek_broker.storage.validation import DecompressionBudget
 from odradek_broker.topic_partition import TopicPartition
 from odradek_protocol.errors import ErrorCode
@@ -59,25 +55,11 @@ class MirrorAppend(NamedTuple):
 
 
 class MirrorAppends:
-    """Appends to the mirror topics of this broker. `partition` finds a partition; `observer` is
-    told of every decision; `appended_bytes` counts bytes."""
+    """Appends to the mirror topics of this broker. `appended_bytes` counts bytes."""
 
-    def __init__(
-        self,
-        metadata: ClusterMetadata,
-        metadata_log: MetadataLog,
-        partition: Callable[[str, int], Partition | None],
-        logs: LogManager,
-        clock: Clock,
-        observer: MirrorObserver,
-        appended_bytes: Callable[[int], None],
-    ) -> None:
-        self._metadata = metadata
-        self._metadata_log = metadata_log
-        self._partition = partition
-        self._logs = logs
-        self._clock = clock
-        self._observer = observer
+    def __init__(self, parts: MirrorParts, appended_bytes: Callable[[int], None]) -> None:
+        self._metadata, self._metadata_log, self._partition = parts[:3]
+        self._logs, self._clock, self._observer = parts[3:]
         self._appended_bytes = appended_bytes
         #: By topic id and index. Not stored.
         self._sources: dict[tuple[bytes, int], SourceState] = {}

@@ -15,13 +15,11 @@ from typing import NamedTuple
 
 from odradek_broker.config.topic_settings import MIRROR_SOURCE
 from odradek_broker.deferred import Deferred, gather
-from odradek_broker.metadata.cluster import ClusterMetadata, Topic
-from odradek_broker.metadata.log import MetadataLog
-from odradek_broker.mirror.events import MirrorDecision, MirrorEvent, MirrorObserver
+from odradek_broker.metadata.cluster import Topic
+from odradek_broker.mirror.events import MirrorDecision, MirrorEvent
+from odradek_broker.mirror.parts import MirrorParts
 from odradek_broker.partition import Partition
-from odradek_broker.platform.seams import Clock
 from odradek_broker.storage.errors import DataDirectoryError, StorageError
-from odradek_broker.storage.manager import LogManager
 from odradek_protocol.constants import RESOURCE_TOPIC
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.stored.cluster_metadata import ConfigRecord
@@ -44,25 +42,11 @@ class _Failed(Exception):
 
 
 class MirrorPromotions:
-    """Promotes mirror topics. `partition` finds a partition; `forget` is called with the id of a
-    promoted topic."""
+    """Promotes mirror topics. `forget` is called with the id of a promoted topic."""
 
-    def __init__(
-        self,
-        metadata: ClusterMetadata,
-        metadata_log: MetadataLog,
-        partition: Callable[[str, int], Partition | None],
-        logs: LogManager,
-        clock: Clock,
-        observer: MirrorObserver,
-        forget: Callable[[bytes], None],
-    ) -> None:
-        self._metadata = metadata
-        self._metadata_log = metadata_log
-        self._partition = partition
-        self._logs = logs
-        self._clock = clock
-        self._observer = observer
+    def __init__(self, parts: MirrorParts, forget: Callable[[bytes], None]) -> None:
+        self._metadata, self._metadata_log, self._partition = parts[:3]
+        self._logs, self._clock, self._observer = parts[3:]
         self._forget = forget
         self._running: dict[str, Deferred[Promoted]] = {}
 

@@ -105,11 +105,10 @@ def rights(case: int) -> list[tuple[str, AclResourceType, str, AclOperation]]:
     ]
 
 
-def settings(key: str | None = "a secret key") -> dict[str, str]:
+def settings(key: str | None = "a secret key", *, authorizer: bool = True) -> dict[str, str]:
     """Settings of both brokers, besides the listeners."""
     given = {
-        **AUTHORIZER,
-        "super.users": f"User:{SUPER};User:ANONYMOUS",
+        **(AUTHORIZER | {"super.users": f"User:{SUPER};User:ANONYMOUS"} if authorizer else {}),
         "sasl.enabled.mechanisms": f"PLAIN,{S256},{S512}",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{jaas_line(len(CASES))};",
         **{
@@ -384,5 +383,28 @@ CASES = [
     Case(
         "login with a renewed token",
         [create(), renew("@alice", 3 * HOUR_MS), Login("login", "t"), metadata()],
+    ),
+]
+
+#: Cases for brokers without an authorizer.
+OPEN_CASES = [
+    Case(
+        "without an authorizer",
+        [
+            create(renewers=["User:@bob"], lifetime_ms=HOUR_MS),
+            create("@bob", "bobs"),
+            create("@carol", "others", **_for("@alice")),
+            *(describe(who) for who in ("@alice", "@bob", "@carol", "@viewer")),
+            *(describe(who, "User:@alice") for who in ("@bob", "@carol")),
+            describe("@carol", "User:@maker"),
+            describe("@carol", none=True),
+            renew("@carol"),
+            expire("@carol"),
+            renew("@carol", hmac="<others>"),
+            expire("@bob"),
+            describe("@carol"),
+            Login("login", "bobs"),
+            describe("login"),
+        ],
     ),
 ]

@@ -11,7 +11,6 @@ from typing import Any
 from tests.oracle.sasl import cases as sasl
 from tests.oracle.sasl.play import CLOSED, Address, Connection
 from tests.oracle.tokens.cases import (
-    CASES,
     PASSWORD,
     PLAINTEXT,
     SASL,
@@ -213,7 +212,7 @@ class _Play:
         return f"{steps * _STEP_MS // 60_000} min"
 
 
-async def _set_rights(address: Address) -> None:
+async def _set_rights(address: Address, cases: int) -> None:
     reader, writer = await asyncio.open_connection(*address)
     creations = [
         AclCreation(
@@ -225,7 +224,7 @@ async def _set_rights(address: Address) -> None:
             operation=operation,
             permission_type=AclPermission.ALLOW,
         )
-        for number in range(len(CASES))
+        for number in range(cases)
         for name, kind, resource, operation in rights(number)
     ]
     answer = await Connection(reader, writer).ask(
@@ -235,12 +234,19 @@ async def _set_rights(address: Address) -> None:
     writer.close()
 
 
-async def play(addresses: Mapping[str, Address], *, settle_s: float = 0.0) -> dict[str, list[Any]]:
-    """The answers of each case, by name. `settle_s`: the time after which an answered change is in
-    force."""
-    await _set_rights(addresses[PLAINTEXT])
+async def play(
+    addresses: Mapping[str, Address],
+    cases: Sequence[Case],
+    *,
+    authorizer: bool = True,
+    settle_s: float = 0.0,
+) -> dict[str, list[Any]]:
+    """The answers of each case, by name. `authorizer`: the broker has one. `settle_s`: the time
+    after which an answered change is in force."""
+    if authorizer:
+        await _set_rights(addresses[PLAINTEXT], len(cases))
     await asyncio.sleep(settle_s)
     return {
         case.name: await _Play(addresses, number, case, settle_s).answers()
-        for number, case in enumerate(CASES)
+        for number, case in enumerate(cases)
     }

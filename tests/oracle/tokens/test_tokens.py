@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.oracle.tokens.cases import CASES, PLAINTEXT, SASL, settings
+from tests.oracle.tokens.cases import CASES, OPEN_CASES, PLAINTEXT, SASL, Case, settings
 from tests.oracle.tokens.play import play
 
 from odradek_broker.config.broker import parse_config
 from odradek_broker.server import sasl_listeners
 from odradek_broker.server.server import Server
 
-RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text("utf-8"))
+_FOLDER = Path(__file__).parent
+RECORDED = json.loads((_FOLDER / "recorded.json").read_text("utf-8"))
+OPEN_RECORDED = json.loads((_FOLDER / "recorded_without_authorizer.json").read_text("utf-8"))
 EXPIRED = (
     "Kafka authenticates a client with an expired token that it has not removed yet, and closes its"
     " connection at the next request"
@@ -47,20 +50,7 @@ async def test_a49_a50_a51_a52_a53_we_handle_tokens_as_kafka_does(
 ) -> None:
     # The failures of so many cases would make later connections of this address wait.
     monkeypatch.setattr(sasl_listeners, "_FREE_FAILURES", 1000)
-    config, _ = parse_config(
-        {
-            **settings(),
-            "listeners": f"{PLAINTEXT}://127.0.0.1:0,{SASL}://127.0.0.1:0",
-            "connection.failed.authentication.delay.ms": "0",
-            "log.dirs": str(tmp_path / "data"),
-        }
-    )
-    server = Server(config)
-    await server.start()
-    try:
-        told = await play(server.addresses)
-    finally:
-        await server.stop()
+    told = await _play(tmp_path, CASES, authorizer=True)
     assert told.keys() == RECORDED.keys() == {case.name for case in CASES}
     for name, answers in RECORDED.items():
         for number, expected in enumerate(answers):
@@ -68,3 +58,30 @@ async def test_a49_a50_a51_a52_a53_we_handle_tokens_as_kafka_does(
             assert told[name][number] == ours, (name, number)
     for (name, number), (ours, _) in DIFFERENT.items():
         assert RECORDED[name][number] != ours, (name, number)
+
+
+@pytest.mark.own_broker
+async def test_a52_without_an_authorizer_every_user_sees_all_tokens(tmp_path: Path) -> None:
+    told = await _play(tmp_path, OPEN_CASES, authorizer=False)
+    assert told.keys() == OPEN_RECORDED.keys()
+    for name, answers in OPEN_RECORDED.items():
+        for number, expected in enumerate(answers):
+            assert told[name][number] == expected, (name, number)
+
+
+async def _play(folder: Path, cases: Sequence[Case], *, authorizer: bool) -> dict[str, list[Any]]:
+    """The answers of our broker."""
+    config, _ = parse_config(
+        {
+            **settings(authorizer=authorizer),
+            "listeners": f"{PLAINTEXT}://127.0.0.1:0,{SASL}://127.0.0.1:0",
+            "connection.failed.authentication.delay.ms": "0",
+            "log.dirs": str(folder / "data"),
+        }
+    )
+    server = Server(config)
+    await server.start()
+    try:
+        return await play(server.addresses, cases, authorizer=authorizer)
+    finally:
+        await server.stop()

@@ -1,0 +1,24 @@
+"""The parts of the broker that appends to mirror topics and promotions use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from odradek_broker.metadata.cluster import ClusterMetadata
+from odradek_broker.metadata.log import MetadataLog
+from odradek_broker.mirror.events import MirrorObserver
+from odradek_broker.partition import Partition
+from odradek_broker.platform.seams import Clock
+from odradek_broker.storage.manager import LogManager
+
+
+class MirrorParts(NamedTuple):
+    """The parts. `partition` finds a partition; `observer` is told of every decision."""
+
+    metadata: ClusterMetadata
+    metadata_log: MetadataLog
+    partition: Callable[[str, int], Partition | None]
+    logs: LogManager
+    clock: Clock
+    observer: MirrorObserver
