@@ -86,8 +86,7 @@ class LoopThread:
             while (callback := _next(callbacks)) is not None:
                 callback()
         except BaseException:
-            # After Ctrl+C, or an exception of a callback, the result of the work is not needed any
-            # more.
+            # The result is not needed after Ctrl+C, or an exception of a callback.
             self.loop.call_soon_threadsafe(call.abandon)
             raise
         return call.result()
@@ -679,6 +678,7 @@ class Admin(_Blocking):
     describe_groups = _waits(_admin.Admin.describe_groups)
     delete_groups = _waits(_admin.Admin.delete_groups)
     list_group_offsets = _waits(_admin.Admin.list_group_offsets)
+    list_offsets_of_groups = _waits(_admin.Admin.list_offsets_of_groups)
     alter_group_offsets = _waits(_admin.Admin.alter_group_offsets)
     delete_group_offsets = _waits(_admin.Admin.delete_group_offsets)
     describe_share_groups = _waits(_admin.Admin.describe_share_groups)

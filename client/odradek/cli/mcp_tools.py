@@ -66,6 +66,7 @@ READS = frozenset(
         "list_group_offsets",
         "list_groups",
         "list_offsets",
+        "list_offsets_of_groups",
         "list_pushing_clients",
         "list_share_group_offsets",
         "list_topics",

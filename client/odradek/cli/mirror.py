@@ -156,7 +156,7 @@ async def _mirror(
     plan_only: bool,
     as_json: bool,
 ) -> Snapshot | None:
-    from odradek.mirror.plan import gather, make_plan
+    from odradek.mirror.plan import gather_both, make_plan
     from odradek.mirror.progress import Progress
     from odradek.mirror.run import Job
     from odradek.mirror.run import run as run_mirror
@@ -165,10 +165,7 @@ async def _mirror(
     async with AsyncExitStack() as stack:
         source = await stack.enter_async_context(connected(Admin, source_settings))
         target = await stack.enter_async_context(connected(Admin, target_settings))
-        # The target first: another instance may be copying, and then the target's ends lie beyond
-        # older ends of the source.
-        there = await gather(target, options.selection, source=False)
-        plan = make_plan(await gather(source, options.selection, source=True), there, options)
+        plan = make_plan(*await gather_both(source, target, options.selection), options)
         if plan_only or plan.problems:
             _print_plan(plan, as_json)
             end_with(plan.problems)

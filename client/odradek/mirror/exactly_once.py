@@ -219,6 +219,11 @@ class ExactlyOnceCopier:
         except NotCopied:
             return None
 
+    @property
+    def waits_for(self) -> str:
+        """The thing that a long step waits for."""
+        return "the target's answers to a transaction"
+
     # --- start and failure ------------------------------------------------------------------------
 
     async def start(self) -> None:

@@ -4,21 +4,35 @@ A mirror writes the offset of a group only where it is the mirror's own last one
 none: what a consumer or an administrator of the target has committed since then is never taken
 back. So that a later run knows its own offsets, they are committed for a second group as well,
 `odradek-mirror-NAME.GROUP`: first there, with the offset before it as metadata, then for the group.
-A crash in between leaves one of the two offsets in the group, and both are the mirror's.
+A crash in between leaves one of the two offsets in the group, and both are the mirror's. Second
+groups are deleted when their groups are gone at the source, and by the promotion of their topics.
+
+Groups are read many in one request, and written several at the same time. An error of one group
+concerns that group alone, which is tried again at the next copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from odradek_client.admin import Admin
-from odradek_client.errors import InvalidGroup
+from odradek_client.admin.groups import GroupDescription
+from odradek_client.errors import InvalidGroup, OdradekError
 from odradek_client.structs import OffsetAndMetadata, TopicPartition
 
 #: The offset of the target for a position of the source, None if it is not copied yet.
 Translate = Callable[[TopicPartition, int], int | None]
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
+
+#: The beginning of the names of second groups, before the name of the mirror.
+SECOND_GROUPS = "odradek-mirror-"
+#: The most groups of one request, and the most that are written at the same time.
+_TOGETHER_MAX = 200
+_WRITTEN_AT_ONCE = 8
 
 
 class _Plan(Protocol):
@@ -45,9 +59,7 @@ def verdict(
     return "equal" if there.offset == wanted.offset else "theirs"
 
 
-def marks(
-    noted: Mapping[TopicPartition, OffsetAndMetadata | None],
-) -> dict[TopicPartition, frozenset[int]]:
+def marks(noted: Committed) -> dict[TopicPartition, frozenset[int]]:
     """The offsets that the mirror has written last, of its second group."""
     return {
         tp: frozenset(
@@ -56,6 +68,18 @@ def marks(
         for tp, found in noted.items()
         if found is not None
     }
+
+
+@dataclass(slots=True)
+class _Group:
+    """The work on one group: `wanted` are all its offsets for the target, `news` those that have
+    changed; `left` says why it is not complete."""
+
+    name: str
+    wanted: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    news: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    there: Committed = field(default_factory=dict)
+    left: str = ""
 
 
 class GroupCopier:
@@ -79,72 +103,107 @@ class GroupCopier:
         self._copied: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         self._told: dict[tuple[str, str], str] = {}
 
-    async def copy(self, plan: _Plan) -> int:
-        """Copy what has changed; returns the number of groups whose offsets are all at the
-        target."""
-        complete = 0
-        for group in plan.groups:
-            committed = {
-                tp: found
-                for tp, found in (await self._source.list_group_offsets(group)).items()
-                if found is not None and plan.has_topic(tp.topic)
-            }
-            wanted = self._wanted(committed)
-            known = self._copied.get(group, {})
-            news = {tp: each for tp, each in wanted.items() if known.get(tp) != each}
-            done = not news or await self._copy_group(group, news)
-            complete += done and len(wanted) == len(committed)
-        return complete
+    async def copy(self, plan: _Plan) -> dict[str, str]:
+        """Copy what has changed; returns the groups whose offsets are not all at the target, each
+        with the reason and what to do. Groups that have gone on at the target are complete.
 
-    def _wanted(self, committed: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets for the target, of positions whose records are copied."""
-        wanted = {}
-        for tp, found in committed.items():
-            offset = self._translate(tp, found.offset)
-            if offset is not None:
+        Raises errors that concern all groups, such as a target that is not reached.
+        """
+        left: dict[str, str] = {}
+        for some in _chunks(plan.groups, _TOGETHER_MAX):
+            groups = await self._read_source(plan, some)
+            changed = [group for group in groups if group.news]
+            if changed:
+                await self._write_changed(changed)
+            left |= {group.name: group.left for group in groups if group.left}
+        return left
+
+    async def _read_source(self, plan: _Plan, names: Sequence[str]) -> list[_Group]:
+        """The offsets of groups of the source, translated."""
+        committed = await self._source.list_offsets_of_groups(
+            dict.fromkeys(names), raise_errors=False
+        )
+        groups = [_Group(name) for name in names]
+        for group in groups:
+            if (error := committed.errors.get(group.name)) is not None:
+                self._leave(group, f"the source does not tell its offsets: {error}")
+                continue
+            for tp, found in committed.get(group.name, {}).items():
+                if found is None or not plan.has_topic(tp.topic):
+                    continue
+                offset = self._translate(tp, found.offset)
+                if offset is None:
+                    group.left = (
+                        f"its offset {found.offset} of {_name(tp)} is not copied yet, because it is"
+                        " behind what this run has copied: run the mirror again"
+                    )
+                    continue
                 epoch = found.leader_epoch if self._keep_epochs else -1
-                wanted[tp] = OffsetAndMetadata(offset, found.metadata, epoch)
-        return wanted
+                group.wanted[tp] = OffsetAndMetadata(offset, found.metadata, epoch)
+            known = self._copied.get(group.name, {})
+            group.news = {tp: each for tp, each in group.wanted.items() if known.get(tp) != each}
+        return groups
 
-    async def _copy_group(self, group: str, news: dict[TopicPartition, OffsetAndMetadata]) -> bool:
-        """Copy changed offsets of one group; True if the target has all of them."""
-        second = f"{self._prefix}{group}"
-        described = await self._target.describe_groups(group, raise_errors=False)
-        state = described.get(group)
+    async def _write_changed(self, groups: Sequence[_Group]) -> None:
+        """Write the changed offsets of groups that nobody else has changed at the target."""
+        target = self._target
+        described = await target.describe_groups(
+            [group.name for group in groups], raise_errors=False
+        )
+        asked: dict[str, Collection[tuple[str, int]]] = {}
+        for group in groups:
+            asked[group.name] = asked[self._second(group.name)] = group.news
+        found = await target.list_offsets_of_groups(asked, raise_errors=False)
+        at_once = asyncio.Semaphore(_WRITTEN_AT_ONCE)
+
+        async def write(group: _Group) -> None:
+            async with at_once:
+                await self._write_group(group, described.get(group.name), found)
+
+        ready = []
+        for group in groups:
+            error = found.errors.get(group.name) or found.errors.get(self._second(group.name))
+            if error is not None:
+                self._leave(group, f"the target does not tell its offsets: {error}")
+            else:
+                ready.append(group)
+        async with asyncio.TaskGroup() as tasks:
+            for group in ready:
+                tasks.create_task(write(group))
+
+    async def _write_group(
+        self, group: _Group, state: GroupDescription | None, found: Mapping[str, Committed]
+    ) -> None:
         if state is not None and state.is_active:
-            self._say(group, "", f"it has members at the target ({state.state})")
-            return False
-        there = await self._target.list_group_offsets(group, news)
-        ours = marks(await self._target.list_group_offsets(second, news))
-        copied = self._copied.setdefault(group, {})
+            self._leave_active(group, state.state)
+            return
+        there, second = found.get(group.name, {}), self._second(group.name)
+        ours = marks(found.get(second, {}))
+        copied = self._copied.setdefault(group.name, {})
         to_write = {}
-        for tp, each in news.items():
-            found = verdict(each, there.get(tp), ours.get(tp, frozenset()))
-            if found == "write":
+        for tp, each in group.news.items():
+            fate = verdict(each, there.get(tp), ours.get(tp, frozenset()))
+            if fate == "write":
                 to_write[tp] = each
-            elif found == "equal":
+            elif fate == "equal":
                 copied[tp] = each
             else:
-                at = there[tp]
-                self._say(
-                    group,
-                    f"{tp.topic}-{tp.partition}",
-                    f"somebody else has committed offset {at.offset if at else '-'} at the target",
-                )
+                self._leave_theirs(group, tp, each, there[tp])
         try:
-            await self._write(group, second, to_write, there)
+            await self._write(group.name, second, to_write, there)
         except InvalidGroup:
-            self._say(group, "", "it has members at the target")
-            return False
-        copied.update(to_write)
-        return all(tp in copied and copied[tp] == each for tp, each in news.items())
+            self._leave_active(group, "since a moment ago")
+        except OdradekError as error:
+            self._leave(group, f"the target does not take its offsets: {error}")
+        else:
+            copied.update(to_write)
 
     async def _write(
         self,
         group: str,
         second: str,
         offsets: dict[TopicPartition, OffsetAndMetadata],
-        there: Mapping[TopicPartition, OffsetAndMetadata | None],
+        there: Committed,
     ) -> None:
         if not offsets:
             return
@@ -157,9 +216,101 @@ class GroupCopier:
         written = dict[tuple[str, int], int | OffsetAndMetadata](offsets.items())
         await self._target.alter_group_offsets(group, written)
 
+    def _second(self, group: str) -> str:
+        return f"{self._prefix}{group}"
+
+    # --- groups that are left ---------------------------------------------------------------------
+
+    def _leave_active(self, group: _Group, state: str) -> None:
+        why = f"it has members at the target ({state}): stop them, and run the mirror again"
+        self._leave(group, why)
+
+    def _leave_theirs(
+        self,
+        group: _Group,
+        tp: TopicPartition,
+        wanted: OffsetAndMetadata,
+        there: OffsetAndMetadata | None,
+    ) -> None:
+        """Leave an offset that somebody else has committed. The group is complete if that is
+        further on: it is used at the target."""
+        at = -1 if there is None else there.offset
+        self._say(group.name, _name(tp), f"somebody else has committed offset {at} at the target")
+        if at < wanted.offset:
+            group.left = (
+                f"somebody else has committed offset {at} of {_name(tp)} at the target, and the"
+                f" copied one is {wanted.offset}: to take that, delete the other one with `odradek"
+                " group delete-offsets` at the target, and run the mirror again"
+            )
+
+    def _leave(self, group: _Group, why: str) -> None:
+        group.left = why
+        self._say(group.name, "", why)
+
     def _say(self, group: str, where: str, why: str) -> None:
         """Tell why offsets are left as they are, once for each reason."""
         if self._told.get((group, where)) != why:
             self._told[group, where] = why
             at = f", {where}" if where else ""
             self._tell(f"group {group!r}{at} is left as it is: {why}")
+
+    # --- second groups ----------------------------------------------------------------------------
+
+    async def delete_unneeded(self, plan: _Plan) -> None:
+        """Delete the second groups of groups that the source does not have any more."""
+        listed = await self._target.list_groups()
+        names = [
+            each.group_id.removeprefix(self._prefix)
+            for each in listed
+            if each.group_id.startswith(self._prefix)
+        ]
+        others = sorted(set(names) - set(plan.groups))
+        if others:
+            at_source = {each.group_id for each in await self._source.list_groups()}
+            others = [name for name in others if name not in at_source]
+        for some in _chunks(others, _TOGETHER_MAX):
+            # A group that this mirror may not read is not in the source's list either.
+            there = await self._source.list_offsets_of_groups(
+                dict.fromkeys(some), raise_errors=False
+            )
+            gone = [self._second(name) for name in some if there.get(name) == {}]
+            noted = await self._target.list_offsets_of_groups(
+                dict.fromkeys(gone), raise_errors=False
+            )
+            # Mirrors of other sources may have the same name.
+            unneeded = [
+                second
+                for second, offsets in noted.items()
+                if all(plan.has_topic(tp.topic) for tp in offsets)
+            ]
+            if unneeded:
+                await self._target.delete_groups(unneeded, raise_errors=False)
+
+
+async def delete_notes(target: Admin, topics: Collection[str]) -> list[OdradekError]:
+    """Delete what mirrors have noted about the offsets of groups in topics that are mirrors no
+    longer, and the second groups that have no other notes; returns what could not be deleted."""
+    listed = await target.list_groups()
+    seconds = [each.group_id for each in listed if each.group_id.startswith(SECOND_GROUPS)]
+    errors: list[OdradekError] = []
+    for some in _chunks(seconds, _TOGETHER_MAX):
+        noted = await target.list_offsets_of_groups(dict.fromkeys(some), raise_errors=False)
+        empty = []
+        for second, offsets in noted.items():
+            ours = [tp for tp in offsets if tp.topic in topics]
+            if len(ours) == len(offsets):
+                empty.append(second)
+            elif ours:
+                deleted = await target.delete_group_offsets(second, ours, raise_errors=False)
+                errors += deleted.errors.values()
+        if empty:
+            errors += (await target.delete_groups(empty, raise_errors=False)).errors.values()
+    return errors
+
+
+def _chunks(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (names[at : at + size] for at in range(0, len(names), size))
+
+
+def _name(tp: TopicPartition) -> str:
+    return f"{tp.topic}-{tp.partition}"

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from odradek.mirror.settings import copied_settings
 from odradek_client.admin import Admin
@@ -26,6 +25,7 @@ from odradek_protocol.primitives import ZERO_UUID
 MIRROR_PREFIX = "odradek-mirror-"
 #: The setting by which a topic of Odradek is a mirror of another one.
 MIRROR_SOURCE = "mirror.source"
+_TIMESTAMPS = "message.timestamp.type"
 _SHARE, _STREAMS = "share", "streams"
 
 
@@ -46,8 +46,15 @@ class Selection:
 
     def has_topic(self, name: str) -> bool:
         """True if a topic is to be copied."""
-        if name.startswith(("__", MIRROR_PREFIX)):
-            return False
+        return _reason_to_stay(name) is None and self._names_topic(name)
+
+    def left_out(self, name: str) -> str | None:
+        """The reason why a topic that --topics names is not copied; None if there is none."""
+        return (
+            _reason_to_stay(name) if self.topics is not None and self._names_topic(name) else None
+        )
+
+    def _names_topic(self, name: str) -> bool:
         return _matches(self.topics, name) and not (
             self.exclude is not None and self.exclude.fullmatch(name)
         )
@@ -55,6 +62,14 @@ class Selection:
     def has_group(self, name: str) -> bool:
         """True if the offsets of a group are to be copied."""
         return not name.startswith(MIRROR_PREFIX) and _matches(self.groups, name)
+
+
+def _reason_to_stay(name: str) -> str | None:
+    if name.startswith("__"):
+        return "names that begin with __ belong to the cluster itself, which writes such topics"
+    if name.startswith(MIRROR_PREFIX):
+        return f"names that begin with {MIRROR_PREFIX} belong to mirrors"
+    return None
 
 
 def _matches(pattern: re.Pattern[str] | None, name: str) -> bool:
@@ -82,7 +97,8 @@ class MirrorOptions:
 @dataclass(frozen=True, slots=True)
 class Side:
     """The facts about one cluster. `ends`: the first offset of each partition, and the one behind
-    the last. `refused`: topics that could not be described, and why."""
+    the last. `refused`: topics that could not be described, and why; `left_out`: topics that are
+    named by --topics and never copied, and why."""
 
     cluster_id: str | None
     brokers: int
@@ -92,6 +108,7 @@ class Side:
     ends: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     groups: tuple[GroupListing, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 class Action(StrEnum):
@@ -140,7 +157,9 @@ async def gather(admin: Admin, selection: Selection, *, source: bool) -> Side:
     cluster = await admin.describe_cluster()
     node = await admin._network.least_loaded_node()
     apis = (await admin.describe_broker(node)).apis
-    names = [name for name in await admin.list_topics() if selection.has_topic(name)]
+    all_names = await admin.list_topics(internal=True)
+    names = [name for name in all_names if selection.has_topic(name)]
+    left_out = {name: why for name in all_names if (why := selection.left_out(name)) is not None}
     described = await admin.describe_topics(names, raise_errors=False) if names else {}
     refused = {name: str(error) for name, error in getattr(described, "errors", {}).items()}
     resources = [ConfigResource.topic(name) for name in described]
@@ -154,20 +173,35 @@ async def gather(admin: Admin, selection: Selection, *, source: bool) -> Side:
         APIS[ApiKey.APPEND_MIRROR_RECORDS].name in apis,
         described,
         {resource.name: entries for resource, entries in configs.items()},
-        await ends_of(admin, described.values()),
+        await ends_of(admin, leaders_of(described.values())),
         tuple(each for each in groups if selection.has_group(each.group_id)),
         refused,
+        left_out if source else {},
     )
 
 
-async def ends_of(admin: Admin, topics: Any) -> dict[TopicPartition, tuple[int, int]]:
-    """The first offset of each partition that has a leader, and the one behind the last."""
-    tps = [
-        TopicPartition(topic.name, part.partition)
+async def gather_both(source: Admin, target: Admin, selection: Selection) -> tuple[Side, Side]:
+    """The facts about source and target. The target's are asked for first: another instance may be
+    copying, and then the target's ends lie beyond older ends of the source."""
+    there = await gather(target, selection, source=False)
+    return await gather(source, selection, source=True), there
+
+
+def leaders_of(topics: Iterable[TopicDescription]) -> dict[TopicPartition, int]:
+    """The partitions that have a leader, with its node id."""
+    return {
+        TopicPartition(topic.name, part.partition): part.leader
         for topic in topics
         for part in topic.partitions
         if part.leader is not None
-    ]
+    }
+
+
+async def ends_of(
+    admin: Admin, tps: Collection[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The first offset of partitions, and the one behind the last, as far as their leaders answer;
+    partitions without a leader are waited for."""
     if not tps:
         return {}
     first = await admin.list_offsets(dict.fromkeys(tps, "earliest"), raise_errors=False)
@@ -194,13 +228,20 @@ def make_plan(source: Side, target: Side, options: MirrorOptions) -> Plan:
     mode = options.mode
     if mode is None:
         mode = Mode.SAME_OFFSETS if target.has_mirror_topics else Mode.EXACTLY_ONCE
-    problems, notes = _problems_of_the_whole(source, target, options, mode), list[str]()
+    problems = _problems_of_the_whole(source, target, options, mode)
+    notes = [f"topic {name!r} is left out: {why}" for name, why in source.left_out.items()]
     topics = []
     for name in sorted(source.topics):
         planned = _topic_plan(name, source, target, mode, problems)
         if planned is not None:
             topics.append(planned)
-            notes += _notes_of(planned, source)
+            notes += _notes_of(planned)
+            if mode is Mode.EXACTLY_ONCE and _is_append_time(planned, target):
+                notes.append(
+                    f"topic {name!r}: message.timestamp.type is LogAppendTime at the target, so its"
+                    " records get the time of the copy there; to keep the timestamps of the source,"
+                    " make the topic with CreateTime there first"
+                )
     groups, group_notes = _groups(source.groups)
     if options.selection.groups is not None and not groups:
         group_notes.append(
@@ -307,7 +348,16 @@ def _trouble_with(
     return None
 
 
-def _notes_of(planned: TopicPlan, source: Side) -> list[str]:
+def _is_append_time(planned: TopicPlan, target: Side) -> bool:
+    """True if the target gives its own timestamps to the records of a topic."""
+    value = planned.settings.get(_TIMESTAMPS)
+    if planned.action is not Action.CREATE:
+        entry = target.settings.get(planned.name, {}).get(_TIMESTAMPS)
+        value = None if entry is None else entry.value
+    return value == "LogAppendTime"
+
+
+def _notes_of(planned: TopicPlan) -> list[str]:
     notes = [
         f"topic {planned.name!r}: the setting {name} is not copied: {why}"
         for name, why in planned.left_out

@@ -69,7 +69,9 @@ class PartitionProgress:
 class Snapshot:
     """The progress at one time. `lag_s`: the age of the newest record that was copied, of the
     partition that is furthest behind; 0 without lag, None before anything was copied. `eta_s`: None
-    if nothing moves. `troubles` may pass, `failed` partitions are not copied any more."""
+    if nothing moves. `groups` have all their offsets at the target, `groups_left` lack some, each
+    with the reason. `troubles` may pass, `failed` partitions are not copied. `waiting_for`: the one
+    thing on which everything waits, for `waiting_s`."""
 
     seconds: float
     records: int
@@ -81,8 +83,11 @@ class Snapshot:
     lag_s: float | None
     eta_s: float | None
     groups: int
+    groups_left: dict[str, str] = field(default_factory=dict)
     troubles: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    waiting_for: str | None = None
+    waiting_s: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """The values for a line of JSON."""
@@ -99,9 +104,12 @@ class Snapshot:
         ]
         if self.lag and self.eta_s is not None:
             parts.append(f"ready in {_time(self.eta_s)}")
-        if self.groups:
-            parts.append(f"{self.groups} groups")
-        parts += _told("waiting for", self.troubles)
+        if self.groups or self.groups_left:
+            left = f" ({len(self.groups_left)} not complete)" if self.groups_left else ""
+            parts.append(f"{self.groups} groups{left}")
+        if self.waiting_for is not None:
+            parts.append(f"waiting for {self.waiting_for} since {_time(self.waiting_s)}")
+        parts += _told("trying again", self.troubles)
         parts += _told("FAILED:", self.failed)
         return ", ".join(parts)
 
@@ -116,19 +124,21 @@ class Progress:
         self.failures: dict[TopicPartition, str] = {}
         self.troubles: dict[str, str] = {}
         self.groups = 0
+        self.groups_left: dict[str, str] = {}
         self.records = 0
         self.bytes = 0
         self._samples: deque[tuple[float, int, int]] = deque(maxlen=_SAMPLES_MAX)
         self._samples.append((now_s, 0, 0))
 
     def begin(self, tp: TopicPartition, copied: int, high_watermark: int) -> None:
-        """Note a partition that is copied from this offset on."""
+        """Note a partition that is copied from this offset on. One that has failed counts as failed
+        until it was `seen`."""
         self.partitions[tp] = PartitionProgress(copied, high_watermark)
-        self.failures.pop(tp, None)
 
     def seen(self, tp: TopicPartition, high_watermark: int, last_stable_offset: int) -> None:
         """Note the ends of a partition at the source."""
         state = self.partitions[tp]
+        self.failures.pop(tp, None)
         state.high_watermark, state.last_stable_offset = high_watermark, last_stable_offset
 
     def copied(
@@ -175,6 +185,7 @@ class Progress:
             lag_s=lag_s,
             eta_s=round(lag / records_per_s, 1) if records_per_s > 0 else None,
             groups=self.groups,
+            groups_left=dict(self.groups_left),
             troubles=dict(self.troubles),
             failed={f"{tp.topic}-{tp.partition}": why for tp, why in self.failures.items()},
         )

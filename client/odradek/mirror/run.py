@@ -7,12 +7,15 @@ and picks up new topics, partitions and settings.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from odradek.mirror.group_offsets import GroupCopier
+from odradek.mirror.out_state import MirrorRefused
 from odradek.mirror.plan import (
     MIRROR_PREFIX,
     Action,
@@ -21,7 +24,8 @@ from odradek.mirror.plan import (
     Plan,
     TopicPlan,
     ends_of,
-    gather,
+    gather_both,
+    leaders_of,
     make_plan,
 )
 from odradek.mirror.progress import Progress, RateLimit, Snapshot
@@ -29,7 +33,7 @@ from odradek.mirror.settings import SettingsCopier, copy_acls, copy_quotas
 from odradek_client.admin import Admin
 from odradek_client.admin.topics import NewTopic
 from odradek_client.admin.transactions import OPEN_STATES
-from odradek_client.errors import OdradekError, Refused, TopicAlreadyExists
+from odradek_client.errors import Fatal, OdradekError, Refused, TopicAlreadyExists
 from odradek_client.structs import TopicPartition
 
 #: The longest wait of one step, after which progress is shown.
@@ -76,9 +80,15 @@ class Copier(Protocol):
         """Take over from the last run."""
         ...
 
+    @property
+    def waits_for(self) -> str:
+        """The thing that a long step waits for."""
+        ...
+
     async def add(self, topics: Sequence[TopicPlan]) -> None:
-        """Copy these topics too; known partitions are left as they are. The topics exist at the
-        target, with all partitions."""
+        """Copy these topics too; partitions that are copied are left as they are, and those that
+        have failed are tried again. The topics exist at the target, with all partitions. Raises
+        MirrorRefused for topics that must not be copied, after the others were taken."""
         ...
 
     async def step(self, wait_ms: float) -> None:
@@ -104,12 +114,16 @@ async def run(job: Job, copier: Copier) -> Snapshot:
     """Copy until the barrier, or for ever with `follow`. MirrorFailed, with the names of what was
     not copied."""
     mirror = _Run(job, copier)
+    ticker = asyncio.create_task(mirror.show_progress())
     try:
         await mirror.begin()
         while not await mirror.turn():
-            pass
+            if ticker.done():
+                ticker.result()
         return mirror.snapshot()
     finally:
+        ticker.cancel()
+        await asyncio.wait([ticker])
         await copier.close()
 
 
@@ -131,16 +145,19 @@ class _Run:
         self._barrier: dict[TopicPartition, int] | None = None
         self._told: set[str] = set()
         now_s = self._loop.time()
-        self._show_at_s, self._groups_at_s = now_s + _PROGRESS_EVERY_S, now_s
+        self._groups_at_s = now_s
         self._refresh_at_s = now_s + job.options.refresh_s
         self._open_until_s: float | None = None
+        #: What the run waits for besides a step of the copier, and the time since then.
+        self._waiting: tuple[str, float] | None = None
+        self._step_since_s: float | None = None
 
     async def begin(self) -> None:
         """Make the topics, and begin to copy."""
         job = self._job
         if not job.options.follow:
             described = await job.source.describe_topics([each.name for each in job.plan.topics])
-            ends = await ends_of(job.source, described.values())
+            ends = await ends_of(job.source, leaders_of(described.values()))
             planned = {each.name: each.partitions for each in job.plan.topics}
             tps = [
                 TopicPartition(name, number)
@@ -154,25 +171,28 @@ class _Run:
                     " they have leaders"
                 )
             self._barrier = {tp: ends[tp][1] for tp in tps}
-        await make_topics(job.target, job.plan.topics, job.tell)
-        await self._settings.begin(job.plan.topics)
-        await self._copier.start()
-        await self._copier.add(job.plan.topics)
+        with self._waiting_for("the target, to make topics"):
+            await make_topics(job.target, job.plan.topics, job.tell)
+            await self._settings.begin(job.plan.topics)
+        with self._waiting_for("the target, to take over from the last run"):
+            await self._copier.start()
+        with self._waiting_for("the positions of both sides"):
+            await self._copier.add(job.plan.topics)
         if job.options.acls:
-            for line in await copy_acls(job.source, job.target, job.options.selection):
-                job.tell(line)
+            with self._waiting_for("the ACLs of both sides"):
+                for line in await copy_acls(job.source, job.target, job.options.selection):
+                    job.tell(line)
         if job.options.quotas:
-            for line in await copy_quotas(job.source, job.target):
-                job.tell(line)
+            with self._waiting_for("the quotas of both sides"):
+                for line in await copy_quotas(job.source, job.target):
+                    job.tell(line)
 
     async def turn(self) -> bool:
         """Copy a part; True at the end."""
+        self._step_since_s = self._loop.time()
         await self._copier.step(_STEP_MS)
+        self._step_since_s = None
         now_s = self._loop.time()
-        progress = self._job.progress
-        if now_s >= self._show_at_s:
-            self._show_at_s = now_s + _PROGRESS_EVERY_S
-            self._job.show(self.snapshot())
         if self._barrier is not None:
             return await self._is_copied(self._barrier, now_s) and await self._end()
         if now_s >= self._groups_at_s:
@@ -181,13 +201,32 @@ class _Run:
         if now_s >= self._refresh_at_s:
             self._refresh_at_s = now_s + self._job.options.refresh_s
             await self._refresh()
-        if progress.partitions and progress.failures.keys() >= progress.partitions.keys():
-            self._fail()
         return False
 
     def snapshot(self) -> Snapshot:
         """The progress at this time."""
-        return self._job.progress.snapshot(self._loop.time(), int(time.time() * 1000))
+        now_s, waiting = self._loop.time(), self._waiting
+        if waiting is None and self._step_since_s is not None:
+            waiting = self._copier.waits_for, self._step_since_s
+        shown = self._job.progress.snapshot(now_s, int(time.time() * 1000))
+        if waiting is None or now_s - waiting[1] < _PROGRESS_EVERY_S / 2:
+            return shown
+        return replace(shown, waiting_for=waiting[0], waiting_s=round(now_s - waiting[1], 1))
+
+    async def show_progress(self) -> None:
+        """Show the progress from time to time, whatever the run waits for."""
+        while True:
+            await asyncio.sleep(_PROGRESS_EVERY_S)
+            self._job.show(self.snapshot())
+
+    @contextmanager
+    def _waiting_for(self, what: str) -> Iterator[None]:
+        """Name what the run waits for meanwhile."""
+        self._waiting = what, self._loop.time()
+        try:
+            yield
+        finally:
+            self._waiting = None
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -238,58 +277,74 @@ class _Run:
 
     async def _end(self) -> bool:
         await self._copier.flush()
-        await self._copy_groups()
-        if self._job.progress.failures:
-            self._fail()
-        return True
-
-    def _fail(self) -> None:
+        left = await self._copy_groups()
+        await self._delete_unneeded()
         failures = self._job.progress.failures
         named = [f"{tp.topic}-{tp.partition}: {why}" for tp, why in failures.items()]
-        more = f"; and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
-        raise MirrorFailed(f"not everything was copied: {'; '.join(named[:_NAMED_MAX])}{more}")
+        named += [f"group {name!r}: {why}" for name, why in left.items()]
+        if named:
+            more = f"; and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
+            raise MirrorFailed(f"not everything was copied: {'; '.join(named[:_NAMED_MAX])}{more}")
+        return True
 
     # --- from time to time ------------------------------------------------------------------------
 
-    async def _copy_groups(self) -> None:
+    async def _copy_groups(self) -> dict[str, str]:
+        """Copy the offsets of groups; returns the groups that are not complete, with reasons."""
+        plan, progress = self._job.plan, self._job.progress
         try:
-            self._job.progress.groups = await self._groups.copy(self._job.plan)
+            with self._waiting_for("the offsets of groups"):
+                left = await self._groups.copy(plan)
         except OdradekError as error:
-            if not error.retriable or self._barrier is not None:
+            if self._barrier is not None or isinstance(error, Fatal):
                 raise
             self._once(f"groups were not copied, trying again: {error}")
+            return {}
+        progress.groups, progress.groups_left = len(plan.groups) - len(left), left
+        return left
+
+    async def _delete_unneeded(self) -> None:
+        try:
+            await self._groups.delete_unneeded(self._job.plan)
+        except OdradekError as error:
+            if isinstance(error, Fatal):
+                raise
+            self._once(
+                f"groups of the mirror that are not needed any more are still there: {error}"
+            )
 
     async def _refresh(self) -> None:
-        """Pick up new topics, partitions and settings."""
-        job = self._job
+        """Pick up new topics, partitions and settings, and partitions that have failed."""
         try:
-            selection = job.options.selection
-            # The target first: another instance may be copying, and then the target's ends lie
-            # beyond older ends of the source.
-            target = await gather(job.target, selection, source=False)
-            source = await gather(job.source, selection, source=True)
-            plan = make_plan(source, target, job.options)
-            for problem in plan.problems:
-                self._once(f"problem: {problem}")
-            plan = replace(plan, mode=job.plan.mode)
-            new = [each for each in plan.topics if each.action is not Action.CONTINUE]
-            refused = set[str]()
-            for each in new:
-                try:
-                    await make_topics(job.target, [each], job.tell)
-                except Refused as error:
-                    refused.add(each.name)
-                    self._once(f"problem: topic {each.name!r} is not copied: {error}")
-            plan = replace(
-                plan, topics=tuple(each for each in plan.topics if each.name not in refused)
-            )
-            job.plan = plan
-            await self._copier.add(plan.topics)
-            await self._settings.follow(plan.topics)
+            with self._waiting_for("the topics of both sides"):
+                await self._look_again()
+        except MirrorRefused as error:
+            self._once(f"problem: {error}")
         except OdradekError as error:
-            if not error.retriable:
+            if isinstance(error, Fatal):
                 raise
             self._once(f"topics and settings were not looked up, trying again: {error}")
+        await self._delete_unneeded()
+
+    async def _look_again(self) -> None:
+        job = self._job
+        source, target = await gather_both(job.source, job.target, job.options.selection)
+        plan = make_plan(source, target, replace(job.options, mode=job.plan.mode))
+        for problem in plan.problems:
+            self._once(f"problem: {problem}")
+        refused = set[str]()
+        for each in plan.topics:
+            if each.action is Action.CONTINUE:
+                continue
+            try:
+                await make_topics(job.target, [each], job.tell)
+            except Refused as error:
+                refused.add(each.name)
+                self._once(f"problem: topic {each.name!r} is not copied: {error}")
+        topics = tuple(each for each in plan.topics if each.name not in refused)
+        job.plan = replace(plan, topics=topics)
+        await self._settings.follow(topics)
+        await self._copier.add(topics)
 
     def _once(self, line: str) -> None:
         """Tell a line that was not told before."""

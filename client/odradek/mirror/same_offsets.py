@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from odradek.mirror.plan import TopicPlan
+from odradek.mirror.plan import TopicPlan, ends_of, leaders_of
 from odradek.mirror.run import Job
 from odradek.mirror.source import (
     MIRROR_LIMITS,
@@ -26,7 +26,12 @@ from odradek.partition_fetch import FetchLimits
 from odradek_client.admin import Admin, ConfigResource
 from odradek_client.admin.requests import partition_error
 from odradek_client.admin.results import Outcomes, Results
-from odradek_client.errors import CorruptMessage, OdradekError, error_for
+from odradek_client.errors import (
+    CorruptMessage,
+    OdradekError,
+    UnknownTopicOrPartition,
+    error_for,
+)
 from odradek_client.structs import TopicPartition, group_by_topic
 from odradek_protocol.errors import ErrorCode
 from odradek_protocol.records.batch import iter_batches
@@ -84,6 +89,11 @@ def behind(piece: FetchedPartition, offset: int) -> FetchedPartition:
     return replace(piece, records=piece.records[:0], fetch_offset=offset)
 
 
+#: The pause between looks for partitions whose ends are not known.
+_LOOK_UP_EVERY_S = 1.0
+_DELETED = "the topic was deleted at the source; the copy stays as it is"
+
+
 class SameOffsetsCopier:
     """The copier of this mode. While one request is being appended, the next one is fetched."""
 
@@ -99,6 +109,12 @@ class SameOffsetsCopier:
         self._corrupt: dict[TopicPartition, int] = {}
         #: The size of the largest request that the target takes; None if it does not say it.
         self._frame_bytes_max: int | None = None
+        self._failed: set[TopicPartition] = set()
+        #: The partitions that are being looked up, and the reasons why others are still unknown.
+        self._asked: set[TopicPartition] = set()
+        self._unknown_for: dict[TopicPartition, str] = {}
+        self._looking_up: list[asyncio.Task[None]] = []
+        self._look_up_at_s = 0.0
         self._appending: asyncio.Task[None] | None = None
         self._tell_at_s = 0.0
 
@@ -107,21 +123,31 @@ class SameOffsetsCopier:
         logs say where they end."""
         self._frame_bytes_max = await self._ask_frame_bytes_max()
 
+    @property
+    def waits_for(self) -> str:
+        """The thing that a long step waits for."""
+        return "the target's answer to an append"
+
     async def add(self, topics: Sequence[TopicPlan]) -> None:
-        """Copy these topics too."""
+        """Copy these topics too, and try those again that have failed."""
         for topic in topics:
             for number in range(topic.partitions):
                 tp = TopicPartition(topic.name, number)
                 known = tp in self._ends or tp in self._unknown
-                if not known or self._ids[tp] != topic.topic_id:
+                if not known or tp in self._failed or self._ids[tp] != topic.topic_id:
+                    self._failed.discard(tp)
                     self._ids[tp] = topic.topic_id
                     self._unknown[tp] = topic.topic_id
-        await self._look_up()
+        self._look_up()
 
     async def step(self, wait_ms: float) -> None:
         """Fetch, and append what was fetched before."""
-        if self._unknown:
-            await self._look_up()
+        self._look_up()
+        if self._looking_up and not self._reader.positions:
+            await asyncio.wait(
+                self._looking_up, timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED
+            )
+            return
         try:
             fetched = await self._reader.poll(wait_ms)
         except SourceError as error:
@@ -155,35 +181,86 @@ class SameOffsetsCopier:
         try:
             await self.flush()
         finally:
+            for task in self._looking_up:
+                task.cancel()
+            await asyncio.gather(*self._looking_up, return_exceptions=True)
             await self._reader.close()
 
     # --- the target -------------------------------------------------------------------------------
 
-    async def _look_up(self) -> None:
-        """Ask the target where the unknown partitions end, and begin to read them there."""
-        wanted = {tp: MirroredPartition(partition_index=tp.partition) for tp in self._unknown}
-        answers = await self._send(wanted)
-        first = await self._job.source.list_offsets(
-            dict.fromkeys(answers, "earliest"), raise_errors=False
-        )
-        last = await self._job.source.list_offsets(
-            dict.fromkeys(answers, "latest"), raise_errors=False
-        )
+    def _look_up(self) -> None:
+        """Ask both sides where the unknown partitions end, in the background, so that a leader that
+        does not answer holds up its own partitions alone."""
+        for task in [task for task in self._looking_up if task.done()]:
+            self._looking_up.remove(task)
+            task.result()
+        now_s = asyncio.get_running_loop().time()
+        due = self._unknown.keys() - self._asked
+        if due and now_s >= self._look_up_at_s:
+            self._look_up_at_s = now_s + _LOOK_UP_EVERY_S
+            self._asked |= due
+            self._looking_up.append(asyncio.create_task(self._ask_leaders(due)))
+
+    async def _ask_leaders(self, tps: Collection[TopicPartition]) -> None:
+        """Ask each leader of the source for the ends of its partitions."""
+        try:
+            topics = sorted({tp.topic for tp in tps})
+            described = await self._job.source.describe_topics(topics, raise_errors=False)
+            leaders = leaders_of(described.values())
+            by_leader: dict[int, list[TopicPartition]] = {}
+            for tp in tps:
+                error = described.errors.get(tp.topic)
+                if isinstance(error, UnknownTopicOrPartition):
+                    self._fail(tp, _DELETED)
+                elif error is not None and not error.retriable:
+                    self._fail(tp, f"the source does not describe its topic: {error}")
+                elif tp in leaders:
+                    by_leader.setdefault(leaders[tp], []).append(tp)
+                else:
+                    self._unknown_for[tp] = str(error or "it has no leader at the source")
+            await asyncio.gather(*map(self._ask_ends, by_leader.values()))
+        except OdradekError as error:
+            if not error.retriable:
+                raise
+            self._unknown_for |= dict.fromkeys(tps, f"the source does not answer: {error}")
+        finally:
+            self._asked -= set(tps)
+
+    async def _ask_ends(self, tps: Sequence[TopicPartition]) -> None:
+        """Ask where partitions end at the source, and then at the target; begin to read them."""
+        try:
+            ends = await ends_of(self._job.source, tps)
+            silent = "the source does not tell where it ends"
+            self._unknown_for |= {tp: silent for tp in tps if tp not in ends}
+            wanted = {tp: MirroredPartition(partition_index=tp.partition) for tp in ends}
+            if wanted:
+                self._begin(ends, await self._send(wanted))
+        finally:
+            self._asked -= set(tps)
+
+    def _begin(
+        self,
+        ends: Mapping[TopicPartition, tuple[int, int]],
+        answers: Results[TopicPartition, MirroredPartitionResult],
+    ) -> None:
+        """Read partitions from where the target ends on, and give up those that it refuses."""
         for tp, answer in answers.items():
-            begin, end = first.get(tp), last.get(tp)
-            if begin is None or end is None:
-                continue  # the source cannot say yet
-            offset = max(answer.log_end_offset, begin.offset)
+            if tp not in self._unknown:
+                continue
+            start, end = ends[tp]
+            offset = max(answer.log_end_offset, start)
             self._ends[tp] = answer.log_end_offset
             topic_id = self._unknown.pop(tp)
+            self._unknown_for.pop(tp, None)
             # With the epoch of the last record the source notices that it has lost it.
             known = offset == answer.log_end_offset
             epoch = answer.last_leader_epoch if known else -1
             self._reader.assign(tp, offset, topic_id=topic_id, last_epoch=epoch)
-            self._job.progress.begin(tp, offset, end.offset)
+            self._job.progress.begin(tp, offset, end)
         for tp, error in answers.errors.items():
-            if not error.retriable:
-                del self._unknown[tp]
+            if error.retriable:
+                self._unknown_for[tp] = f"the target does not answer: {error}"
+            else:
                 self._fail(tp, str(error))
 
     async def _send(
@@ -377,12 +454,15 @@ class SameOffsetsCopier:
             self._job.tell(str(error))
             self._reader.seek(tp, error.log_start_offset)
         elif isinstance(error, SourceTopicDeleted):
-            self._fail(tp, f"{error}; the copy stays as it is")
+            self._fail(tp, _DELETED)
         else:
             self._fail(tp, str(error))
 
     def _fail(self, tp: TopicPartition, why: str) -> None:
         self._reader.unassign(tp)
+        self._unknown.pop(tp, None)
+        self._unknown_for.pop(tp, None)
+        self._failed.add(tp)
         if self._job.progress.failures.get(tp) != why:
             self._job.progress.failed(tp, why)
             self._job.tell(f"{tp.topic}-{tp.partition} is not copied any more: {why}")
@@ -391,7 +471,10 @@ class SameOffsetsCopier:
         self._job.progress.troubles = {
             f"{tp.topic}-{tp.partition}": trouble.error
             for tp, trouble in self._reader.troubles().items()
-        } | {f"{tp.topic}-{tp.partition}": "the target is not reached" for tp in self._unknown}
+        } | {
+            f"{tp.topic}-{tp.partition}": self._unknown_for.get(tp, "its ends are not known yet")
+            for tp in self._unknown
+        }
 
 
 async def promote(target: Admin, topics: Sequence[str]) -> Results[str, PromotedTopic]:

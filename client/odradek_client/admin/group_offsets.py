@@ -13,7 +13,7 @@ from odradek_client.consumer.group.offset_requests import (
     offset_commit_request,
     offset_fetch_request,
 )
-from odradek_client.errors import UnknownTopicOrPartition
+from odradek_client.errors import OdradekError, UnknownTopicOrPartition
 from odradek_client.structs import OffsetAndMetadata, TopicPartition, group_by_topic
 from odradek_protocol.constants import GROUP_COORDINATOR, NO_GENERATION
 from odradek_protocol.keys import ApiKey
@@ -27,9 +27,19 @@ from odradek_protocol.schemas.offset_delete import (
 )
 from odradek_protocol.schemas.offset_fetch import (
     ALL_TOPICS_SINCE,
+    GROUPS_SINCE,
     REQUIRE_STABLE_SINCE,
+    TOPIC_IDS_SINCE,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
+
+#: The committed offsets of a group, None for a partition without one.
+CommittedOffsets = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class GroupOffsetAdmin(AdminPart):
@@ -41,7 +51,7 @@ class GroupOffsetAdmin(AdminPart):
         partitions: Iterable[tuple[str, int]] | None = None,
         *,
         require_stable: bool = False,
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    ) -> CommittedOffsets:
         """The committed offsets of a group: all, or for these partitions, None for a partition
         without one.
 
@@ -51,7 +61,7 @@ class GroupOffsetAdmin(AdminPart):
         """
         wanted = None if partitions is None else [TopicPartition(*each) for each in partitions]
 
-        async def ask() -> dict[TopicPartition, OffsetAndMetadata | None]:
+        async def ask() -> CommittedOffsets:
             node_id = await self._network.find_coordinator(group_id, GROUP_COORDINATOR)
             version = await self._network.version_for(
                 node_id, ApiKey.OFFSET_FETCH, max_version=OFFSET_FETCH_NEWEST
@@ -66,15 +76,69 @@ class GroupOffsetAdmin(AdminPart):
             )
             if response.error_code:
                 raise group_error(self._requests, group_id, response.error_code)
-            return self._committed(group_id, response)
+            return self._committed(group_id, response.topics)
 
         return await self._requests.retrying(ask)
 
+    async def list_offsets_of_groups(
+        self,
+        groups: Mapping[str, Iterable[tuple[str, int]] | None],
+        *,
+        raise_errors: bool = True,
+    ) -> Results[str, CommittedOffsets]:
+        """The committed offsets of several groups, each with the partitions that are asked for, or
+        None for all; returns results by group.
+
+        A coordinator gets one request for all its groups, and one for each if it is older than
+        Kafka 3.0. Raises GroupAuthorizationFailed, TopicAuthorizationFailed.
+        """
+        wanted = {
+            group: None if partitions is None else [TopicPartition(*each) for each in partitions]
+            for group, partitions in groups.items()
+        }
+
+        async def ask(node_id: int, names: list[str]) -> Outcomes[str, CommittedOffsets]:
+            version = await self._network.version_for(
+                node_id, ApiKey.OFFSET_FETCH, max_version=TOPIC_IDS_SINCE - 1
+            )
+            if version < GROUPS_SINCE:
+                return {name: await self._offsets_or_error(name, wanted[name]) for name in names}
+            request = OffsetFetchRequest(groups=[_fetched(name, wanted[name]) for name in names])
+            response: OffsetFetchResponse = await self._network.send(
+                node_id, request, max_version=version
+            )
+            outcomes: Outcomes[str, CommittedOffsets] = {}
+            for group in response.groups:
+                if group.error_code:
+                    outcomes[group.group_id] = group_error(
+                        self._requests, group.group_id, group.error_code
+                    )
+                    continue
+                try:
+                    outcomes[group.group_id] = self._committed(group.group_id, group.topics)
+                except OdradekError as error:
+                    outcomes[group.group_id] = error
+            return outcomes
+
+        return await self._requests.for_each_coordinated(
+            wanted, GROUP_COORDINATOR, ask, raise_errors
+        )
+
+    async def _offsets_or_error(
+        self, group_id: str, partitions: list[TopicPartition] | None
+    ) -> CommittedOffsets | OdradekError:
+        try:
+            return await self.list_group_offsets(group_id, partitions)
+        except OdradekError as error:
+            return error
+
     def _committed(
-        self, group_id: str, response: OffsetFetchResponse
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        for topic in response.topics:
+        self,
+        group_id: str,
+        topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics],
+    ) -> CommittedOffsets:
+        found: CommittedOffsets = {}
+        for topic in topics:
             for answer in topic.partitions:
                 tp = TopicPartition(topic.name, answer.partition_index)
                 if answer.error_code:
@@ -172,3 +236,16 @@ class GroupOffsetAdmin(AdminPart):
             for topic in topics
             for answer in topic.partitions
         }
+
+
+def _fetched(group_id: str, partitions: list[TopicPartition] | None) -> OffsetFetchRequestGroup:
+    """The part of an OffsetFetch for one of several groups."""
+    topics = None
+    if partitions is not None:
+        topics = [
+            OffsetFetchRequestTopics(
+                name=topic, partition_indexes=[each.partition for each in some]
+            )
+            for topic, some in group_by_topic(partitions).items()
+        ]
+    return OffsetFetchRequestGroup(group_id=group_id, topics=topics)

@@ -38,8 +38,11 @@ from odradek_protocol.schemas.offset_commit import (
 )
 from odradek_protocol.schemas.offset_fetch import (
     OffsetFetchResponse,
+    OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
 from scripted_broker import DEFAULT, HANG_UP, ScriptedBroker
 
@@ -472,3 +475,35 @@ async def test_a_broker_that_has_left_the_cluster_is_not_asked_for_ever(call: st
 
             one.always(ApiKey.METADATA, metadata)
             assert await getattr(running, call)() == []
+
+
+@pytest.mark.parametrize("newest", [7, 8, 9])
+async def test_offsets_of_several_groups_take_one_request_if_the_broker_can(newest: int) -> None:
+    def answer(request: Any, version: int) -> OffsetFetchResponse:
+        if version < 8:
+            return fetched(E.NONE)
+        part = OffsetFetchResponsePartitions(
+            partition_index=0, committed_offset=5, metadata="", error_code=E.NONE
+        )
+        topics = [OffsetFetchResponseTopics(name="t", partitions=[part])]
+        groups = [
+            OffsetFetchResponseGroup(group_id=each.group_id, topics=topics, error_code=E.NONE)
+            for each in request.groups
+        ]
+        groups[1].error_code = E.GROUP_AUTHORIZATION_FAILED
+        return OffsetFetchResponse(groups=groups)
+
+    async with ScriptedBroker(versions={ApiKey.OFFSET_FETCH: (1, newest)}) as broker:
+        broker.always(ApiKey.OFFSET_FETCH, answer)
+        async with admin(broker) as running:
+            found = await running.list_offsets_of_groups(
+                {"a": None, "b": [("t", 0)]}, raise_errors=False
+            )
+        received = broker.received(ApiKey.OFFSET_FETCH)
+    assert found["a"] == {("t", 0): OffsetAndMetadata(5)}
+    if newest < 8:
+        assert (len(received), found["b"]) == (2, found["a"])
+        return
+    (request,) = received
+    assert [each.topics is None for each in request.groups] == [True, False]
+    assert isinstance(found.errors["b"], GroupAuthorizationFailed)

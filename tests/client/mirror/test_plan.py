@@ -95,6 +95,35 @@ def test_a_selection_without_any_group_is_told() -> None:
     assert make_plan(found, _side("B"), options).notes == ()
 
 
+def test_names_of_the_cluster_are_left_out_with_a_reason_if_they_are_named() -> None:
+    for name, reason in (("__mine", "begin with __"), ("odradek-mirror-x", "belong to mirrors")):
+        named = Selection(topics=re.compile(f"orders|{name}"))
+        assert not named.has_topic(name)
+        source = replace(_side("A", 1, 10), left_out={name: named.left_out(name) or ""})
+        (note,) = make_plan(source, _side("B"), MirrorOptions(named)).notes
+        assert repr(name) in note
+        assert reason in note
+        assert Selection().left_out(name) is None
+        assert Selection(topics=re.compile("orders")).left_out(name) is None
+
+
+def test_timestamps_that_the_target_replaces_are_told() -> None:
+    def side(cluster: str, partitions: int, kind: str) -> Side:
+        entry = _entry("message.timestamp.type", kind)
+        settings = {"orders": {entry.name: entry}}
+        return replace(_side(cluster, partitions, 10, able=False), settings=settings)
+
+    append = side("A", 2, "LogAppendTime")
+    for target, told in (
+        (_side("B", able=False), True),
+        (side("B", 2, "LogAppendTime"), True),
+        (side("B", 2, "CreateTime"), False),
+    ):
+        notes = make_plan(append, target, MirrorOptions()).notes
+        assert [("the time of the copy" in note) for note in notes] == [True] * told
+    assert make_plan(append, _side("B"), MirrorOptions()).notes == ()
+
+
 def test_settings_that_do_not_fit_are_left_out_with_a_reason() -> None:
     entries = {
         each.name: each

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,17 +11,20 @@ from typing import Any, cast
 import pytest
 
 from odradek.mirror import same_offsets
+from odradek.mirror.plan import Action, TopicPlan
 from odradek.mirror.progress import Progress
 from odradek.mirror.same_offsets import SameOffsetsCopier, parts_of
 from odradek.mirror.source import FetchedPartition
 from odradek_client.admin.results import Results
+from odradek_client.admin.topics import PartitionDescription, TopicDescription
 from odradek_client.errors import RequestTimedOut
-from odradek_client.structs import TopicPartition
+from odradek_client.structs import OffsetAndTimestamp, TopicPartition
 from odradek_protocol.records import iter_batches, simple_batch
 from odradek_protocol.schemas.append_mirror_records import (
     MirroredPartition,
     MirroredPartitionResult,
 )
+from waiting import DEADLINE_S
 
 TP = TopicPartition("orders", 0)
 
@@ -57,6 +62,8 @@ def copier_of(reader: Reader) -> SameOffsetsCopier:
     copier._corrupt, copier._appending = {}, None
     copier._frame_bytes_max = None
     copier._tell_at_s = float("inf")
+    copier._failed, copier._asked, copier._unknown_for = set(), set(), {}
+    copier._looking_up, copier._look_up_at_s = [], float("inf")
     return copier
 
 
@@ -212,3 +219,99 @@ async def test_nothing_is_appended_behind_an_append_that_failed() -> None:
     await copier.flush()
     assert sent == [0], "the second piece was appended, although the first one is not there"
     assert copier._unknown == {TP: b""}
+
+
+class Source:
+    """Two partitions, of which the leaders are told; a node that is down never answers."""
+
+    def __init__(self, *leaders: int | None, down: frozenset[int] = frozenset()) -> None:
+        self.leaders, self.down = leaders, down
+
+    async def describe_topics(
+        self, names: Sequence[str], *, raise_errors: bool
+    ) -> Results[str, TopicDescription]:
+        found = Results[str, TopicDescription]()
+        parts = [PartitionDescription(n, at, 0, [], [], []) for n, at in enumerate(self.leaders)]
+        found["orders"] = TopicDescription("orders", b"", False, parts)
+        return found
+
+    async def list_offsets(
+        self, wanted: dict[TopicPartition, str], *, raise_errors: bool
+    ) -> Results[TopicPartition, OffsetAndTimestamp]:
+        found = Results[TopicPartition, OffsetAndTimestamp]()
+        for tp in wanted:
+            leader = self.leaders[tp.partition]
+            assert leader is not None, "a partition without a leader is waited for"
+            if leader in self.down:
+                await asyncio.sleep(3600)
+            found[tp] = OffsetAndTimestamp(0, -1, -1)
+        return found
+
+
+class Idle(Reader):
+    """A reader that may be given partitions, and never has news."""
+
+    def __init__(self) -> None:
+        self.positions = {}
+        self._pieces = []
+
+    async def poll(self, _: float) -> list[FetchedPartition]:
+        await asyncio.sleep(0)
+        return []
+
+    def assign(self, tp: TopicPartition, offset: int, **_: object) -> None:
+        self.positions[tp] = offset
+
+
+def looking_copier(source: Source) -> SameOffsetsCopier:
+    """A copier that knows no partition yet, with a target that has nothing."""
+    copier = copier_of(Idle())
+    copier._job.source = cast(Any, source)
+    copier._ends, copier._ids, copier._look_up_at_s = {}, {}, 0.0
+
+    async def send(
+        wanted: dict[TopicPartition, MirroredPartition],
+    ) -> Results[TopicPartition, MirroredPartitionResult]:
+        results = Results[TopicPartition, MirroredPartitionResult]()
+        for tp in wanted:
+            results[tp] = MirroredPartitionResult(
+                partition_index=tp.partition, log_start_offset=0, log_end_offset=0
+            )
+        return results
+
+    copier._send = send  # type: ignore[method-assign]
+    return copier
+
+
+TOPIC = TopicPlan("orders", Action.CONTINUE, b"", 2, {}, (), 0, 0)
+
+
+@pytest.mark.parametrize("source", [Source(1, None), Source(1, 2, down=frozenset({2}))])
+async def test_a_partition_whose_leader_does_not_answer_holds_up_no_other(source: Source) -> None:
+    copier = looking_copier(source)
+    await copier.add([TOPIC])
+    async with asyncio.timeout(DEADLINE_S):
+        while not copier._reader.positions:
+            await copier.step(100)
+    assert copier._reader.positions == {TP: 0}
+    await copier.step(0)
+    (trouble,) = copier._job.progress.troubles.items()
+    assert trouble[0] == "orders-1"
+    assert "target" not in trouble[1]
+    for task in copier._looking_up:
+        task.cancel()
+
+
+async def test_a_partition_that_has_failed_is_tried_again_and_told_once() -> None:
+    copier, told = looking_copier(Source(1, 1)), list[str]()
+    copier._job.tell = told.append
+    for _ in range(2):
+        await copier.add([TOPIC])
+        async with asyncio.timeout(DEADLINE_S):
+            while TP not in copier._reader.positions:
+                copier._look_up_at_s = 0.0
+                await copier.step(100)
+        copier._fail(TP, "no right to read it")
+        assert TP not in copier._reader.positions
+        assert copier._job.progress.failures == {TP: "no right to read it"}
+    assert told == ["orders-0 is not copied any more: no right to read it"]

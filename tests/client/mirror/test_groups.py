@@ -1,0 +1,184 @@
+"""Offsets of groups, copied between two clusters that answer as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from odradek.mirror.group_offsets import GroupCopier, delete_notes
+from odradek_client.admin.groups import GroupDescription, GroupListing
+from odradek_client.admin.results import Results
+from odradek_client.errors import GroupAuthorizationFailed, OdradekError
+from odradek_client.structs import OffsetAndMetadata, TopicPartition
+
+TP = TopicPartition("orders", 0)
+PREFIX = "odradek-mirror-default."
+
+
+class Groups:
+    """The groups of a cluster: their offsets, states, and the errors that they answer."""
+
+    def __init__(self, **offsets: int) -> None:
+        self.offsets = {name: {TP: OffsetAndMetadata(offset)} for name, offset in offsets.items()}
+        self.active: set[str] = set()
+        self.refused: set[str] = set()
+        self.requests = 0
+        self.writing = self.most_writing = 0
+
+    def error(self, group: str) -> OdradekError | None:
+        return GroupAuthorizationFailed(f"no right on {group}") if group in self.refused else None
+
+    async def list_groups(self) -> list[GroupListing]:
+        return [GroupListing(name, "", "Empty", "classic", 1) for name in self.offsets]
+
+    async def describe_groups(
+        self, groups: Iterable[str], *, raise_errors: bool
+    ) -> Results[str, GroupDescription]:
+        found = Results[str, GroupDescription]()
+        for name in groups:
+            state = "Stable" if name in self.active else "Empty"
+            found[name] = GroupDescription(name, 1, "classic", state, "consumer", "", [])
+        return found
+
+    async def list_offsets_of_groups(
+        self, groups: Mapping[str, Any], *, raise_errors: bool
+    ) -> Results[str, dict[TopicPartition, OffsetAndMetadata | None]]:
+        self.requests += 1
+        found = Results[str, dict[TopicPartition, OffsetAndMetadata | None]]()
+        for name in groups:
+            if (error := self.error(name)) is not None:
+                found.errors[name] = error
+            else:
+                found[name] = dict(self.offsets.get(name, {}))
+        return found
+
+    async def alter_group_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        self.writing += 1
+        self.most_writing = max(self.writing, self.most_writing)
+        await asyncio.sleep(0)
+        self.writing -= 1
+        if (error := self.error(group)) is not None:
+            raise error
+        self.offsets.setdefault(group, {}).update(offsets)
+
+    async def delete_group_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], *, raise_errors: bool
+    ) -> Results[TopicPartition, None]:
+        for tp in partitions:
+            del self.offsets[group][tp]
+        return Results()
+
+    async def delete_groups(
+        self, groups: Iterable[str], *, raise_errors: bool
+    ) -> Results[str, None]:
+        for group in groups:
+            del self.offsets[group]
+        return Results()
+
+
+class Plan:
+    """A plan with these groups and one topic."""
+
+    def __init__(self, *groups: str) -> None:
+        self.groups = groups
+
+    def has_topic(self, name: str) -> bool:
+        return name == "orders"
+
+
+def copier_of(
+    source: Groups, target: Groups, told: list[str] | None = None, copied: int = 100
+) -> GroupCopier:
+    """A copier of a mirror that has copied everything before the offset `copied`."""
+    return GroupCopier(
+        cast(Any, source),
+        cast(Any, target),
+        lambda _, offset: offset if offset <= copied else None,
+        (told if told is not None else []).append,
+        prefix=PREFIX,
+        keep_epochs=False,
+    )
+
+
+async def test_groups_that_are_left_are_named_with_what_to_do() -> None:
+    source, target = Groups(busy=5, beyond=101, moved=5, early=5, done=5), Groups(moved=7, early=3)
+    target.active = {"busy"}
+    left = await copier_of(source, target).copy(Plan(*source.offsets))
+    assert left.keys() == {"busy", "beyond", "early"}
+    assert "it has members at the target (Stable): stop them" in left["busy"]
+    assert "its offset 101 of orders-0 is not copied yet" in left["beyond"]
+    assert "somebody else has committed offset 3 of orders-0" in left["early"]
+    assert target.offsets["done"] == {TP: OffsetAndMetadata(5, "")}
+    assert target.offsets["moved"] == {TP: OffsetAndMetadata(7)}
+
+
+async def test_an_error_of_one_group_is_told_once_and_the_others_go_on() -> None:
+    source, target, told = Groups(a=5, b=5, c=5), Groups(), list[str]()
+    source.refused, target.refused = {"a"}, {"b"}
+    copier, plan = copier_of(source, target, told), Plan("a", "b", "c")
+    for _ in range(2):
+        left = await copier.copy(plan)
+        assert left.keys() == {"a", "b"}
+        assert "no right on a" in left["a"]
+        assert TP in target.offsets["c"]
+    assert len(told) == 2
+    source.refused = target.refused = set()
+    assert await copier.copy(plan) == {}
+    assert target.offsets["a"] == target.offsets["b"] == target.offsets["c"]
+
+
+async def test_a_right_that_is_missing_for_writing_concerns_one_group() -> None:
+    source, target = Groups(a=5, b=5), Groups()
+    target.refused = {f"{PREFIX}a"}
+    assert (await copier_of(source, target).copy(Plan("a", "b"))).keys() == {"a"}
+    assert "b" in target.offsets
+
+
+async def test_many_groups_take_few_requests_and_few_are_written_at_once() -> None:
+    source, target = Groups(**{f"g{number}": 5 for number in range(450)}), Groups()
+    assert await copier_of(source, target).copy(Plan(*source.offsets)) == {}
+    assert len(target.offsets) == 900
+    assert (source.requests, target.requests) == (3, 3)
+    assert 1 < target.most_writing <= 8
+
+
+async def test_second_groups_of_groups_that_are_gone_are_deleted() -> None:
+    source, target = Groups(a=5, b=5, c=5), Groups()
+    copier = copier_of(source, target)
+    await copier.copy(Plan("a", "b", "c"))
+    del source.offsets["b"]
+    target.offsets[f"{PREFIX}of-another-source"] = {
+        TopicPartition("payments", 0): OffsetAndMetadata(1)
+    }
+    # The group c is there, and not selected any more.
+    await copier.delete_unneeded(Plan("a"))
+    assert target.offsets.keys() == {
+        *("a", "b", "c"),
+        *(f"{PREFIX}{name}" for name in ("a", "c", "of-another-source")),
+    }
+
+
+async def test_a_group_that_must_not_be_read_keeps_its_second_group() -> None:
+    source, target = Groups(a=5), Groups()
+    copier = copier_of(source, target)
+    await copier.copy(Plan("a"))
+    source.refused, source.offsets = {"a"}, {}
+    await copier.delete_unneeded(Plan())
+    assert f"{PREFIX}a" in target.offsets
+
+
+async def test_a_promotion_deletes_notes_about_its_topics_alone() -> None:
+    other = TopicPartition("payments", 0)
+    target = Groups()
+    target.offsets = {
+        "a": {TP: OffsetAndMetadata(1)},
+        f"{PREFIX}a": {TP: OffsetAndMetadata(1)},
+        f"{PREFIX}b": {TP: OffsetAndMetadata(1), other: OffsetAndMetadata(1)},
+        f"{PREFIX}c": {other: OffsetAndMetadata(1)},
+    }
+    assert await delete_notes(cast(Any, target), {"orders"}) == []
+    assert target.offsets.keys() == {"a", f"{PREFIX}b", f"{PREFIX}c"}
+    assert target.offsets[f"{PREFIX}b"].keys() == {other}
