@@ -294,11 +294,11 @@ def _mirror_settings(place: Place, port: int) -> dict[str, str]:
             f"{flow}.sync.topic.configs.interval.seconds": "3",
             f"{flow}.offset.lag.max": "0",
         }
-    return settings | _IMPATIENT
+    return settings | {"scheduled.rebalance.max.delay.ms": "0"}
 
 
 def mirror_maker(classes: Path, place: Place) -> Iterator[Check]:
-    """Records, settings and groups' offsets from each cluster to the other; the mirror is killed."""
+    """Records and groups' offsets from each cluster to the other; the mirror is killed."""
     address = {"a": place.kafka, "b": place.address}
     flows = {here: (f"{place.name}-from-{here}", there) for here, there in ("ab", "ba")}
     for here, (topic, _) in flows.items():
