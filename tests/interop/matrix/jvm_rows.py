@@ -8,6 +8,11 @@ from tests.interop.matrix.row import Row
 from kafka_cluster import VERSION, streams_class_path
 
 _SPRING = "4.1.2"
+_FLINK, _FLINK_CONNECTOR = "2.2.1", "5.0.0-2.2"
+#: Flink's serializer wants to see the classes of these packages.
+_OPEN = tuple(
+    f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in ("lang", "time", "util")
+)
 
 JVM_ROWS = (
     Row(
@@ -48,5 +53,19 @@ JVM_ROWS = (
             "SpringKafka", ("org.springframework.kafka", "spring-kafka", _SPRING)
         ),
         programs.java_told("SpringKafka"),
+    ),
+    Row(
+        "flink",
+        "Flink",
+        f"{_FLINK}, connector {_FLINK_CONNECTOR}",
+        "its source and its exactly-once sink with both ways to name transactions: a job fails, "
+        "the broker is killed, and the job goes on from a savepoint; each record once",
+        toolchains.java_program(
+            "FlinkSink",
+            ("org.apache.flink", "flink-connector-kafka", _FLINK_CONNECTOR),
+            ("org.apache.flink", "flink-clients", _FLINK),
+            ("org.apache.flink", "flink-connector-base", _FLINK),
+        ),
+        programs.java_told("FlinkSink", *_OPEN),
     ),
 )

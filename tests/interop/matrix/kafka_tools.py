@@ -72,13 +72,15 @@ _RECORD_STEPS = (
     Step(
         "console-producer",
         "ConsoleProducer",
-        "--topic {topic} --compression-codec zstd --reader-property parse.key=true --reader-property key.separator=:",
+        "--topic {topic} --compression-codec zstd --reader-property parse.key=true "
+        "--reader-property key.separator=:",
         stdin=_KEYED,
     ),
     Step(
         "console-consumer",
         _CONSUMER,
-        "--topic {topic} --group {group} --from-beginning --max-messages 200 --timeout-ms 30000 --formatter-property print.key=true",
+        "--topic {topic} --group {group} --from-beginning --max-messages 200 --timeout-ms 30000 "
+        "--formatter-property print.key=true",
         r"k0\tv0\n.*Processed a total of 200 messages",
     ),
     Step(
@@ -90,7 +92,8 @@ _RECORD_STEPS = (
     Step(
         "console-consumer: the consumer protocol",
         _CONSUMER,
-        "--topic {topic} --group {group}-k --from-beginning --max-messages 200 --timeout-ms 30000 --command-property group.protocol=consumer",
+        "--topic {topic} --group {group}-k --from-beginning --max-messages 200 --timeout-ms 30000 "
+        "--command-property group.protocol=consumer",
         "Processed a total of 200 messages",
     ),
     Step(
@@ -414,7 +417,8 @@ _ADMIN_STEPS = (
     Step(
         "delegation-tokens: refused without a login",
         _TOKENS,
-        "--create --max-life-time-period -1 --renewer-principal User:a --command-config {folder}/client.properties",
+        "--create --max-life-time-period -1 --renewer-principal User:a "
+        "--command-config {folder}/client.properties",
         "UnsupportedByAuthenticationException",
         code=1,
     ),
