@@ -44,7 +44,8 @@ ROWS = (
         "sarama",
         "sarama",
         "1.61.1",
-        "its admin client, an idempotent and a transactional producer, a group: each call's result",
+        "its admin client, an idempotent and a transactional producer, a group: each call's result; a "
+        "broker that is killed while an idempotent producer works",
         toolchains.go("sarama", "github.com/IBM/sarama@v1.61.1"),
         compared(),
     ),
@@ -60,7 +61,8 @@ ROWS = (
         "kadm",
         "franz-go with kadm",
         f"{_FRANZ_GO}, 1.20.0",
-        "kadm's calls, transactions, groups of both protocols: each call's result",
+        "kadm's calls, transactions, groups of both protocols: each call's result; a broker that is "
+        "killed while a producer and a member of a group work",
         toolchains.go(
             "kadm",
             f"github.com/twmb/franz-go@v{_FRANZ_GO}",

@@ -2,10 +2,14 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"os"
 	"time"
 )
+
+const whileKilled = 300
 
 func say(call string, found any, err error) {
 	text, problem := json.Marshal(found)
@@ -34,3 +38,37 @@ func must[T any](value T, err error) T {
 }
 
 func text(value string) *string { return &value }
+
+// killed sends records while the broker is killed (signal 9) and starts again, and returns how many.
+func killed(send func(value string)) int {
+	up := make(chan struct{})
+	for sent := 1; ; sent++ {
+		send(fmt.Sprint("v-", sent))
+		if sent == whileKilled/2 {
+			go func() {
+				fmt.Println("wanted: another start of the broker")
+				bufio.NewReader(os.Stdin).ReadString('\n')
+				close(up)
+			}()
+		}
+		if sent > whileKilled/2 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		select {
+		case <-up:
+			if sent >= whileKilled {
+				return sent
+			}
+		default:
+		}
+	}
+}
+
+// lostAndDoubled counts the sent records that are missing, and those that are there again.
+func lostAndDoubled(sent int, found []string) []int {
+	times := map[string]int{}
+	for _, value := range found {
+		times[value]++
+	}
+	return []int{sent - len(times), len(found) - len(times)}
+}

@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-const topic, group, transactional = "kadm-a", "kadm-g", "kadm-t"
+const topic, group, transactional, ofKill = "kadm-a", "kadm-g", "kadm-t", "kadm-killed"
 
 // code tells an error by Kafka's name: its words are each broker's own.
 func code(err error) string {
@@ -285,9 +285,59 @@ func groups(address string, admin *kadm.Client) {
 	}
 }
 
+// restarts sends to a broker that is killed meanwhile, and has a member of a group read along.
+func restarts(address string, admin *kadm.Client) {
+	must(admin.CreateTopics(patience, 1, 1, nil, ofKill))
+	witness := must(kgo.NewClient(kgo.SeedBrokers(address), kgo.ConsumerGroup("kadm-w"), kgo.ConsumeTopics(ofKill),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())))
+	defer witness.Close()
+	seen, all := map[string]bool{}, make(chan int, 1)
+	found := make(chan struct{})
+	go func() {
+		wanted := -1
+		for len(seen) != wanted {
+			wait, end := context.WithTimeout(patience, time.Second)
+			witness.PollFetches(wait).EachRecord(func(record *kgo.Record) { seen[string(record.Value)] = true })
+			end()
+			select {
+			case wanted = <-all:
+			case <-patience.Done():
+				wanted = len(seen)
+			default:
+			}
+		}
+		close(found)
+	}()
+	producer := must(kgo.NewClient(kgo.SeedBrokers(address), kgo.DefaultProduceTopic(ofKill)))
+	defer producer.Close()
+	refused := make(chan error, 100_000)
+	sent := killed(func(value string) {
+		producer.Produce(patience, kgo.StringRecord(value), func(_ *kgo.Record, err error) {
+			if err != nil {
+				refused <- err
+			}
+		})
+	})
+	say("Killed: Flush", nil, producer.Flush(patience))
+	all <- sent
+	<-found
+	say("Killed: refused, not seen by the member", []int{len(refused), sent - len(seen)}, nil)
+	reader := must(kgo.NewClient(kgo.SeedBrokers(address), kgo.ConsumeTopics(ofKill),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())))
+	defer reader.Close()
+	ends := must(admin.ListEndOffsets(patience, ofKill))
+	end, _ := ends.Lookup(ofKill, 0)
+	var values []string
+	for int64(len(values)) < end.Offset && patience.Err() == nil {
+		reader.PollFetches(patience).EachRecord(func(record *kgo.Record) { values = append(values, string(record.Value)) })
+	}
+	say("Killed: lost, doubled", lostAndDoubled(sent, values), nil)
+	must(admin.DeleteTopics(patience, ofKill))
+}
+
 func main() {
 	var end func()
-	patience, end = context.WithTimeout(context.Background(), 90*time.Second)
+	patience, end = context.WithTimeout(context.Background(), 200*time.Second)
 	defer end()
 	address := os.Args[1]
 	client := must(kgo.NewClient(kgo.SeedBrokers(address)))
@@ -302,6 +352,7 @@ func main() {
 	quorum(admin, client)
 	records(address, admin)
 	groups(address, admin)
+	restarts(address, admin)
 	deleted := must(admin.DeleteTopics(patience, topic, "kadm-none"))
 	say("DeleteTopics", nil, deleted[topic].Err)
 	say("DeleteTopics of none", nil, deleted["kadm-none"].Err)

@@ -14,6 +14,7 @@ import (
 )
 
 const topic, second, group, transactional, user = "sarama-a", "sarama-b", "sarama-g", "sarama-t", "sarama-u"
+const ofKill = "sarama-killed"
 
 // code tells an error by Kafka's number: its words are each broker's own.
 func code(err error) string {
@@ -292,6 +293,57 @@ func cluster(admin sarama.ClusterAdmin) {
 	say("UpdateFeatures", updated, err)
 }
 
+// restarts sends to a broker that is killed meanwhile, with an idempotent producer.
+func restarts(address string, admin sarama.ClusterAdmin) {
+	must(0, admin.CreateTopic(ofKill, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
+	config := settings()
+	config.Producer.Idempotent, config.Producer.RequiredAcks = true, sarama.WaitForAll
+	config.Producer.Return.Successes, config.Net.MaxOpenRequests = true, 1
+	config.Metadata.Retry.Max, config.Metadata.Retry.Backoff = 600, 100*time.Millisecond
+	config.Producer.Retry.Max, config.Producer.Retry.Backoff = 600, 100*time.Millisecond
+	producer := must(sarama.NewAsyncProducer([]string{address}, config))
+	acknowledged := make(chan []string)
+	go func() {
+		var values []string
+		for record := range producer.Successes() {
+			values = append(values, string(record.Value.(sarama.StringEncoder)))
+		}
+		acknowledged <- values
+	}()
+	// sarama gives some records up while it has no connection.
+	go func() {
+		for range producer.Errors() {
+		}
+	}()
+	sent := killed(func(value string) {
+		producer.Input() <- &sarama.ProducerMessage{Topic: ofKill, Value: sarama.StringEncoder(value)}
+	})
+	producer.AsyncClose()
+	kept := <-acknowledged
+	say("Killed: some are acknowledged", len(kept) > whileKilled/2-10 && len(kept) <= sent, nil)
+	client := must(sarama.NewClient([]string{address}, settings()))
+	end := must(client.GetOffset(ofKill, 0, sarama.OffsetNewest))
+	partition := must(must(sarama.NewConsumerFromClient(client)).ConsumePartition(ofKill, 0, sarama.OffsetOldest))
+	var found []string
+	for record := range partition.Messages() {
+		found = append(found, string(record.Value))
+		if record.Offset == end-1 {
+			break
+		}
+	}
+	there := map[string]bool{}
+	for _, value := range found {
+		there[value] = true
+	}
+	lost := 0
+	for _, value := range kept {
+		if !there[value] {
+			lost++
+		}
+	}
+	say("Killed: acknowledged and lost, doubled", []int{lost, len(found) - len(there)}, nil)
+}
+
 func main() {
 	address := os.Args[1]
 	admin := must(sarama.NewClusterAdmin([]string{address}, settings()))
@@ -301,6 +353,9 @@ func main() {
 	records(address, admin)
 	groups(address, admin)
 	cluster(admin)
+	restarts(address, admin)
+	// The connections of the first one are those to the broker that was killed.
+	admin = must(sarama.NewClusterAdmin([]string{address}, settings()))
 	say("DeleteTopic", nil, admin.DeleteTopic(topic))
 	say("DeleteTopic", nil, admin.DeleteTopic(second))
 	say("DeleteTopic again", nil, admin.DeleteTopic(second))
