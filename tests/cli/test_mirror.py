@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -131,9 +132,18 @@ async def test_same_offsets_records_and_groups_are_copied_and_again_without_work
         ["1", "4", "equal"],
     ]
     assert "'billing' has gone on in orders-0" in equal.stderr
-    promoted = _mirror("promote", "--to", target)
-    assert promoted.returncode == 0, promoted.stderr
-    assert "orders is an ordinary topic" in promoted.stdout
+    listed = _mirror("promote", "--to", target)
+    assert listed.returncode == 0, listed.stderr
+    assert listed.stdout == "orders would become an ordinary topic\n"
+    assert "--execute carries it out" in listed.stderr
+    async with Admin(bootstrap_servers=target) as admin:
+        groups = [each.group_id for each in await admin.list_groups()]
+        assert "odradek-mirror-default.billing" in groups
+        promoted = _mirror("promote", "--to", target, "--execute")
+        assert promoted.returncode == 0, promoted.stderr
+        assert "orders is an ordinary topic" in promoted.stdout
+        groups = [each.group_id for each in await admin.list_groups()]
+        assert "odradek-mirror-default.billing" not in groups
     async with Producer(bootstrap_servers=target) as producer:
         await producer.send_and_wait("orders", b"own", partition=0)
     other = _mirror("check", *options)
@@ -159,6 +169,65 @@ async def test_exactly_once_copies_committed_records_and_translates_groups(
     )
     async with Admin(bootstrap_servers=target) as admin:
         assert (await admin.list_group_offsets("billing"))[TP] is not None
+    shown = _mirror("status", "--from", filled.bootstrap, "--to", target, "--json")
+    assert shown.returncode == 0, shown.stderr
+    *rows, last = map(json.loads, shown.stdout.splitlines())
+    assert [(row["partition"], row["records"], row["lag"]) for row in rows] == [
+        (0, 2, 0),
+        (1, 3, 0),
+    ]
+    assert last["name"] == "default"
+    assert last["owner"]["pid"] > 0
+    assert last["last_written_ms"] >= last["owner"]["since_ms"]
+    text = _mirror("status", "--to", target)
+    assert text.stdout.splitlines()[0].split()[-1] == "LAG"
+    assert "mirror 'default': written by process" in text.stderr
+    missing = _mirror("status", "--to", target, "--name", "other")
+    assert missing.returncode == 1
+    assert "no mirror with the name 'other'" in missing.stderr
+
+
+async def test_a_plan_has_the_problems_that_a_run_would_find(
+    filled: SubprocessBroker, odradek_broker: SubprocessBroker
+) -> None:
+    target = odradek_broker.bootstrap
+    options = (*_both(filled, odradek_broker), "--mode", "exactly-once")
+    async with Admin(bootstrap_servers=target) as admin:
+        await admin.create_topics(NewTopic("orders", 2))
+        assert _mirror(*options, "--plan").returncode == 0
+        async with Producer(bootstrap_servers=target) as producer:
+            await producer.send_and_wait("orders", b"mine", partition=1)
+        shown = _mirror(*options, "--plan")
+        assert shown.returncode == 1
+        assert "orders-1 of the target has records that this mirror has not" in shown.stderr
+        assert await admin.list_topics() == ["orders"]
+        await admin.create_topics(NewTopic("odradek-mirror-default", 1))
+        shown = _mirror(*options, "--plan")
+        assert shown.returncode == 1
+        assert "has cleanup.policy=delete" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"]
+)
+def test_a_mirror_that_follows_ends_with_the_code_of_its_signal(
+    filled: SubprocessBroker, odradek_broker: SubprocessBroker, number: int, code: int
+) -> None:
+    command = [sys.executable, "-m", "odradek", "mirror", *_both(filled, odradek_broker)]
+    follower = subprocess.Popen([*command, "--follow"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert follower.stderr is not None
+        for line in follower.stderr:
+            if " records," in line:
+                break
+        follower.send_signal(number)
+        rest = follower.stderr.read()
+        assert follower.wait(30) == code, rest
+        assert "Traceback" not in rest
+    finally:
+        follower.kill()
+        follower.wait()
+    assert _mirror(*_both(filled, odradek_broker)).returncode == 0
 
 
 async def test_an_open_transaction_is_named_when_it_does_not_end(

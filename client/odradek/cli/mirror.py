@@ -5,14 +5,24 @@ from __future__ import annotations
 import json
 import re
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from odradek.cli.commands import fail
-from odradek.cli.common import client_settings, connected, end_with, print_table, run, tell
+from odradek.cli.common import (
+    client_settings,
+    connected,
+    end_plan,
+    end_with,
+    print_table,
+    run,
+    tell,
+)
 from odradek.cli.mirror_check import check
 from odradek.cli.mirror_map import checkpoint, offsets
+from odradek.cli.mirror_status import status
 from odradek.cli.topic_patterns import is_pattern, matching, pattern_of
 
 if TYPE_CHECKING:
@@ -24,7 +34,7 @@ app = typer.Typer(
     help="Copy topics and groups from one cluster to another.", invoke_without_command=True
 )
 app.command()(check)
-
+app.command()(status)
 app.command()(offsets)
 app.command()(checkpoint)
 
@@ -156,7 +166,8 @@ async def _mirror(
     plan_only: bool,
     as_json: bool,
 ) -> Snapshot | None:
-    from odradek.mirror.plan import gather_both, make_plan
+    from odradek.mirror.out_state import planned_problems
+    from odradek.mirror.plan import Mode, gather_both, make_plan
     from odradek.mirror.progress import Progress
     from odradek.mirror.run import Job
     from odradek.mirror.run import run as run_mirror
@@ -166,6 +177,15 @@ async def _mirror(
         source = await stack.enter_async_context(connected(Admin, source_settings))
         target = await stack.enter_async_context(connected(Admin, target_settings))
         plan = make_plan(*await gather_both(source, target, options.selection), options)
+        if plan.mode is Mode.EXACTLY_ONCE:
+            more = await planned_problems(
+                source,
+                target,
+                options.name,
+                [each.name for each in plan.topics],
+                skip_deleted=options.skip_deleted,
+            )
+            plan = replace(plan, problems=(*plan.problems, *more))
         if plan_only or plan.problems:
             _print_plan(plan, as_json)
             end_with(plan.problems)
@@ -265,30 +285,42 @@ def promote(
         str, typer.Option("--to", metavar="HOST:PORT,...", help="Brokers of the target.")
     ],
     topics: Topics = None,
+    execute: Annotated[
+        bool,
+        typer.Option(
+            "--execute", help="Without --topics: promote all; without this they are listed only."
+        ),
+    ] = False,
     to_config: ToConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Make mirror topics ordinary ones, which take records of producers.
 
     Transactions that are open in them are aborted. End the mirror first: it does not go on.
+    Without --topics all mirror topics are meant: they are listed, and promoted with --execute.
     """
-    rows, errors = run(_promote(client_settings(target, to_config), topics))
+    is_plan = not topics and not execute
+    rows, errors = run(_promote(client_settings(target, to_config), topics, is_plan))
     for row in rows:
         if as_json:
             typer.echo(json.dumps(row))
+        elif is_plan:
+            typer.echo(f"{row['topic']} would become an ordinary topic")
         else:
             aborted = row["aborted_transactions"]
             typer.echo(f"{row['topic']} is an ordinary topic; {aborted} transactions were aborted")
-    end_with(errors)
+    end_plan(rows, errors, "no topic was promoted", execute=not is_plan)
 
 
 async def _promote(
-    settings: dict[str, Any], words: list[str] | None
+    settings: dict[str, Any], words: list[str] | None, is_plan: bool
 ) -> tuple[list[dict[str, Any]], list[object]]:
     from odradek.mirror import same_offsets
+    from odradek.mirror.group_offsets import delete_notes
     from odradek.mirror.plan import MIRROR_SOURCE
     from odradek_client.admin import Admin
     from odradek_client.admin.configs import ConfigResource
+    from odradek_client.errors import OdradekError
 
     async with connected(Admin, settings) as admin:
         there = await admin.list_topics()
@@ -306,9 +338,17 @@ async def _promote(
             found = [name for name in found if name in mirrors]
         if not found:
             return [], ["no mirror topic is there; `odradek mirror --plan` shows what is copied"]
+        if is_plan:
+            return [{"topic": name, "action": "promote"} for name in found], []
         done = await same_offsets.promote(admin, found)
         rows = [
             {"topic": name, "aborted_transactions": each.aborted_transactions}
             for name, each in done.items()
         ]
+        try:
+            left = await delete_notes(admin, set(done))
+        except OdradekError as error:
+            left = [error]
+        for why in left:
+            tell(f"groups `odradek-mirror-...` are not needed any more and still there: {why}")
         return rows, list(done.errors.values())

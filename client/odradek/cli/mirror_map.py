@@ -14,6 +14,7 @@ from odradek.cli.common import client_settings, connected, print_table, run, tel
 
 if TYPE_CHECKING:
     from odradek.mirror.map_topic import MirrorMap
+    from odradek_client.admin import Admin
 
 Target = Annotated[
     str, typer.Option("--to", metavar="HOST:PORT,...", help="Brokers of the target.")
@@ -122,18 +123,24 @@ def _map_of(target: str, given: list[str] | None, name: str) -> MirrorMap:
 
 
 async def _read(settings: dict[str, Any], name: str) -> MirrorMap:
-    from odradek.mirror.map_topic import map_topic, read_map
     from odradek_client.admin import Admin
-    from odradek_client.errors import UnknownTopicOrPartition
 
     async with connected(Admin, settings) as admin:
-        try:
-            return await read_map(admin, name)
-        except UnknownTopicOrPartition:
-            fail(
-                f"the target has no topic {map_topic(name)}: no mirror with the name {name!r} has"
-                " copied into it exactly once. With the same offsets there is nothing to translate"
-            )
+        return await read_mirror_map(admin, name)
+
+
+async def read_mirror_map(target: Admin, name: str) -> MirrorMap:
+    """The content of a mirror's map topic. Ends the program if there is none."""
+    from odradek.mirror.map_topic import map_topic, read_map
+    from odradek_client.errors import UnknownTopicOrPartition
+
+    try:
+        return await read_map(target, name)
+    except UnknownTopicOrPartition:
+        fail(
+            f"the target has no topic {map_topic(name)}: no mirror with the name {name!r} has"
+            " copied into it exactly once. With the same offsets there is nothing to translate"
+        )
 
 
 def _translate(mirrored: MirrorMap, topic: str, partition: int, offset: int) -> int:

@@ -58,6 +58,8 @@ log = logging.getLogger("odradek.mirror")
 #: The pauses between failures: the first, and the longest.
 _PAUSE_MS = 200.0
 _PAUSE_MAX_MS = 10_000.0
+#: The pause between looks for leaders of partitions that have none.
+_LOOK_EVERY_S = 2.0
 #: The batches that are handed to the producer in one turn of the loop.
 _BATCHES_PER_TURN = 16
 #: Errors that another try does not remove.
@@ -201,6 +203,11 @@ class ExactlyOnceCopier:
         self._owner: Owner | None = None
         self._names: set[str] = set()
         self._given_up: set[TopicPartition] = set()
+        #: The partitions that are looked at again, because they had no leader.
+        self._leaderless: set[TopicPartition] = set()
+        self._look_again_s = 0.0
+        #: The reasons for which partitions were given up, as told to the user.
+        self._told: dict[TopicPartition, str] = {}
         self._transaction: _Transaction | None = None
         self._log_starts: dict[TopicPartition, int] = {}
         self._failures = 0
@@ -235,23 +242,29 @@ class ExactlyOnceCopier:
                 await asyncio.sleep(max(self._retry_at_s - self._now_s(), 0.0))
 
     async def add(self, topics: Sequence[Topic]) -> None:
-        """Copy these topics too, which exist at the target with all partitions. MirrorRefused if
-        one of them must not be copied."""
-        self._names |= {topic.name for topic in topics}
-        changed = [
+        """Copy these topics too, which exist at the target with all partitions, and try those again
+        that were given up. MirrorRefused for topics that must not be copied."""
+        changed = {
             topic.name
             for topic in topics
             if any(
                 (topic.name, number) not in self._reader.positions
-                and (topic.name, number) not in self._given_up
                 for number in range(topic.partitions)
             )
-        ]
+        }
         if changed and self._writer is not None:
             # Known partitions go on from the maps, so what was read of them must be in there.
             await self.flush()
-        if changed and self._writer is not None:
-            self._read(await self._find_state(changed))
+        if self._writer is None:
+            # The next start looks at all topics.
+            self._names |= changed
+        elif changed:
+            self._given_up -= {tp for tp in self._given_up if tp.topic in changed}
+            state = await self._find_state(sorted(changed))
+            self._names |= changed - state.problems.keys()
+            self._names -= state.problems.keys()
+            self._read(state)
+            state.refuse()
 
     async def close(self) -> None:
         """End; an open transaction is aborted, and copied again by the next run."""
@@ -276,6 +289,11 @@ class ExactlyOnceCopier:
         self.maps = (await read_map(target, settings.name)).partitions
         state = await self._find_state(sorted(self._names))
         self._reached(Step.OWNED)
+        # Topics that were copied until the last failure: the others go on.
+        for topic, problems in state.problems.items():
+            self._names.discard(topic)
+            for tp in [tp for tp in self._reader.positions if tp.topic == topic]:
+                self._give_up(tp, "; ".join(problems))
         self._read(state)
 
     async def _find_state(self, names: Sequence[str]) -> OutState:
@@ -286,19 +304,21 @@ class ExactlyOnceCopier:
             names,
             self._settings.target_topic,
             skip_deleted=self._settings.skip_deleted,
+            given_up=self._given_up,
         )
         if state.problems and self._owner is not None:
             # The map was read before another instance has taken over and copied something.
             await self._check_owner(self._owner)
-        state.refuse()
         return state
 
     def _read(self, state: OutState) -> None:
         """Read the partitions of a state from their positions on."""
         self.maps = state.maps
+        self._leaderless = {
+            tp for tp in self._leaderless if tp not in state.to_read and tp.topic in self._names
+        } | state.leaderless
+        self._look_again_s = self._now_s() + _LOOK_EVERY_S
         for tp, end in state.to_read.items():
-            if tp in self._given_up:
-                continue
             position = state.maps[tp].position
             self._reader.assign(tp, position.next, topic_id=position.source_topic_id.bytes)
             self._progress.begin(tp, position.next, end)
@@ -363,6 +383,13 @@ class ExactlyOnceCopier:
             await self._try(self._finish)
 
     async def _copy_some(self, wait_ms: float) -> None:
+        if self._leaderless and self._now_s() >= self._look_again_s:
+            if self._transaction is not None:
+                await self._finish()
+            state = await self._find_state(sorted({tp.topic for tp in self._leaderless}))
+            for topic in state.problems:
+                self._leaderless -= {tp for tp in self._leaderless if tp.topic == topic}
+            self._read(state)
         transaction = self._transaction
         if transaction is not None:
             left_ms = (transaction.began_s - self._now_s()) * 1000 + self._settings.transaction_ms
@@ -387,7 +414,7 @@ class ExactlyOnceCopier:
             self._progress.troubles = {
                 f"{tp.topic}-{tp.partition}": trouble.error
                 for tp, trouble in self._reader.troubles().items()
-            }
+            } | {f"{tp.topic}-{tp.partition}": "it has no leader" for tp in self._leaderless}
 
     def _source_failed(self, error: SourceError) -> None:
         """Skip records that the source has deleted, if that is in order; else give the partition
@@ -410,8 +437,10 @@ class ExactlyOnceCopier:
     def _give_up(self, tp: TopicPartition, why: str) -> None:
         self._reader.unassign(tp)
         self._given_up.add(tp)
+        if self._told.get(tp) != why:
+            self._told[tp] = why
+            self._tell(f"{tp.topic}-{tp.partition} is not copied any more: {why}")
         self._progress.failed(tp, why)
-        self._tell(f"{tp.topic}-{tp.partition} is not copied any more: {why}")
 
     def _news_of(self, tp: TopicPartition, next_offset: int) -> _News:
         """The news of a partition in the open transaction, which ends at this offset so far."""

@@ -7,16 +7,18 @@ topic of the target with records that the mirror has not written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from odradek.mirror.batches import copy_batches
-from odradek.mirror.run_map import PartitionMap
+from odradek.mirror.map_topic import MapTopicUnfit, check_map_topic, read_map
+from odradek.mirror.plan import leaders_of
+from odradek.mirror.run_map import MapDamaged, PartitionMap
 from odradek.mirror.source import SourceReader
 from odradek_client.admin import Admin
 from odradek_client.admin.topics import TopicDescription
-from odradek_client.errors import Refused
+from odradek_client.errors import OdradekError, Refused, UnknownTopicOrPartition
 from odradek_client.structs import TopicPartition
 
 #: The problems that an error names, at most.
@@ -33,17 +35,27 @@ class MirrorRefused(Refused):
 
 @dataclass(slots=True)
 class OutState:
-    """The maps of all partitions that were ever copied, and the source's ends of those to read."""
+    """The maps of all partitions that were ever copied, and the source's ends of those to read.
+
+    `problems`: by topic, of which no partition is to be read. `leaderless`: partitions that cannot
+    be compared yet.
+    """
 
     maps: dict[TopicPartition, PartitionMap] = field(default_factory=dict)
     to_read: dict[TopicPartition, int] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    problems: dict[str, list[str]] = field(default_factory=dict)
+    leaderless: set[TopicPartition] = field(default_factory=set)
+
+    def add_problem(self, topic: str, text: str) -> None:
+        """Note a problem of a topic."""
+        self.problems.setdefault(topic, []).append(text)
 
     def refuse(self) -> None:
         """Raise MirrorRefused if there is a problem."""
         if self.problems:
-            more = len(self.problems) - _PROBLEMS_MAX
-            text = "; ".join(self.problems[:_PROBLEMS_MAX])
+            texts = [text for some in self.problems.values() for text in some]
+            more = len(texts) - _PROBLEMS_MAX
+            text = "; ".join(texts[:_PROBLEMS_MAX])
             raise MirrorRefused(f"{text}; and {more} more" if more > 0 else text)
 
 
@@ -55,46 +67,103 @@ async def find_state(
     target_topic: Callable[[str], str],
     *,
     skip_deleted: bool,
+    given_up: Collection[TopicPartition] = (),
+    planned: bool = False,
+    seen: Mapping[TopicPartition, int] | None = None,
 ) -> OutState:
-    """Compare the maps with both clusters. `topics`: those to copy, which the source has."""
+    """Compare the maps with both clusters. `topics`: those to copy, which the source has;
+    `given_up`: partitions that are left as they are. `planned`: topics and partitions that the
+    target lacks will be made, and open transactions there do not count. `seen`: the ends of the
+    target's partitions from before the maps were read, if another instance may be copying.
+
+    Raises errors of either cluster that may pass.
+    """
     state = OutState(dict(maps))
     names = sorted(set(topics))
     there = await source.describe_topics(names, raise_errors=False)
     here = await target.describe_topics(map(target_topic, names), raise_errors=False)
+    for error in (*there.errors.values(), *here.errors.values()):
+        if error.retriable and not isinstance(error, UnknownTopicOrPartition):
+            raise error
     pairs: dict[TopicPartition, TopicPartition] = {}
     for name in names:
         copy = target_topic(name)
+        copied = any(tp.topic == name for tp in maps)
         if name not in there:
-            state.problems.append(f"the source has no topic {name!r}")
-        elif copy not in here:
-            copied = any(tp.topic == name for tp in maps)
-            state.problems.append(
+            why = _reason(there.errors.get(name))
+            state.add_problem(name, f"the source has no topic {name!r}{why}")
+        elif copy in here:
+            pairs |= _pairs(state, there[name], here[copy], given_up, planned=planned)
+        elif copied:
+            state.add_problem(
+                name,
                 f"topic {copy!r} of the target is gone, of which the mirror has positions: it was"
-                " deleted. Copy it with another --name"
-                if copied
-                else f"the target has no topic {copy!r}"
+                " deleted. Copy it with another --name",
             )
-        else:
-            pairs |= _pairs(state, there[name], here[copy])
-    await _compare_offsets(source, target, state, pairs, skip_deleted=skip_deleted)
+        elif not planned:
+            why = _reason(here.errors.get(copy))
+            state.add_problem(name, f"the target has no topic {copy!r}{why}")
+    await _compare_offsets(
+        source, target, state, pairs, skip_deleted=skip_deleted, planned=planned, seen=seen
+    )
+    for tp in list(state.to_read):
+        if tp.topic in state.problems:
+            del state.to_read[tp]
     return state
 
 
+async def planned_problems(
+    source: Admin, target: Admin, name: str, topics: Iterable[str], *, skip_deleted: bool
+) -> list[str]:
+    """The problems that a start of the mirror would find, without any change."""
+    names = sorted(set(topics))
+    here = await target.describe_topics(names, raise_errors=False)
+    # Another instance may be copying: its records behind these ends do not count.
+    seen = await _offsets(target, leaders_of(here.values()), "latest", read_committed=True)
+    try:
+        there = await check_map_topic(target, name)
+        maps = (await read_map(target, name)).partitions if there else {}
+        state = await find_state(
+            source, target, maps, names, str, skip_deleted=skip_deleted, planned=True, seen=seen
+        )
+    except (MapDamaged, MapTopicUnfit, MirrorRefused) as error:
+        return [str(error)]
+    return [text for some in state.problems.values() for text in some]
+
+
+def _reason(error: OdradekError | None) -> str:
+    return "" if error is None or isinstance(error, UnknownTopicOrPartition) else f" ({error})"
+
+
 def _pairs(
-    state: OutState, there: TopicDescription, here: TopicDescription
+    state: OutState,
+    there: TopicDescription,
+    here: TopicDescription,
+    given_up: Collection[TopicPartition],
+    *,
+    planned: bool,
 ) -> dict[TopicPartition, TopicPartition]:
     """The partitions of a topic on both sides, those without a map with a new one."""
     count = len(there.partitions)
-    if len(here.partitions) < count:
-        state.problems.append(
+    if len(here.partitions) < count and not planned:
+        state.add_problem(
+            there.name,
             f"topic {here.name!r} of the target has {len(here.partitions)} partitions, and the"
-            f" source has {count}; add partitions"
+            f" source has {count}; add partitions",
         )
         return {}
+    led = leaders_of([there]).keys() & {
+        TopicPartition(there.name, tp.partition) for tp in leaders_of([here])
+    }
     source_id, target_id = UUID(bytes=bytes(there.topic_id)), UUID(bytes=bytes(here.topic_id))
     pairs = {}
-    for number in range(count):
+    for number in range(min(count, len(here.partitions))):
         tp = TopicPartition(there.name, number)
+        if tp in given_up:
+            continue
+        if tp not in led:
+            state.leaderless.add(tp)
+            continue
         pairs[tp] = TopicPartition(here.name, number)
         found = state.maps.get(tp)
         if found is None:
@@ -105,10 +174,11 @@ def _pairs(
             ("target", position.target_topic_id, target_id),
         ):
             if was != now and _NO_ID not in (was, now):
-                state.problems.append(
+                state.add_problem(
+                    there.name,
                     f"topic {there.name!r} was deleted at the {side} and created again since it was"
                     " copied, so its positions mean other records; delete the copy at the target,"
-                    " and copy the topic with another --name"
+                    " and copy the topic with another --name",
                 )
                 return {}
     for tp in pairs:
@@ -125,11 +195,16 @@ async def _compare_offsets(
     pairs: Mapping[TopicPartition, TopicPartition],
     *,
     skip_deleted: bool,
+    planned: bool,
+    seen: Mapping[TopicPartition, int] | None,
 ) -> None:
     starts = await _offsets(source, pairs, "earliest")
     ends = await _offsets(source, pairs, "latest")
     copy_starts = await _offsets(target, pairs.values(), "earliest")
-    copy_ends = await _offsets(target, pairs.values(), "latest")
+    copy_ends = await _offsets(target, pairs.values(), "latest", read_committed=planned)
+    topics = {copy: tp.topic for tp, copy in pairs.items()}
+    if seen is None:
+        seen = copy_ends
     by_others = {}
     for tp, copy in pairs.items():
         found = state.maps[tp]
@@ -138,32 +213,36 @@ async def _compare_offsets(
         state.to_read[tp] = ends[tp]
         if _is_new(found):
             state.maps[tp] = PartitionMap(starts[tp], *position[2:])
-            if copy_ends[copy] > copy_starts[copy]:
-                by_others[copy] = copy_starts[copy], copy_ends[copy]
+            if seen.get(copy, 0) > copy_starts[copy]:
+                by_others[copy] = copy_starts[copy], seen[copy]
         elif position.next > ends[tp]:
-            state.problems.append(
+            state.add_problem(
+                tp.topic,
                 f"{name} of the source ends at offset {ends[tp]}, and was copied up to"
-                f" {position.next}: the source has lost records, and offsets mean other ones"
+                f" {position.next}: the source has lost records, and offsets mean other ones",
             )
         elif position.next < starts[tp] and found.run_count and not skip_deleted:
-            state.problems.append(
+            state.add_problem(
+                tp.topic,
                 f"{name} of the source begins at offset {starts[tp]}, and was copied up to"
                 f" {position.next}: the records in between were deleted before they were copied."
-                " To go on without them, order that deleted records are skipped (--skip-deleted)"
+                " To go on without them, order that deleted records are skipped (--skip-deleted)",
             )
         elif position.target_end > copy_ends[copy]:
-            state.problems.append(
+            state.add_problem(
+                tp.topic,
                 f"{name} of the target ends at offset {copy_ends[copy]}, and had records up to"
-                f" {position.target_end}: the target has lost records"
+                f" {position.target_end}: the target has lost records",
             )
-        elif copy_ends[copy] > position.target_end:
+        elif seen.get(copy, 0) > position.target_end:
             # Mostly the marker of the mirror's last transaction.
             first = max(position.target_end, copy_starts[copy])
-            by_others[copy] = first, copy_ends[copy]
+            by_others[copy] = first, seen[copy]
     for copy in await _with_records(target, by_others):
-        state.problems.append(
+        state.add_problem(
+            topics[copy],
             f"{copy.topic}-{copy.partition} of the target has records that this mirror has not"
-            " written; delete the topic there, or leave it out with --exclude"
+            " written; delete the topic there, or leave it out with --exclude",
         )
 
 
@@ -172,12 +251,19 @@ def _is_new(found: PartitionMap) -> bool:
 
 
 async def _offsets(
-    admin: Admin, partitions: Iterable[TopicPartition], where: str
+    admin: Admin,
+    partitions: Iterable[TopicPartition],
+    where: str,
+    *,
+    read_committed: bool = False,
 ) -> dict[TopicPartition, int]:
     wanted = dict.fromkeys(partitions, where)
     if not wanted:
         return {}
-    found = await admin.list_offsets(wanted)  # type: ignore[arg-type]
+    found = await admin.list_offsets(
+        wanted,  # type: ignore[arg-type]
+        read_committed=read_committed,
+    )
     return {tp: place.offset for tp, place in found.items() if place is not None}
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
-from mirrored import CODECS, fill, killed, make_topic, mirror, read_all
+from mirrored import CODECS, DEADLINE_S, Planned, fill, killed, make_topic, mirror, read_all
 from odradek import Admin, Producer
 from odradek.broker import SubprocessBroker
 from odradek.mirror.exactly_once import MirrorFenced, Step
 from odradek.mirror.map_topic import MapTopicUnfit, map_topic, read_map
 from odradek.mirror.out_state import MirrorRefused
 from odradek.mirror.run_map import MapDamaged
+from odradek.mirror.source import SourceRecordsDeleted
 from odradek_client.errors import OdradekError
 from odradek_client.structs import TopicPartition
 
@@ -384,3 +385,69 @@ async def test_i30_nobody_reads_what_is_not_committed(
     assert await read_all(target, unique_topic, 1) == [[]]
     async with Admin(bootstrap_servers=target) as admin:
         assert (await read_map(admin, unique_topic)).partitions == {}
+
+
+@pytest.mark.parametrize("loss", ["topic deleted", "topic created again", "records deleted"])
+async def test_a_restarted_target_is_waited_for_with_a_partition_given_up(
+    source: str, unique_topic: str, loss: str
+) -> None:
+    other = f"{unique_topic}-other"
+    for topic in (unique_topic, other):
+        await make_topic(source, topic, 1)
+        await fill(source, topic, 1, 50)
+    tp, other_tp = TopicPartition(unique_topic, 0), TopicPartition(other, 0)
+    with SubprocessBroker(settings=SETTINGS) as own:
+        await make_topic(own.bootstrap, other, 1)
+        async with mirror(source, own.bootstrap, unique_topic) as made:
+            copier, counts = made.make(), made.counts
+            await copier.start()
+            await copier.add([*await made.planned(), Planned(other, 1)])
+
+            async def copy_until(is_enough: Callable[[], bool]) -> None:
+                async with asyncio.timeout(DEADLINE_S):
+                    while not is_enough():
+                        await copier.step(100)
+
+            await copy_until(lambda: counts.positions[tp] == counts.ends[tp] > 0)
+            if loss == "records deleted":
+                copier._reader.unassign(tp)
+                await fill(source, unique_topic, 1, 50, first=100)
+                await made.source.delete_records({tp: counts.ends[tp] + 5})
+                at = counts.positions[tp]
+                copier._source_failed(SourceRecordsDeleted(tp, at, at + 5))
+            else:
+                await made.source.delete_topics(unique_topic)
+                if loss == "topic created again":
+                    await make_topic(source, unique_topic, 1)
+            await copy_until(lambda: tp in counts.failures)
+            own.kill()
+            own.restart()
+            await fill(source, other, 1, 50, first=100)
+            before = counts.records
+            await copy_until(
+                lambda: (
+                    counts.records > before and counts.positions[other_tp] == counts.ends[other_tp]
+                )
+            )
+            await copier.close()
+            assert len([line for line in made.told if "is not copied any more" in line]) == 1
+
+
+async def test_i35_records_that_are_deleted_behind_the_first_transaction_are_not_skipped(
+    source: str, target: str, unique_topic: str
+) -> None:
+    """Nothing is committed yet, but records before the deleted ones are copied."""
+    await make_topic(source, unique_topic, 1)
+    await fill(source, unique_topic, 1, 50)
+    tp = TopicPartition(unique_topic, 0)
+    async with mirror(source, target, unique_topic, transaction_ms=600_000.0) as made:
+        copier = made.make()
+        await copier.start()
+        await copier.add(await made.planned())
+        async with asyncio.timeout(DEADLINE_S):
+            while copier._transaction is None or not copier._transaction.news[tp].record_count:
+                await copier.step(100)
+        at = copier._reader.positions[tp]
+        copier._source_failed(SourceRecordsDeleted(tp, at, at + 5))
+        await copier.close()
+        assert "were deleted before they were read" in made.counts.failures[tp]

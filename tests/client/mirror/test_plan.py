@@ -149,7 +149,7 @@ def test_a_setting_that_was_changed_at_the_target_stays() -> None:
     assert [name for name, _ in kept] == ["retention.ms"]
 
 
-def test_an_offset_of_somebody_else_is_not_taken_back() -> None:
+def test_i42_an_offset_of_somebody_else_is_not_taken_back() -> None:
     wanted = OffsetAndMetadata(10)
     noted = marks({TP: OffsetAndMetadata(8, "5")})[TP]
     assert verdict(wanted, None, frozenset()) == "write"

@@ -261,7 +261,7 @@ async def test_a_mirror_that_follows_goes_on_when_all_partitions_have_failed(
     assert world.copier.added == ["orders"], "the partitions were not tried again"
 
 
-async def test_a_refused_topic_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_i41_a_refused_topic_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, follow=True)
 
     def add_topics() -> None:
@@ -352,7 +352,9 @@ async def test_a_changed_setting_is_copied_after_an_error(monkeypatch: pytest.Mo
     assert world.target.settings == {"retention.ms": "2"}
 
 
-async def test_the_target_is_looked_at_before_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_i40_the_target_is_looked_at_before_the_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Another instance copies everything between the two looks, and producers write on."""
     end = 10
     ours = mirror_source("A", ID)
