@@ -1,4 +1,4 @@
-"""Kafka Connect: distributed workers that are killed, and MirrorMaker 2 in both directions."""
+"""Kafka Connect: distributed workers that are killed, as the broker is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 from tests.interop.matrix.row import Check, Place
 
 from foreign_topics import create_topic, read_committed
@@ -20,7 +19,6 @@ from kafka_cluster import free_ports, java
 
 _DEADLINE_S = 150
 _LINES, _LINES_AT_ONCE = 200, 20
-_PARTITIONS = 3
 _STRINGS = "org.apache.kafka.connect.storage.StringConverter"
 _FILES = "org.apache.kafka.connect.file.FileStream"
 
@@ -234,108 +232,3 @@ def _administered(rest: Rest, source: str, topic: str, lines: _Lines) -> Iterato
     yield _check("the source's topics", topics == [topic], topics)
     gone = _until(lambda: rest("DELETE", f"/connectors/{source}") is not None)
     yield _check("delete", gone and _until(lambda: source not in rest("GET", "/connectors")), gone)
-
-
-# --- MirrorMaker 2 --------------------------------------------------------------------------------
-
-
-def _produced(address: str, topic: str, first: int, count: int) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": address, "log_level": 0})
-    for number in range(first, first + count):
-        producer.produce(topic, f"v{number}", f"k{number}", partition=number % _PARTITIONS)
-    producer.flush(_DEADLINE_S)
-
-
-def _commit(address: str, group: str, topic: str, offset: int) -> None:
-    settings = {"bootstrap.servers": address, "group.id": group, "log_level": 0}
-    consumer = confluent_kafka.Consumer(settings)
-    places = [confluent_kafka.TopicPartition(topic, each, offset) for each in range(_PARTITIONS)]
-    consumer.commit(offsets=places, asynchronous=False)
-    consumer.close()
-
-
-def _committed(address: str, group: str, topic: str) -> list[int]:
-    settings = {"bootstrap.servers": address, "group.id": group, "log_level": 0}
-    consumer = confluent_kafka.Consumer(settings)
-    places = [confluent_kafka.TopicPartition(topic, each) for each in range(_PARTITIONS)]
-    try:
-        return [each.offset for each in consumer.committed(places, timeout=30)]
-    finally:
-        consumer.close()
-
-
-def _mirror_settings(place: Place, port: int) -> dict[str, str]:
-    """Both directions between Kafka, `a`, and the row's broker, `b`, exactly once."""
-    both = {"a": place.kafka, "b": place.address}
-    factors = (
-        "replication.factor",
-        "checkpoints.topic.replication.factor",
-        "heartbeats.topic.replication.factor",
-        "offset-syncs.topic.replication.factor",
-        "offset.storage.replication.factor",
-        "config.storage.replication.factor",
-        "status.storage.replication.factor",
-    )
-    settings = {"clusters": "a, b", "dedicated.mode.enable.internal.rest": "true"}
-    settings |= {"listeners": f"http://127.0.0.1:{port}"} | dict.fromkeys(factors, "1")
-    for here, there in (("a", "b"), ("b", "a")):
-        flow = f"{here}->{there}"
-        settings |= {
-            f"{here}.bootstrap.servers": both[here],
-            f"{here}.exactly.once.source.support": "enabled",
-            f"{flow}.enabled": "true",
-            f"{flow}.topics": f"{place.name}-from-{here}",
-            f"{flow}.groups": f"{place.name}-group-{here}",
-            f"{flow}.sync.group.offsets.enabled": "true",
-            f"{flow}.sync.group.offsets.interval.seconds": "1",
-            f"{flow}.emit.checkpoints.interval.seconds": "1",
-            f"{flow}.refresh.topics.interval.seconds": "3",
-            f"{flow}.refresh.groups.interval.seconds": "3",
-            f"{flow}.sync.topic.configs.interval.seconds": "3",
-            f"{flow}.offset.lag.max": "0",
-        }
-    return settings | {"scheduled.rebalance.max.delay.ms": "0"}
-
-
-def mirror_maker(classes: Path, place: Place) -> Iterator[Check]:
-    """Records and groups' offsets from each cluster to the other; the mirror is killed."""
-    address = {"a": place.kafka, "b": place.address}
-    flows = {here: (f"{place.name}-from-{here}", there) for here, there in ("ab", "ba")}
-    for here, (topic, _) in flows.items():
-        create_topic(address[here], topic, _PARTITIONS, retention_ms="7200000")
-        _produced(address[here], topic, 0, _LINES)
-    settings = _mirror_settings(place, free_ports(1)[0])
-    main = "org.apache.kafka.connect.mirror.MirrorMaker"
-    worker = Worker(classes, main, settings, place.folder)
-
-    def wrong(here: str, wanted: int) -> list[str]:
-        topic, there = flows[here]
-        found = sorted(_values(address[there], f"{here}.{topic}", _PARTITIONS, wanted))
-        return [] if found == sorted(f"v{number}" for number in range(wanted)) else found[-3:]
-
-    with _running(worker):
-        for here, (topic, there) in flows.items():
-            flow = "Kafka to the broker" if here == "a" else "the broker to Kafka"
-            missing = wrong(here, _LINES)
-            yield _check(f"{flow}: each record once", not missing, [missing, worker.log])
-            group = f"{place.name}-group-{here}"
-            _commit(address[here], group, topic, 20)
-
-            def is_synced(
-                there: str = there, here: str = here, group: str = group, topic: str = topic
-            ) -> bool:
-                return _committed(address[there], group, f"{here}.{topic}") == [20] * _PARTITIONS
-
-            found = _until(is_synced) or _committed(address[there], group, f"{here}.{topic}")
-            yield _check(f"{flow}: a group's offsets", found is True, [found, worker.log])
-        for here, (topic, _) in flows.items():
-            _produced(address[here], topic, _LINES, _LINES)
-        time.sleep(0.5)
-        worker.kill()
-        for here, (topic, _) in flows.items():
-            _produced(address[here], topic, 2 * _LINES, _LINES)
-        worker.start()
-        for here in flows:
-            flow = "Kafka to the broker" if here == "a" else "the broker to Kafka"
-            missing = wrong(here, 3 * _LINES)
-            yield _check(f"{flow}: it is killed, each record once", not missing, missing)
