@@ -214,5 +214,22 @@ ROWS = (
         toolchains.python("kafka-python", "kafka-python[crc32c,lz4,snappy,zstd]==3.0.12"),
         python("kafka_python_program"),
     ),
+    Row(
+        "faststream",
+        "FastStream",
+        "0.7.8",
+        "subscribers and publishers with headers, batches; two instances that share partitions; a "
+        "broker that is killed while messages are published",
+        toolchains.python("faststream", "faststream[kafka,confluent]==0.7.8"),
+        python("faststream_app"),
+    ),
+    Row(
+        "faust",
+        "faust-streaming",
+        "0.15.3",
+        "an agent counts in a table with a changelog topic, in two runs of the application",
+        toolchains.python("faust", "faust-streaming==0.15.3"),
+        python("faust_app"),
+    ),
     *JVM_ROWS,
 )
