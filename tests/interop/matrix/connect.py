@@ -1,4 +1,4 @@
-"""Kafka Connect: distributed workers that are killed, as the broker is."""
+"""Kafka Connect: distributed workers that are killed, and MirrorMaker 2 in both directions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 from tests.interop.matrix.row import Check, Place
 
 from foreign_topics import create_topic, read_committed
@@ -19,6 +20,8 @@ from kafka_cluster import free_ports, java
 
 _DEADLINE_S = 150
 _LINES, _LINES_AT_ONCE = 200, 20
+_PARTITIONS = 3
+_AT_END = confluent_kafka.KafkaError._PARTITION_EOF
 _STRINGS = "org.apache.kafka.connect.storage.StringConverter"
 _FILES = "org.apache.kafka.connect.file.FileStream"
 
@@ -232,3 +235,151 @@ def _administered(rest: Rest, source: str, topic: str, lines: _Lines) -> Iterato
     yield _check("the source's topics", topics == [topic], topics)
     gone = _until(lambda: rest("DELETE", f"/connectors/{source}") is not None)
     yield _check("delete", gone and _until(lambda: source not in rest("GET", "/connectors")), gone)
+
+
+# --- MirrorMaker 2 --------------------------------------------------------------------------------
+
+
+def _numbered(first: int, end: int) -> list[str]:
+    return sorted(f"v{number}" for number in range(first, end))
+
+
+def _produced(address: str, topic: str, first: int, count: int) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": address, "log_level": 0})
+    for number in range(first, first + count):
+        producer.produce(topic, f"v{number}", f"k{number}", partition=number % _PARTITIONS)
+    producer.flush(_DEADLINE_S)
+
+
+def _code(message: confluent_kafka.Message) -> int | None:
+    error = message.error()
+    return None if error is None else error.code()
+
+
+class _Group:
+    """A group at one cluster that has positions in a topic, without members."""
+
+    def __init__(self, address: str, group: str, topic: str) -> None:
+        self._settings = {
+            "bootstrap.servers": address,
+            "group.id": group,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+        self._topic = topic
+
+    def _at(self, offsets: Sequence[int]) -> list[confluent_kafka.TopicPartition]:
+        return [
+            confluent_kafka.TopicPartition(self._topic, partition, offset)
+            for partition, offset in enumerate(offsets)
+        ]
+
+    def commit(self, offsets: Sequence[int]) -> None:
+        consumer = confluent_kafka.Consumer(self._settings)
+        consumer.commit(offsets=self._at(offsets), asynchronous=False)
+        consumer.close()
+
+    def unread(self) -> list[str] | None:
+        """The values behind the positions, None if a partition has no position."""
+        consumer = confluent_kafka.Consumer(self._settings)
+        try:
+            committed = consumer.committed(self._at([-1001] * _PARTITIONS), timeout=30)
+            offsets = [each.offset for each in committed]
+            if min(offsets) < 0:
+                return None
+            consumer.assign(self._at(offsets))
+            found, ended, end = [], set[int](), time.monotonic() + _DEADLINE_S
+            while len(ended) < _PARTITIONS and time.monotonic() < end:
+                message = consumer.poll(1.0)
+                if message is not None and message.error() is None:
+                    found.append((message.value() or b"").decode())
+                elif message is not None and _code(message) == _AT_END:
+                    ended.add(message.partition() or 0)
+            return sorted(found)
+        finally:
+            consumer.close()
+
+
+def _mirror_settings(place: Place, port: int) -> dict[str, str]:
+    """Both directions between Kafka, `a`, and the row's broker, `b`, exactly once."""
+    both = {"a": place.kafka, "b": place.address}
+    factors = (
+        "replication.factor",
+        "checkpoints.topic.replication.factor",
+        "heartbeats.topic.replication.factor",
+        "offset-syncs.topic.replication.factor",
+        "offset.storage.replication.factor",
+        "config.storage.replication.factor",
+        "status.storage.replication.factor",
+    )
+    settings = {"clusters": "a, b", "dedicated.mode.enable.internal.rest": "true"}
+    settings |= {"listeners": f"http://127.0.0.1:{port}"} | dict.fromkeys(factors, "1")
+    for here, there in (("a", "b"), ("b", "a")):
+        flow = f"{here}->{there}"
+        settings |= {
+            f"{here}.bootstrap.servers": both[here],
+            f"{here}.exactly.once.source.support": "enabled",
+            f"{flow}.enabled": "true",
+            f"{flow}.topics": f"{place.name}-from-{here}",
+            f"{flow}.groups": f"{place.name}-group-{here}",
+            f"{flow}.sync.group.offsets.enabled": "true",
+            f"{flow}.sync.group.offsets.interval.seconds": "1",
+            f"{flow}.emit.checkpoints.interval.seconds": "1",
+            f"{flow}.refresh.topics.interval.seconds": "3",
+            f"{flow}.refresh.groups.interval.seconds": "3",
+            f"{flow}.sync.topic.configs.interval.seconds": "3",
+            f"{flow}.offset.lag.max": "0",
+            # For comparison, Kafka is mirrored into itself: heartbeats would go round for ever.
+            f"{flow}.emit.heartbeats.enabled": "false",
+            f"{flow}.heartbeats.replication.enabled": "false",
+        }
+    return settings | {"scheduled.rebalance.max.delay.ms": "0"}
+
+
+def mirror_maker(classes: Path, place: Place) -> Iterator[Check]:
+    """Records and groups' offsets from each cluster to the other; the mirror is killed."""
+    address = {"a": place.kafka, "b": place.address}
+    flows = {here: (f"{place.name}-from-{here}", there) for here, there in ("ab", "ba")}
+    for here, (topic, _) in flows.items():
+        create_topic(address[here], topic, _PARTITIONS, retention_ms="7200000")
+        _produced(address[here], topic, 0, _LINES)
+    settings = _mirror_settings(place, free_ports(1)[0])
+    main = "org.apache.kafka.connect.mirror.MirrorMaker"
+    worker = Worker(classes, main, settings, place.folder)
+
+    groups = {
+        here: _Group(address[there], f"{place.name}-group-{here}", f"{here}.{topic}")
+        for here, (topic, there) in flows.items()
+    }
+    flow = {"a": "Kafka to the broker", "b": "the broker to Kafka"}
+
+    def wrong(here: str, wanted: int) -> list[str]:
+        topic, there = flows[here]
+        found = sorted(_values(address[there], f"{here}.{topic}", _PARTITIONS, wanted))
+        return [] if found == _numbered(0, wanted) else found[-3:] or ["nothing"]
+
+    with _running(worker):
+        for here, (topic, _) in flows.items():
+            missing = wrong(here, _LINES)
+            yield _check(f"{flow[here]}: each record once", not missing, [missing, worker.log])
+            # A position that the mirror knows when it finds the group: the last.
+            ends = [len(range(each, _LINES, _PARTITIONS)) for each in range(_PARTITIONS)]
+            _Group(address[here], f"{place.name}-group-{here}", topic).commit(ends)
+        for here in flows:
+            synced = _until(lambda group=groups[here]: group.unread() == [])  # type: ignore[misc]
+            yield _check(f"{flow[here]}: a group's positions", synced, groups[here].unread())
+        for here, (topic, _) in flows.items():
+            _produced(address[here], topic, _LINES, _LINES)
+        time.sleep(0.5)
+        worker.kill()
+        for here, (topic, _) in flows.items():
+            _produced(address[here], topic, 2 * _LINES, _LINES)
+        worker.start()
+        for here in flows:
+            missing = wrong(here, 3 * _LINES)
+            yield _check(f"{flow[here]}: it is killed, each record once", not missing, missing)
+            found = groups[here].unread() or []
+            well = found == _numbered(_LINES, 3 * _LINES)
+            yield _check(f"{flow[here]}: the group goes on where it was", well, found[:3])

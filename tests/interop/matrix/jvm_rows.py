@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.interop.matrix import connect, kafka_tools, programs, streams, toolchains
 from tests.interop.matrix.row import Row
 
-from kafka_cluster import VERSION, streams_class_path
+from kafka_cluster import SPARK_KAFKA_VERSION, VERSION, mirror_class_path, streams_class_path
 
 _SPRING = "4.1.2"
 _FLINK, _FLINK_CONNECTOR = "2.2.1", "5.0.0-2.2"
@@ -44,6 +44,15 @@ JVM_ROWS = (
         connect.distributed,
     ),
     Row(
+        "mirror-maker",
+        "MirrorMaker 2",
+        VERSION,
+        "from Kafka to the broker and from the broker to Kafka, exactly once, with the offsets of "
+        "groups; it is killed in the middle",
+        toolchains.jars(mirror_class_path),
+        connect.mirror_maker,
+    ),
+    Row(
         "spring-kafka",
         "spring-kafka",
         _SPRING,
@@ -67,5 +76,14 @@ JVM_ROWS = (
             ("org.apache.flink", "flink-connector-base", _FLINK),
         ),
         programs.java_told("FlinkSink", *_OPEN),
+    ),
+    Row(
+        "spark-kafka",
+        "Spark's own format",
+        SPARK_KAFKA_VERSION,
+        "batches with keys, headers, offsets and times, streams that go on from a checkpoint; the "
+        "broker is killed",
+        toolchains.spark,
+        programs.spark("spark_kafka"),
     ),
 )

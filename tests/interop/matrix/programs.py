@@ -15,10 +15,11 @@ from tests.interop.matrix.row import DEADLINE_S, KAFKA, OURS, Check, Place, exec
 
 from foreign_programs import answered
 from kafka_cluster import java as kafka_java
+from kafka_cluster import spark_format_jars
 
 ROOT = Path(__file__).resolve().parents[3]
 _SUITE_DEADLINE_S = 3000
-_JAVA_DEADLINE_S = 900
+_LONG_DEADLINE_S = 900
 _OF_ALL = re.compile(r"(\d+) of (\d+) ")
 _BROKER = re.compile(rf"\[({OURS}|{KAFKA})\b")
 
@@ -80,7 +81,20 @@ def java_told(name: str, *options: str) -> Run:
     def run(tool: Path, place: Place) -> list[Check]:
         command = [kafka_java(), "-Xmx1g", *options, "-cp", str(tool), name]
         command += [place.address, place.name, str(place.folder)]
-        return told(_with_restarts(command, place, _JAVA_DEADLINE_S))
+        return told(_with_restarts(command, place, _LONG_DEADLINE_S))
+
+    return run
+
+
+def spark(name: str) -> Run:
+    """Runs a program of the folder `python` with this interpreter, which has Spark, and jars of
+    Spark's own format from the folder `tool`. Its arguments: the jars, and java_told's."""
+
+    def run(tool: Path, place: Place) -> list[Check]:
+        jars = ",".join(map(str, spark_format_jars(tool)))
+        command = [sys.executable, str(toolchains.PYTHON / f"{name}.py"), jars]
+        command += [place.address, place.name, str(place.folder)]
+        return told(_with_restarts(command, place, _LONG_DEADLINE_S))
 
     return run
 

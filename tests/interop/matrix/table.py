@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.interop.matrix import commands, toolchains
+from tests.interop.matrix import bento, commands, toolchains
 from tests.interop.matrix.jvm_rows import JVM_ROWS
 from tests.interop.matrix.programs import compared, java, program, python
 from tests.interop.matrix.row import Row
@@ -16,6 +16,10 @@ _JAVA_PROGRAMS = (
     ("Groups", "2000", "lz4", "consumer"),
 )
 
+_BENTO = tuple(
+    f"github.com/warpstreamlabs/bento/public/{part}@v1.10.0"
+    for part in ("service", "components/io", "components/kafka", "components/pure")
+)
 _CLIENT_STORY = (
     "each codec, keys, headers, tombstones; two members that share partitions; positions; "
     "transactions, committed and aborted; a broker that is killed while an idempotent producer and "
@@ -213,6 +217,15 @@ ROWS = (
         _CLIENT_STORY,
         toolchains.python("kafka-python", "kafka-python[crc32c,lz4,snappy,zstd]==3.0.12"),
         python("kafka_python_program"),
+    ),
+    Row(
+        "bento",
+        "Bento, a fork of Benthos",
+        "1.10.0",
+        "a pipeline by YAML from a topic to another, with each of its Kafka components (sarama, "
+        "franz-go): each record, before and after the kill of a broker; the group's positions",
+        toolchains.go("bento", *_BENTO, common=False),
+        bento.pipelines,
     ),
     Row(
         "faststream",

@@ -6,6 +6,7 @@ A program is built once for each content of its source, below `~/.cache/odradek/
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from tests.interop.matrix.row import Missing, executed
 
-from kafka_cluster import KafkaUnavailable, class_path, fetch_jars, java
+from kafka_cluster import KafkaUnavailable, class_path, fetch_jars, java, spark_jars
 
 CACHE = Path.home() / ".cache" / "odradek" / "matrix"
 CARGO = CACHE.parent / "cargo"
@@ -56,14 +57,13 @@ def _folder(name: str, sources: Sequence[Path], also: str) -> tuple[Path, bool]:
     return folder, False
 
 
-def go(name: str, *modules: str) -> Callable[[], Path]:
-    """Makes the program of a folder in others/go_clients, with modules in their versions."""
+def go(name: str, *modules: str, common: bool = True) -> Callable[[], Path]:
+    """Makes the program of a folder in others/go_clients, with modules in their versions. `common`:
+    the program uses the file that lies beside the folders."""
 
     def get() -> Path:
-        sources = [
-            *(OTHERS / "go_clients" / name).iterdir(),
-            OTHERS / "go_clients" / "common.go",
-        ]
+        shared = [OTHERS / "go_clients" / "common.go"] if common else []
+        sources = [*sorted((OTHERS / "go_clients" / name).iterdir()), *shared]
         folder, complete = _folder(f"go-{name}", sources, " ".join(modules))
         if not complete:
             compiler = command("go")
@@ -192,8 +192,8 @@ def java_program(name: str, *artifacts: tuple[str, str, str]) -> Callable[[], Pa
     return get
 
 
-def jars(find: Callable[[], str]) -> Callable[[], Path]:
-    """Fetches jars with a function of kafka_cluster; returns its class path."""
+def jars(find: Callable[[], str | Path]) -> Callable[[], Path]:
+    """Fetches jars with a function of kafka_cluster; returns its class path or folder."""
 
     def get() -> Path:
         try:
@@ -208,3 +208,10 @@ def jars(find: Callable[[], str]) -> Callable[[], Path]:
 def kafka(version: str) -> Callable[[], Path]:
     """Fetches the jars of a release of Kafka; returns a class path."""
     return jars(lambda: class_path(version))
+
+
+def spark() -> Path:
+    """The folder with the jars of Spark's own format. Raises Missing, also without pyspark."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise Missing("there is no `pyspark` here")
+    return jars(spark_jars)()
