@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,12 +17,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from kafka_cluster import KafkaCluster
-from kafka_sasl import PASSWORD, kafka_of_sasl
+from kafka_sasl import kafka_of_sasl, login_of_alice
+from mirror_interop import DEADLINE_S, command, ended, messages, options, row
 from odradek.broker import SubprocessBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
-DEADLINE_S = 90.0
 PARTITIONS = 3
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TRIMMED_AT = 7
@@ -38,16 +37,6 @@ _COORDINATOR_STARTS = (
 def ours() -> Iterator[SubprocessBroker]:
     with SubprocessBroker() as running:
         yield running
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "odradek", "mirror", *words]
-
-
-def ended(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*words), capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False
-    )
 
 
 def create(bootstrap: str, topic: str) -> None:
@@ -125,39 +114,10 @@ def bounds(bootstrap: str, topic: str, count: int = PARTITIONS) -> list[tuple[in
     return found
 
 
-def read(bootstrap: str, topic: str, isolation: str) -> list[tuple[object, ...]]:
-    """The records that librdkafka reads, with their offsets."""
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "nobody",
-            "isolation.level": isolation,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([at(topic, confluent_kafka.OFFSET_BEGINNING, n) for n in range(PARTITIONS)])
-    rows: list[tuple[object, ...]] = []
-    left = set(range(PARTITIONS))
-    end_s = time.monotonic() + DEADLINE_S
-    while left:
-        assert time.monotonic() < end_s, f"partitions {left} were not read to their ends"
-        message = consumer.poll(1.0)
-        if message is None:
-            continue
-        partition, offset = message.partition(), message.offset()
-        assert partition is not None and offset is not None
-        error = message.error()
-        if error is not None:
-            assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
-            left.discard(partition)
-            continue
-        headers = tuple(tuple(each) for each in message.headers() or [])
-        rows.append(
-            (partition, offset, message.timestamp(), message.key(), message.value(), headers)
-        )
-    consumer.close()
-    return sorted(rows, key=lambda row: row[:2])
+def read(bootstrap: str, topic: str, isolation: str) -> list[list[tuple[object, ...]]]:
+    """The records of each partition, with the types of their timestamps."""
+    found = messages(bootstrap, topic, PARTITIONS, isolation)
+    return [[(*row(each), each.timestamp()[0]) for each in part] for part in found]
 
 
 def test_everything_of_kafka_is_at_the_same_offsets_and_promote_ends_it(
@@ -275,12 +235,6 @@ def test_both_sides_with_sasl_and_the_target_with_tls(
     tmp_path_factory: pytest.TempPathFactory, unique_topic: str
 ) -> None:
     topic = unique_topic
-    login = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "alice",
-        "sasl.password": PASSWORD,
-    }
     with (
         kafka_of_sasl(tmp_path_factory.mktemp("sasl")) as (plaintext, sasl),
         SubprocessBroker(users={"carol": "carol-secret"}, tls=True) as secured,
@@ -290,15 +244,13 @@ def test_both_sides_with_sasl_and_the_target_with_tls(
         transactions(plaintext, topic)
         settings = secured.client_settings("carol")
         del settings["bootstrap_servers"]
-        words = [
-            word for key, value in login.items() for word in ("--from-config", f"{key}={value}")
-        ]
-        for key, value in settings.items():
-            words += ["--to-config", f"{key.replace('_', '.')}={value}"]
+        named = {key.replace("_", "."): str(value) for key, value in settings.items()}
+        words = options("--from-config", login_of_alice()) + options("--to-config", named)
         both = ("--from", sasl, "--to", secured.bootstrap, "--topics", topic, *words)
         done = ended(*both)
         assert done.returncode == 0, done.stderr
-        compared = ended("check", *both)
+        compared = ended("check", *both, "--json")
         assert compared.returncode == 0, compared.stderr
+        rows = [json.loads(line) for line in compared.stdout.splitlines()]
         # 20 records of each partition, and one of either transaction.
-        assert compared.stdout == f"{22 * PARTITIONS} records are equal\n"
+        assert [row["source_records"] for row in rows] == [22] * PARTITIONS

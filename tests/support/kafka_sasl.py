@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from certificates import Authority
 from kafka_cluster import KafkaCluster
 
 _MODULES = "org.apache.kafka.common.security"
@@ -15,28 +16,61 @@ SESSION_MS = 2_000
 #: The password of alice, who uses PLAIN; tests store users of SCRAM themselves.
 PASSWORD = "alice=secret,word"
 _SCRAM = f"{_MODULES}.scram.ScramLoginModule required;"
-#: Tokens are not signed: Kafka accepts those without a configured validator.
-_LISTENER = {
-    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-    "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
-        f'{_MODULES}.plain.PlainLoginModule required user_alice="{PASSWORD}";'
-    ),
-    "listener.name.sasl_plaintext.plain.connections.max.reauth.ms": str(SESSION_MS),
-    "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": _SCRAM,
-    "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config": _SCRAM,
-    "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": (
-        f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required"
-        ' unsecuredLoginStringClaim_sub="broker";'
-    ),
-}
+_PASSWORD_OF_STORE = "changeit"
+
+
+def _listener(name: str) -> dict[str, str]:
+    """The settings of a listener. Tokens are not signed: Kafka accepts those without a configured
+    validator."""
+    own = f"listener.name.{name.lower()}"
+    return {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        f"{own}.plain.sasl.jaas.config": (
+            f'{_MODULES}.plain.PlainLoginModule required user_alice="{PASSWORD}";'
+        ),
+        f"{own}.plain.connections.max.reauth.ms": str(SESSION_MS),
+        f"{own}.scram-sha-256.sasl.jaas.config": _SCRAM,
+        f"{own}.scram-sha-512.sasl.jaas.config": _SCRAM,
+        f"{own}.oauthbearer.sasl.jaas.config": (
+            f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required"
+            ' unsecuredLoginStringClaim_sub="broker";'
+        ),
+    }
+
+
+def login_of_alice(ca: Path | None = None) -> dict[str, str]:
+    """The settings of a client that logs in by PLAIN; with TLS if there is an authority to trust,
+    a PEM file."""
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": PASSWORD,
+    }
+    if ca is None:
+        return login
+    trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(ca)}
+    return login | trust | {"security.protocol": "SASL_SSL"}
 
 
 @contextmanager
-def kafka_of_sasl(folder: Path) -> Iterator[tuple[str, str]]:
-    """The addresses of the listeners: PLAINTEXT, SASL_PLAINTEXT."""
+def kafka_of_sasl(folder: Path, ca: Authority | None = None) -> Iterator[tuple[str, str]]:
+    """The addresses of the listeners: PLAINTEXT, and SASL_PLAINTEXT; or SASL_SSL if there is an
+    authority for its certificate."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    cluster = KafkaCluster(folder, settings=_LISTENER)
-    cluster.nodes[0].add_listener("SASL_PLAINTEXT", port)
+    name = "SASL_PLAINTEXT" if ca is None else "SASL_SSL"
+    settings = _listener(name)
+    if ca is not None:
+        folder.mkdir(exist_ok=True)
+        store = folder / "broker.p12"
+        store.write_bytes(ca.issue().pkcs12(_PASSWORD_OF_STORE))
+        settings |= {
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": str(store),
+            "ssl.keystore.password": _PASSWORD_OF_STORE,
+        }
+    cluster = KafkaCluster(folder, settings=settings)
+    cluster.nodes[0].add_listener(name, port)
     with cluster:
         yield cluster.bootstrap, f"127.0.0.1:{port}"
