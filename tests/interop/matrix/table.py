@@ -79,8 +79,8 @@ ROWS = (
         "kafkajs",
         "kafkajs",
         "2.2.4",
-        "topics, codecs, two members of a group, commits, transactions with offsets, groups and "
-        "records deleted",
+        "topics, codecs, two members of a group, commits, transactions with offsets, a broker that "
+        "is killed while an idempotent producer and a member work, groups and records deleted",
         toolchains.node("kafkajs", "kafkajs@2.2.4"),
         program("node", "{tool}"),
     ),

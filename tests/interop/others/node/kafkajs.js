@@ -11,6 +11,7 @@ const block = (settings, more = {}) => (confluent ? { kafkaJS: settings, ...more
 const kafka = new Kafka(block({ clientId: name, brokers: [bootstrap], logLevel: logLevel.NOTHING }));
 const topic = `${name}-records`;
 const COUNT = 300;
+const WHILE_KILLED = 300;
 let broken = 0;
 
 async function check(what, work) {
@@ -133,6 +134,36 @@ async function main() {
     const reader = await member(`${name}-committed`, within, { readUncommitted: false });
     await until(() => reader.read.length >= 2, "two records");
     same(reader.read.map(({ value }) => String(value)), ["one", "three"]);
+    await reader.consumer.disconnect();
+  });
+  await check("a broker that is killed loses and doubles no acknowledged record", async () => {
+    const killed = `${name}-killed`;
+    await admin.createTopics({ topics: [{ topic: killed, numPartitions: 1 }] });
+    const witness = await member(`${name}-witness`, killed);
+    const retry = { initialRetryTime: 100, maxRetryTime: 1000, retries: 300 };
+    const patient = new Kafka(block({ clientId: name, brokers: [bootstrap], logLevel: logLevel.NOTHING, retry }));
+    const producer = patient.producer(block({ idempotent: true, maxInFlightRequests: 1, retry }));
+    await producer.connect();
+    let up = false;
+    const sent = [];
+    while (!up || sent.length < WHILE_KILLED) {
+      sent.push(`v-${sent.length}`);
+      const sending = producer.send({ topic: killed, messages: [{ value: sent.at(-1) }] });
+      if (sent.length === WHILE_KILLED / 2) {
+        process.stdin.once("data", () => { up = true; });
+        console.log("wanted: another start of the broker");
+      }
+      await sending;
+    }
+    await producer.disconnect();
+    const values = ({ read }) => read.map(({ value }) => String(value));
+    await until(() => new Set(values(witness)).size === sent.length, "all records for the member that was there");
+    await witness.consumer.disconnect();
+    const reader = await member(`${name}-afterwards`, killed);
+    const [{ high }] = await admin.fetchTopicOffsets(killed);
+    same(Number(high), sent.length);
+    await until(() => reader.read.length >= sent.length, "all records");
+    same(values(reader), sent);
     await reader.consumer.disconnect();
   });
   await check("offsets by time, deleted records, groups and topics", async () => {
