@@ -40,12 +40,6 @@ _SPARK = 'Spark 4.3.0, `format("odradek")`'
 RUNS = (
     Run(
         _JAVA,
-        "transactions right behind each other, one record in each: committed, aborted, both in turns",
-        "900 of 900",
-        "900 of 900",
-    ),
-    Run(
-        _JAVA,
         "three members that come and go read what is produced meanwhile, each record once: classic "
         "and consumer protocol, every codec",
         "6 of 6",
@@ -93,18 +87,10 @@ RUNS = (
     ),
     Run(
         _FRANZ_GO,
-        "its `TestTxnEtl`: consume, transform and produce in transactions, classic and consumer "
-        "protocol, static members",
-        "6 of 6",
-        "6 of 6",
-    ),
-    Run(
-        _FRANZ_GO,
         "its tests of share groups, with connections that it cuts and without",
         "5 of 5",
         "5 of 5",
     ),
-    Run(_FRANZ_GO, "its other tests that want a broker", "31 of 31", "31 of 31"),
     Run(
         _FRANZ_GO,
         "share groups: records accepted, released, rejected and renewed beyond their lock, two "

@@ -6,22 +6,19 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from xml.etree import ElementTree
 
 from tests.interop.matrix import toolchains
-from tests.interop.matrix.row import DEADLINE_S, KAFKA, OURS, Check, Place, executed, told
+from tests.interop.matrix.row import DEADLINE_S, KAFKA, Check, Place, executed, told
 
 from foreign_programs import answered
 from kafka_cluster import java as kafka_java
 from kafka_cluster import spark_format_jars
 
-ROOT = Path(__file__).resolve().parents[3]
-_SUITE_DEADLINE_S = 3000
 _LONG_DEADLINE_S = 900
 _OF_ALL = re.compile(r"(\d+) of (\d+) ")
-_BROKER = re.compile(rf"\[({OURS}|{KAFKA})\b")
+_OF_GO = re.compile(r"^ *--- (?P<result>PASS|FAIL|SKIP): (?P<name>\S+) ", re.MULTILINE)
 
 Run = Callable[[Path, Place], Sequence[Check]]
 
@@ -135,33 +132,33 @@ def _by_call(lines: Sequence[str]) -> dict[str, str]:
     return results
 
 
-def suite(*arguments: str) -> Run:
-    """Runs tests of this repository, which start their own brokers.
+def go_tests(pattern: str, environment: Mapping[str, str], seeds: str) -> Run:
+    """Runs compiled tests of Go whose names match. `seeds`: the variable with the address."""
 
-    The first parameter of a test is the broker that it is for, `ours` or `kafka`; a test without
-    one compares both.
-    """
-    reported: list[ElementTree.Element] = []
-
-    def run(_: Path, place: Place) -> list[Check]:
-        if place.kind == KAFKA:  # all tests run with this one, for both brokers
-            report = place.folder / "report.xml"
-            command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
-            command += ["--kafka", "--budget=full", f"--junitxml={report}", *arguments]
-            done = executed(command, ROOT, deadline_s=_SUITE_DEADLINE_S)
-            if not report.exists():
-                return [Check("the tests are found", (done.stdout + done.stderr)[-2000:])]
-            reported[:] = ElementTree.parse(report).iter("testcase")
-        return list(_of_broker(reported, place.kind))
+    def run(tool: Path, place: Place) -> list[Check]:
+        command = [str(tool), "-test.v", "-test.count=1", f"-test.timeout={_LONG_DEADLINE_S}s"]
+        done = executed(
+            [*command, "-test.run", pattern],
+            place.folder,
+            {**environment, seeds: place.address},
+            deadline_s=_LONG_DEADLINE_S + 30,
+        )
+        results = {found["name"]: found["result"] for found in _OF_GO.finditer(done.stdout)}
+        # A test that has parts is as good as they are.
+        parents = {name.rpartition("/")[0] for name in results}
+        checks = [
+            Check(name, "" if result == "PASS" else _output(name, done.stdout))
+            for name, result in results.items()
+            if name not in parents and result != "SKIP"
+        ]
+        if not checks or (done.returncode != 0 and not any(each.problem for each in checks)):
+            checks.append(Check("the tests end well", (done.stdout + done.stderr)[-2000:]))
+        return checks
 
     return run
 
 
-def _of_broker(cases: Sequence[ElementTree.Element], kind: str) -> Iterator[Check]:
-    for case in cases:
-        name = case.get("name", "")
-        broker = _BROKER.search(name)
-        if case.find("skipped") is None and (broker is None or broker[1] == kind):
-            problems = [case.find(each) for each in ("failure", "error")]
-            found = [each.get("message", "failed") for each in problems if each is not None]
-            yield Check(_BROKER.sub("[", name), found[0] if found else "")
+def _output(name: str, printed: str) -> str:
+    """What a test of Go printed before and behind its result."""
+    around = printed.partition(f"--- FAIL: {name} ")
+    return (around[0][-1000:] + "".join(around[1:])[:1000]) or "failed"

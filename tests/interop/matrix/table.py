@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.interop.matrix import bento, commands, toolchains
 from tests.interop.matrix.jvm_rows import JVM_ROWS
-from tests.interop.matrix.programs import compared, java, program, python
+from tests.interop.matrix.programs import compared, go_tests, java, program, python
 from tests.interop.matrix.row import Row
 
 _FRANZ_GO = "1.22.3"
@@ -16,6 +16,11 @@ _JAVA_PROGRAMS = (
     ("Groups", "2000", "lz4", "consumer"),
 )
 
+_FRANZ_GO_TESTS = (
+    "TestTxnEtl$|TestGroup(ETL|Simple)|TestConsume(TopicRetrieval|Regex$)|Test848|TestIssue|"
+    "TestPing|TestClient_Produce|TestAddRemove|TestPause|TestPooling|TestDirectPartitionPurge|"
+    "TestHookPoll|TestUnknownGroup"
+)
 _BENTO = tuple(
     f"github.com/warpstreamlabs/bento/public/{part}@v1.10.0"
     for part in ("service", "components/io", "components/kafka", "components/pure")
@@ -74,6 +79,21 @@ ROWS = (
         ),
         compared(),
         differs="kadm deduces Kafka's version from the APIs, and InitProducerId 6 puzzles it",
+    ),
+    Row(
+        "franz-go-tests",
+        "franz-go's own tests",
+        _FRANZ_GO,
+        "`TestTxnEtl` (consume, transform and produce in transactions; classic and consumer "
+        "protocol, static members) and the other tests that want a broker, but for share groups",
+        toolchains.go_tests(
+            "github.com/twmb/franz-go/pkg/kgo", f"github.com/twmb/franz-go@v{_FRANZ_GO}"
+        ),
+        go_tests(
+            _FRANZ_GO_TESTS,
+            {"KGO_TEST_RF": "1", "KGO_TEST_UNSAFE": "1", "KGO_TEST_RECORDS": "5000"},
+            seeds="KGO_SEEDS",
+        ),
     ),
     Row(
         "kafkajs",

@@ -79,6 +79,26 @@ def go(name: str, *modules: str, common: bool = True) -> Callable[[], Path]:
     return get
 
 
+def go_tests(package: str, module: str) -> Callable[[], Path]:
+    """Compiles the tests that a package of a Go module (with its version) has."""
+
+    def get() -> Path:
+        folder, complete = _folder(f"go-tests-{package.rpartition('/')[2]}", [], module)
+        if not complete:
+            compiler = command("go")
+            _built(
+                folder,
+                [compiler, "mod", "init", "tests"],
+                [compiler, "get", module],
+                [compiler, "test", "-c", "-o", "program", package],
+                environment={"GOFLAGS": "-mod=mod -p=1"},
+            )
+            (folder / "complete").touch()
+        return folder / "program"
+
+    return get
+
+
 def go_tool(name: str, package: str, version: str) -> Callable[[], Path]:
     """Makes a command that is written in Go; one on the PATH is used as it is."""
 
