@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+import subprocess
 from collections.abc import Iterator
+from itertools import count
+from typing import Any
 
-import confluent_kafka
 import pytest
 
-from kafka_cluster import KafkaCluster
+from certificates import Authority
+from kafka_cluster import SHORT_LIVED, KafkaCluster, class_path, java
+from kafka_sasl import kafka_of_sasl, login_of_alice
+from mirror_interop import DEADLINE_S, ended, messages, options, row
 from mirrored import Row, check_rows, fill, killed, make_topic, mirror, read_all
+from odradek import Admin, Producer
 from odradek.broker import SubprocessBroker
 from odradek.mirror.exactly_once import MirrorFenced, Step
 from odradek.mirror.map_topic import map_topic
+from odradek_client.admin import ConfigResource
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
-DEADLINE_S = 120.0
 PARTITIONS = 3
+#: The records that a partition gets in one turn of the test of compaction.
+_REWRITTEN = 40
+#: The time without a record after which Kafka's console consumer ends.
+_JAVA_SILENCE_MS = 60_000
+_PLACE = re.compile(r"\tPartition:(\d+)\tOffset:(\d+)\t")
 
 
 @pytest.fixture(params=["kafka", "kafka_cluster"])
@@ -29,42 +42,107 @@ def nodes(request: pytest.FixtureRequest) -> KafkaCluster:
 
 @pytest.fixture(scope="module")
 def source() -> Iterator[str]:
-    with SubprocessBroker(settings={"log.durability": "page-cache"}) as running:
+    with SubprocessBroker(
+        settings={"log.durability": "page-cache", "log.cleaner.backoff.ms": "100"}
+    ) as running:
         yield running.bootstrap
 
 
 def read_with_confluent(bootstrap: str, topic: str) -> list[list[Row]]:
     """The committed records of each partition, as librdkafka reads them."""
-    consumer = confluent_kafka.Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": f"reader-{topic}",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
+    return [[row(each) for each in part] for part in messages(bootstrap, topic, PARTITIONS)]
+
+
+def read_with_java(bootstrap: str, topic: str, records: int) -> list[str]:
+    """So many committed records of a topic, as Kafka's console consumer prints them, in order of
+    partitions and offsets."""
+    shown = ("timestamp", "partition", "offset", "headers", "key")
+    words = [java(), *SHORT_LIVED, "-cp", class_path()]
+    words += ["org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap]
+    words += ["--topic", topic, "--from-beginning", "--timeout-ms", str(_JAVA_SILENCE_MS)]
+    words += ["--max-messages", str(records), "--isolation-level", "read_committed"]
+    for name in shown:
+        words += ["--formatter-property", f"print.{name}=true"]
+    words += ["--formatter-property", "null.literal=none"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    # Its log goes to the standard output as well.
+    found = [(_PLACE.search(line), line) for line in done.stdout.splitlines()]
+    lines = sorted((int(place[1]), int(place[2]), line) for place, line in found if place)
+    assert lines, done.stdout + done.stderr
+    return [line for *_, line in lines]
+
+
+def as_java_prints(partition: int, found: Row) -> str:
+    """A record as the line of Kafka's console consumer."""
+    offset, timestamp_ms, key, value, headers = found
+    pairs = [f"{name}:{_text(content)}" for name, content in headers]
+    told = ",".join(pairs) or "NO_HEADERS"
+    return (
+        f"CreateTime:{timestamp_ms}\tPartition:{partition}\tOffset:{offset}\t{told}"
+        f"\t{_text(key)}\t{_text(value)}"
     )
-    found: list[list[Row]] = [[] for _ in range(PARTITIONS)]
-    consumer.assign([confluent_kafka.TopicPartition(topic, n, 0) for n in range(PARTITIONS)])
-    left = set(range(PARTITIONS))
-    silent = 0
-    while left and silent < DEADLINE_S:
-        message = consumer.poll(1.0)
-        silent = 0 if message is not None else silent + 1
-        if message is None:
-            continue
-        partition, offset = message.partition(), message.offset()
-        assert partition is not None and offset is not None
-        error = message.error()
-        if error is not None:
-            assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
-            left.discard(partition)
-            continue
-        headers = tuple(tuple(each) for each in message.headers() or [])
-        row = (offset, message.timestamp()[1], message.key(), message.value(), headers)
-        found[partition].append(row)  # type: ignore[arg-type]
-    consumer.close()
-    assert not left, "librdkafka has not read to the ends"
+
+
+def _text(content: bytes | None) -> str:
+    return "none" if content is None else content.decode()
+
+
+def checked(
+    source: str, target: str, topic: str, *more: str
+) -> tuple[int, list[dict[str, Any]], str]:
+    """The exit code of `odradek mirror check`, its rows, and what it told."""
+    words = ("--from", source, "--to", target, "--topics", topic, "--name", topic)
+    done = ended("check", *words, "--mode", "exactly-once", "--json", *more)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+async def write_one(bootstrap: str, topic: str, partition: int) -> int:
+    """The offset of another record."""
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        return (await producer.send_and_wait(topic, b"more", partition=partition)).offset
+
+
+async def rewrite(bootstrap: str, topic: str, first: int) -> None:
+    """Overwrite a few keys of each partition, in a committed and in an aborted transaction; every
+    seventh record is a tombstone."""
+    async with Producer(
+        bootstrap_servers=bootstrap, transactional_id=topic, compression_type="lz4", linger_ms=5
+    ) as producer:
+        await producer.init_transactions()
+        for end in (producer.abort_transaction, producer.commit_transaction):
+            await producer.begin_transaction()
+            for number in range(first, first + _REWRITTEN * PARTITIONS):
+                value = None if number % 7 == 6 else b"%d" % number
+                key = b"key %d" % (number % 40)
+                await producer.send(topic, value, key, partition=number % PARTITIONS)
+            await producer.flush()
+            await end()
+
+
+async def compacted(bootstrap: str, topic: str) -> list[list[Row]]:
+    """The records of a topic of which compaction has removed some in each partition, and which
+    stays as it is."""
+    await make_topic(
+        bootstrap,
+        topic,
+        PARTITIONS,
+        cleanup_policy="compact",
+        segment_ms="100",
+        min_cleanable_dirty_ratio="0.01",
+    )
+    async with asyncio.timeout(DEADLINE_S), Admin(bootstrap_servers=bootstrap) as admin:
+        for written in count(_REWRITTEN, _REWRITTEN):
+            await rewrite(bootstrap, topic, written * PARTITIONS)
+            await asyncio.sleep(0.3)
+            found = await read_all(bootstrap, topic, PARTITIONS)
+            if all(len(part) < written for part in found):
+                break
+        never = {"min.compaction.lag.ms": "9000000000000"}
+        await admin.alter_configs({ConfigResource.topic(topic): never})
+        before: list[list[Row]] = []
+        while before != found:
+            await asyncio.sleep(1.0)
+            before, found = found, await read_all(bootstrap, topic, PARTITIONS)
     return found
 
 
@@ -79,7 +157,11 @@ async def test_everything_arrives_once_and_others_read_it(
         await made.drain()
         await made.check(PARTITIONS)
     before = await read_all(source, unique_topic, PARTITIONS)
-    check_rows(before, await asyncio.to_thread(read_with_confluent, nodes.bootstrap, unique_topic))
+    found = await asyncio.to_thread(read_with_confluent, nodes.bootstrap, unique_topic)
+    check_rows(before, found)
+    records = sum(map(len, found))
+    printed = await asyncio.to_thread(read_with_java, nodes.bootstrap, unique_topic, records)
+    assert printed == [as_java_prints(n, each) for n, part in enumerate(found) for each in part]
 
 
 @pytest.mark.parametrize("step", list(Step))
@@ -162,9 +244,80 @@ async def test_leaders_that_go_while_it_copies(
 
 async def test_kafka_is_the_source(source: str, kafka: KafkaCluster, unique_topic: str) -> None:
     """Transactions, aborts and append times of Kafka, copied to Odradek."""
-    configs = {"message_timestamp_type": "LogAppendTime"}
-    await make_topic(kafka.bootstrap, unique_topic, PARTITIONS, **configs)
+    append_time = "LogAppendTime"
+    await make_topic(kafka.bootstrap, unique_topic, PARTITIONS, message_timestamp_type=append_time)
     await fill(kafka.bootstrap, unique_topic, PARTITIONS)
     async with mirror(kafka.bootstrap, source, unique_topic) as made:
         await made.drain()
         await made.check(PARTITIONS)
+
+
+async def test_a_compacted_topic_keeps_its_records(
+    source: str, nodes: KafkaCluster, unique_topic: str
+) -> None:
+    """Batches with gaps, and tombstones."""
+    rows = await compacted(source, unique_topic)
+    assert any(each[3] is None for part in rows for each in part)
+    async with mirror(source, nodes.bootstrap, unique_topic) as made:
+        copier = await made.drain()
+        assert copier.untouched_batches < copier.batches
+        await made.check(PARTITIONS)
+        await rewrite(source, unique_topic, 0)
+        await made.drain()
+        await made.check(PARTITIONS)
+    code, _, told = await asyncio.to_thread(checked, source, nodes.bootstrap, unique_topic)
+    assert code == 0, told
+
+
+async def test_the_check_names_what_differs(
+    source: str, nodes: KafkaCluster, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic, PARTITIONS)
+    await fill(source, unique_topic, PARTITIONS)
+    sides = source, nodes.bootstrap, unique_topic
+    code, _, told = await asyncio.to_thread(checked, *sides)
+    assert code == 2 and "nothing was copied there" in told
+    async with mirror(*sides) as made:
+        await made.drain()
+    code, rows, told = await asyncio.to_thread(checked, *sides)
+    assert code == 0, told
+    written = [len(part) for part in await read_all(source, unique_topic, PARTITIONS)]
+    assert [each["target_records"] for each in rows] == written
+    foreign = await write_one(nodes.bootstrap, unique_topic, 0)
+    late = await write_one(source, unique_topic, 1)
+    code, rows, told = await asyncio.to_thread(checked, *sides)
+    assert code == 1, told
+    found = [each["differences"] for each in rows]
+    assert [[each["kind"] for each in part] for part in found] == [["extra"], ["missing"], []]
+    assert (found[0][0]["target_offset"], found[1][0]["source_offset"]) == (foreign, late)
+
+
+async def test_both_sides_with_sasl_and_tls(
+    tmp_path_factory: pytest.TempPathFactory, unique_topic: str
+) -> None:
+    folder = tmp_path_factory.mktemp("sasl")
+    ca = Authority()
+    ca.write(folder / "ca.pem")
+    with (
+        kafka_of_sasl(folder / "kafka", ca) as (plaintext, secure),
+        SubprocessBroker(users={"carol": "carol-secret"}, tls=True) as ours,
+    ):
+        mine = ours.client_settings("carol")
+        del mine["bootstrap_servers"]
+        await make_topic(ours.bootstrap, unique_topic, PARTITIONS, mine)
+        await fill(ours.bootstrap, unique_topic, PARTITIONS, **mine)
+        named = {key.replace("_", "."): str(value) for key, value in mine.items()}
+        words = ["--from", ours.bootstrap, "--to", secure, "--topics", unique_topic]
+        words += options("--from-config", named)
+        words += options("--to-config", login_of_alice(folder / "ca.pem"))
+        words += ["--mode", "exactly-once"]
+        for _ in range(2):
+            done = await asyncio.to_thread(ended, *words)
+            assert done.returncode == 0, done.stderr
+            done = await asyncio.to_thread(ended, "check", *words)
+            assert done.returncode == 0, done.stderr
+            await fill(ours.bootstrap, unique_topic, PARTITIONS, 50, 1000, **mine)
+        copied = await asyncio.to_thread(read_with_confluent, plaintext, unique_topic)
+        assert all(copied)
+        done = await asyncio.to_thread(ended, "check", *words)
+        assert done.returncode == 1, done.stderr

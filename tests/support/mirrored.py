@@ -25,10 +25,16 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
 
-async def make_topic(bootstrap: str, topic: str, partitions: int = 2, **configs: str) -> None:
+async def make_topic(
+    bootstrap: str,
+    topic: str,
+    partitions: int = 2,
+    login: Mapping[str, Any] | None = None,
+    **configs: str,
+) -> None:
     """Create a topic; names of settings with underscores instead of dots."""
     named = {name.replace("_", "."): value for name, value in configs.items()}
-    async with Admin(bootstrap_servers=bootstrap) as admin:
+    async with Admin(bootstrap_servers=bootstrap, **(login or {})) as admin:
         await admin.create_topics(NewTopic(topic, partitions, configs=named))
 
 
