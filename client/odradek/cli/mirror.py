@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from odradek.cli.commands import fail
 from odradek.cli.common import (
+    AsJson,
     client_settings,
     connected,
     end_plan,
@@ -22,8 +22,21 @@ from odradek.cli.common import (
 )
 from odradek.cli.mirror_check import check
 from odradek.cli.mirror_map import checkpoint, offsets
+from odradek.cli.mirror_options import (
+    Exclude,
+    From,
+    FromConfig,
+    Groups,
+    ModeName,
+    Name,
+    To,
+    ToConfig,
+    Topics,
+    mode_of,
+    selection_of,
+)
 from odradek.cli.mirror_status import status
-from odradek.cli.topic_patterns import is_pattern, matching, pattern_of
+from odradek.cli.topic_patterns import is_pattern, matching
 
 if TYPE_CHECKING:
     from odradek.mirror.plan import MirrorOptions, Plan
@@ -38,36 +51,6 @@ app.command()(status)
 app.command()(offsets)
 app.command()(checkpoint)
 
-To = Annotated[str, typer.Option("--to", metavar="HOST:PORT,...", help="Brokers of the target.")]
-ToConfig = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--to-config", metavar="KEY=VALUE|FILE", help="A setting for the target; repeatable."
-    ),
-]
-Topics = Annotated[
-    list[str] | None,
-    typer.Option("--topics", metavar="PATTERN", help="Only these topics; repeatable."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON Lines instead of text.")]
-
-From = Annotated[
-    str, typer.Option("--from", metavar="HOST:PORT,...", help="Brokers of the source.")
-]
-Exclude = Annotated[
-    list[str] | None,
-    typer.Option("--exclude", metavar="PATTERN", help="Not these topics; repeatable."),
-]
-Groups = Annotated[
-    list[str] | None,
-    typer.Option("--groups", metavar="PATTERN", help="Only these groups; repeatable."),
-]
-ModeName = Annotated[
-    str, typer.Option("--mode", metavar="MODE", help="same-offsets or exactly-once.")
-]
-Name = Annotated[
-    str, typer.Option("--name", metavar="NAME", help="The mirror, if there are several.")
-]
 Acls = Annotated[bool, typer.Option("--acls", help="Copy ACLs as well.")]
 Quotas = Annotated[bool, typer.Option("--quotas", help="Copy quotas as well.")]
 PlanOnly = Annotated[
@@ -81,12 +64,6 @@ MaxRate = Annotated[
 Timeout = Annotated[
     float,
     typer.Option("--timeout", min=0, metavar="S", help="The longest wait for open transactions."),
-]
-FromConfig = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--from-config", metavar="KEY=VALUE|FILE", help="A setting for the source; repeatable."
-    ),
 ]
 
 
@@ -127,15 +104,13 @@ def mirror(
     """
     if context.invoked_subcommand is not None:
         return
-    from odradek.mirror.plan import MirrorOptions, Mode, Selection
+    from odradek.mirror.plan import MirrorOptions
 
     if not source or not target:
         fail("name both clusters: odradek mirror --from HOST:PORT --to HOST:PORT", 2)
-    if mode not in ("", *Mode):
-        fail(f"--mode {mode!r} must be {' or '.join(Mode)}", 2)
     options = MirrorOptions(
-        selection=Selection(_compiled(topics), _compiled(exclude), _compiled(groups)),
-        mode=Mode(mode) if mode else None,
+        selection=selection_of(topics, exclude, groups),
+        mode=mode_of(mode),
         name=name,
         acls=acls,
         quotas=quotas,
@@ -153,10 +128,6 @@ def mirror(
     if last is not None:
         _show(last, as_json)
         tell("everything is copied")
-
-
-def _compiled(words: list[str] | None) -> re.Pattern[str] | None:
-    return re.compile(pattern_of(words)) if words else None
 
 
 async def _mirror(
@@ -281,9 +252,7 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
 
 @app.command()
 def promote(
-    target: Annotated[
-        str, typer.Option("--to", metavar="HOST:PORT,...", help="Brokers of the target.")
-    ],
+    target: To,
     topics: Topics = None,
     execute: Annotated[
         bool,

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from odradek.cli.commands import fail
 from odradek.cli.common import AsJson, client_settings, connected, print_table, run, tell
-from odradek.cli.topic_patterns import pattern_of
+from odradek.cli.mirror_options import (
+    Exclude,
+    From,
+    FromConfig,
+    Groups,
+    ModeName,
+    Name,
+    To,
+    ToConfig,
+    Topics,
+    mode_of,
+    selection_of,
+)
 
 if TYPE_CHECKING:
     from odradek.mirror.check import Checker, GroupResult, PartitionResult
@@ -21,42 +31,15 @@ _DIFFERENT, _NOT_COMPARED = 1, 2
 
 
 def check(
-    source: Annotated[
-        str, typer.Option("--from", metavar="HOST:PORT,...", help="Brokers of the source.")
-    ],
-    target: Annotated[
-        str, typer.Option("--to", metavar="HOST:PORT,...", help="Brokers of the target.")
-    ],
-    topics: Annotated[
-        list[str] | None,
-        typer.Option("--topics", metavar="PATTERN", help="Only these topics; repeatable."),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option("--exclude", metavar="PATTERN", help="Not these topics; repeatable."),
-    ] = None,
-    groups: Annotated[
-        list[str] | None,
-        typer.Option("--groups", metavar="PATTERN", help="Only these groups; repeatable."),
-    ] = None,
-    mode: Annotated[
-        str, typer.Option("--mode", metavar="MODE", help="same-offsets or exactly-once.")
-    ] = "",
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="The mirror, if there are several.")
-    ] = "default",
-    from_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--from-config", metavar="KEY=VALUE|FILE", help="A setting for the source; repeatable."
-        ),
-    ] = None,
-    to_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--to-config", metavar="KEY=VALUE|FILE", help="A setting for the target; repeatable."
-        ),
-    ] = None,
+    source: From,
+    target: To,
+    topics: Topics = None,
+    exclude: Exclude = None,
+    groups: Groups = None,
+    mode: ModeName = "",
+    name: Name = "default",
+    from_config: FromConfig = None,
+    to_config: ToConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare the records and the offsets of groups of both sides.
@@ -64,23 +47,15 @@ def check(
     Ends with 0 if they are equal, with 1 if they differ, and with 2 if something could not be
     compared.
     """
-    from odradek.mirror.plan import Mode, Selection
-
-    if mode not in ("", *Mode):
-        fail(f"--mode {mode!r} must be {' or '.join(Mode)}", _NOT_COMPARED)
-    selection = Selection(_compiled(topics), _compiled(exclude), _compiled(groups))
+    selection = selection_of(topics, exclude, groups)
     sides = (client_settings(source, from_config), client_settings(target, to_config))
     code = run(
-        _check(*sides, selection, Mode(mode) if mode else None, name, as_json),
+        _check(*sides, selection, mode_of(mode), name, as_json),
         fast=True,
         close_on_sigterm=True,
     )
     if code:
         raise typer.Exit(code)
-
-
-def _compiled(words: list[str] | None) -> re.Pattern[str] | None:
-    return re.compile(pattern_of(words)) if words else None
 
 
 async def _check(

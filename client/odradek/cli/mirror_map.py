@@ -10,22 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek.cli.commands import fail
-from odradek.cli.common import client_settings, connected, print_table, run, tell
+from odradek.cli.common import AsJson, client_settings, connected, print_table, run, tell
+from odradek.cli.mirror_options import Name, To, ToConfig
 
 if TYPE_CHECKING:
     from odradek.mirror.map_topic import MirrorMap
     from odradek_client.admin import Admin
 
-Target = Annotated[
-    str, typer.Option("--to", metavar="HOST:PORT,...", help="Brokers of the target.")
-]
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The mirror's name.")]
-Config = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--to-config", metavar="KEY=VALUE|FILE", help="A setting for the target; repeatable."
-    ),
-]
 _POSITION = re.compile(r"(.+)-(\d+):(\d+)")
 
 
@@ -34,10 +25,10 @@ def offsets(
         list[str],
         typer.Argument(metavar="TOPIC-PARTITION:OFFSET...", help="Offsets at the source."),
     ],
-    target: Target,
+    target: To,
     name: Name = "default",
-    to_config: Config = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON Lines instead of a table.")] = False,
+    to_config: ToConfig = None,
+    as_json: AsJson = False,
 ) -> None:
     """Translate offsets of the source into those of the target, exactly.
 
@@ -77,7 +68,7 @@ def checkpoint(
     made: Annotated[
         Path, typer.Argument(metavar="NEW_FOLDER", help="The translated copy; must not exist.")
     ],
-    target: Target,
+    target: To,
     name: Name = "default",
     keep_others: Annotated[
         bool,
@@ -87,7 +78,7 @@ def checkpoint(
         bool,
         typer.Option("--unfinished", help="The last batch may be repeated at the new cluster."),
     ] = False,
-    to_config: Config = None,
+    to_config: ToConfig = None,
 ) -> None:
     """Copy the checkpoint of a Spark query, with the offsets of the target.
 

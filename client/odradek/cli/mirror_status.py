@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from odradek.cli.common import AsJson, cell, client_settings, connected, print_table, run, tell
-from odradek.cli.mirror_map import Config, Name, Target, read_mirror_map
+from odradek.cli.mirror_map import read_mirror_map
+from odradek.cli.mirror_options import FromConfig, Name, To, ToConfig
 
 if TYPE_CHECKING:
     from odradek.mirror.map_topic import MirrorMap
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def status(
-    target: Target,
+    target: To,
     source: Annotated[
         str,
         typer.Option(
@@ -26,13 +27,8 @@ def status(
         ),
     ] = "",
     name: Name = "default",
-    from_config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--from-config", metavar="KEY=VALUE|FILE", help="A setting for the source; repeatable."
-        ),
-    ] = None,
-    to_config: Config = None,
+    from_config: FromConfig = None,
+    to_config: ToConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how far a mirror of the mode exactly-once has come.
