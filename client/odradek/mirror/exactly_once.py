@@ -36,7 +36,7 @@ from odradek.mirror.source import (
     SourceRecordsDeleted,
     SourceTopicDeleted,
 )
-from odradek.mirror.transactional_writer import TransactionalWriter
+from odradek.mirror.transactional_writer import RefusedBatch, TransactionalWriter
 from odradek.partition_fetch import FetchLimits
 from odradek_client.admin import Admin
 from odradek_client.errors import (
@@ -255,11 +255,11 @@ class ExactlyOnceCopier:
         if changed and self._writer is not None:
             # Known partitions go on from the maps, so what was read of them must be in there.
             await self.flush()
+        self._given_up -= {tp for tp in self._given_up if tp.topic in changed}
         if self._writer is None:
             # The next start looks at all topics.
             self._names |= changed
         elif changed:
-            self._given_up -= {tp for tp in self._given_up if tp.topic in changed}
             state = await self._find_state(sorted(changed))
             self._names |= changed - state.problems.keys()
             self._names -= state.problems.keys()
@@ -337,12 +337,17 @@ class ExactlyOnceCopier:
 
     async def _try(self, work: Callable[[], object]) -> None:
         """Await some work. After an error that may pass, close the writer, so that the next step
-        begins with a start; raise all others."""
+        begins with a start; raise all others. A partition that the target refuses is given up."""
         try:
             await work()  # type: ignore[misc]
         except OdradekError as error:
+            refused = None if self._writer is None else self._writer.refused()
             self._transaction = None
             await self._close_writer()
+            if refused is not None:
+                # The next start aborts the transaction, and the others are copied again.
+                self._target_refused(refused)
+                return
             now_s = self._now_s()
             if not self._failures:
                 self._failing_since_s = now_s
@@ -433,6 +438,14 @@ class ExactlyOnceCopier:
             # A later start must not take the missing topic for a mistake.
             self._names.discard(tp.topic)
         self._give_up(tp, str(error))
+
+    def _target_refused(self, refused: RefusedBatch) -> None:
+        """Give a partition up, or all of its topic."""
+        given_up = {refused.tp}
+        if refused.concerns_topic:
+            given_up |= {tp for tp in self._reader.positions if tp.topic == refused.tp.topic}
+        for tp in sorted(given_up):
+            self._give_up(tp, str(refused.error))
 
     def _give_up(self, tp: TopicPartition, why: str) -> None:
         self._reader.unassign(tp)

@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from odradek.mirror.batches import CopiedBatch, Span
 from odradek.mirror.map_topic import map_topic
 from odradek.mirror.run_map import Entry, Run, encode_key, encode_value, joined, runs_of
 from odradek_client.admin import Admin
-from odradek_client.errors import MessageTooLarge, OdradekError, TransactionTimeout
+from odradek_client.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    InvalidTopic,
+    MessageTooLarge,
+    OdradekError,
+    PolicyViolation,
+    TopicAuthorizationFailed,
+    TransactionTimeout,
+)
 from odradek_client.producer.batch import ProducerBatch
 from odradek_client.producer.producer import Producer, producer_on_network
 from odradek_client.structs import TopicPartition
@@ -25,12 +35,25 @@ log = logging.getLogger("odradek.mirror")
 BUFFER_BYTES = 64 * 1024 * 1024
 #: The size of the batches of which one consists that was too large for the target.
 _SPLIT_BYTES = 256 * 1024
+#: Errors of a batch for which the target refuses more of its partition, and nothing of others.
+_OF_PARTITION = (MessageTooLarge, InvalidRecord, InvalidTimestamp)
+#: And those for which it refuses the whole topic.
+_OF_TOPIC = (InvalidTopic, PolicyViolation, TopicAuthorizationFailed)
 #: The number of times that a commit without an answer is waited for again.
 _COMMIT_WAITS_MAX = 5
 
 
 class OffsetsUnknown(OdradekError):
     """The target has a batch already, and does not say where."""
+
+
+class RefusedBatch(NamedTuple):
+    """A batch that the target does not take: the partition of the source, the reason, and if the
+    same goes for all partitions of the topic."""
+
+    tp: TopicPartition
+    error: OdradekError
+    concerns_topic: bool
 
 
 class TransactionalWriter:
@@ -98,14 +121,7 @@ class TransactionalWriter:
             await batch.wait()
         parts = []
         for index, part in batch.leaves():
-            error = part.error_of(0)
-            if isinstance(error, MessageTooLarge):
-                raise MessageTooLarge(
-                    f"the record of the source at offset {_offset_of(spans, index)} of {tp.topic}-"
-                    f"{tp.partition} is larger than the target takes: raise max.message.bytes of the"
-                    f" target's topic. {error}",
-                    code=error.code,
-                ) from error
+            error = _error_of(tp, part, spans, index)
             if error is not None:
                 raise error
             if part.base_offset < 0:
@@ -115,6 +131,18 @@ class TransactionalWriter:
                 )
             parts.append((index, part.base_offset))
         return parts
+
+    def refused(self) -> RefusedBatch | None:
+        """A batch of the open transaction that the target refuses for its partition or topic."""
+        for tp, batches in self._sent.items():
+            for batch, spans in batches:
+                if not batch.done:
+                    continue
+                for index, part in batch.leaves():
+                    error = _error_of(tp, part, spans, index)
+                    if isinstance(error, _OF_PARTITION + _OF_TOPIC):
+                        return RefusedBatch(tp, error, isinstance(error, _OF_TOPIC))
+        return None
 
     async def write_map(
         self, entries: Iterable[Entry], forgotten: Iterable[tuple[TopicPartition, int]] = ()
@@ -153,6 +181,23 @@ class TransactionalWriter:
     async def abort(self) -> None:
         """Abort the transaction."""
         await self._producer.abort_transaction()
+
+
+def _error_of(
+    tp: TopicPartition, part: ProducerBatch, spans: Sequence[Span], index: int
+) -> OdradekError | None:
+    """The error of a part of a batch, whose first record is at an index of the batch."""
+    error = part.error_of(0)
+    if not isinstance(error, MessageTooLarge):
+        return error
+    named = MessageTooLarge(
+        f"the record of the source at offset {_offset_of(spans, index)} of {tp.topic}-"
+        f"{tp.partition} is larger than the target takes: raise max.message.bytes of the"
+        f" target's topic. {error}",
+        code=error.code,
+    )
+    named.__cause__ = error
+    return named
 
 
 def _offset_of(spans: Sequence[Span], index: int) -> int:
