@@ -87,12 +87,6 @@ RUNS = (
     ),
     Run(
         _FRANZ_GO,
-        "its tests of share groups, with connections that it cuts and without",
-        "5 of 5",
-        "5 of 5",
-    ),
-    Run(
-        _FRANZ_GO,
         "share groups: records accepted, released, rejected and renewed beyond their lock, two "
         "members, one that leaves, a broker that is killed (`tests/interop/test_go_share.py`)",
         "9 of 9",

@@ -96,6 +96,20 @@ ROWS = (
         ),
     ),
     Row(
+        "franz-go-share-tests",
+        "franz-go's own tests",
+        _FRANZ_GO,
+        "those of share groups, with connections that they cut",
+        toolchains.go_tests(
+            "github.com/twmb/franz-go/pkg/kgo", f"github.com/twmb/franz-go@v{_FRANZ_GO}"
+        ),
+        go_tests(
+            "Share",
+            {"KGO_TEST_RF": "1", "KGO_TEST_CHAOS": "1", "KGO_TEST_RECORDS": "10000"},
+            seeds="KGO_SEEDS",
+        ),
+    ),
+    Row(
         "kafkajs",
         "kafkajs",
         "2.2.4",
