@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from odradek.broker import SubprocessBroker
 from odradek.mirror.exactly_once import MirrorFenced, Step
 from odradek.mirror.map_topic import map_topic
 from odradek_client.admin import ConfigResource
+from odradek_client.structs import TopicPartition
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -96,10 +98,10 @@ def checked(
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 
-async def write_one(bootstrap: str, topic: str, partition: int) -> int:
+async def write_one(bootstrap: str, topic: str, partition: int, value: bytes = b"more") -> int:
     """The offset of another record."""
     async with Producer(bootstrap_servers=bootstrap) as producer:
-        return (await producer.send_and_wait(topic, b"more", partition=partition)).offset
+        return (await producer.send_and_wait(topic, value, partition=partition)).offset
 
 
 async def rewrite(bootstrap: str, topic: str, first: int) -> None:
@@ -267,6 +269,28 @@ async def test_a_compacted_topic_keeps_its_records(
         await made.check(PARTITIONS)
     code, _, told = await asyncio.to_thread(checked, source, nodes.bootstrap, unique_topic)
     assert code == 0, told
+
+
+async def test_a_record_that_is_too_large_ends_its_partition_only(
+    source: str, nodes: KafkaCluster, unique_topic: str
+) -> None:
+    await make_topic(source, unique_topic, PARTITIONS)
+    await make_topic(nodes.bootstrap, unique_topic, PARTITIONS, max_message_bytes="3000")
+    for partition in range(PARTITIONS):
+        await write_one(source, unique_topic, partition)
+    large = await write_one(source, unique_topic, 0, os.urandom(5000))
+    async with mirror(source, nodes.bootstrap, unique_topic) as made:
+        await made.drain()
+        ((tp, why),) = made.counts.failures.items()
+        assert tp == TopicPartition(unique_topic, 0)
+        assert f"at offset {large} of" in why
+        copied = await read_all(nodes.bootstrap, unique_topic, PARTITIONS)
+        assert [len(part) for part in copied[1:]] == [1, 1]
+        limit = {"max.message.bytes": "100000"}
+        await made.target.alter_configs({ConfigResource.topic(unique_topic): limit})
+        await made.drain()
+        assert not made.counts.failures
+        await made.check(PARTITIONS)
 
 
 async def test_the_check_names_what_differs(
