@@ -123,7 +123,7 @@ class Arrived:
 def fill(bootstrap: str, options: Namespace, at_half: Callable[[], None]) -> Load:
     """Create topics, records and groups. `at_half` is called when half of the records are there."""
     names = [f"moved-{number:02}" for number in range(options.topics)]
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     topics = [NewTopic(name, PARTITIONS, 1) for name in (*names, COPY)]
     for created in admin.create_topics(topics).values():
         created.result(60)
