@@ -208,7 +208,7 @@ class MirrorAppends:
                 remedy = ""
                 if problem.error is _E.MESSAGE_TOO_LARGE:
                     if budget.crowded_out:
-                        return  # It has room in a request of its own.
+                        return  # The batch fits into a request of its own.
                     remedy = "; with record.validation=header this broker takes it compressed"
                 raise AppendRejected(
                     problem.error,

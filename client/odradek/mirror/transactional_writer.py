@@ -35,9 +35,9 @@ log = logging.getLogger("odradek.mirror")
 BUFFER_BYTES = 64 * 1024 * 1024
 #: The size of the batches of which one consists that was too large for the target.
 _SPLIT_BYTES = 256 * 1024
-#: Errors of a batch for which the target refuses more of its partition, and nothing of others.
+#: Errors of a batch that end the copying of its partition, and of no other one.
 _OF_PARTITION = (MessageTooLarge, InvalidRecord, InvalidTimestamp)
-#: And those for which it refuses the whole topic.
+#: Errors of a batch that end the copying of its whole topic.
 _OF_TOPIC = (InvalidTopic, PolicyViolation, TopicAuthorizationFailed)
 #: The number of times that a commit without an answer is waited for again.
 _COMMIT_WAITS_MAX = 5

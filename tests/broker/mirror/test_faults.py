@@ -205,7 +205,7 @@ def test_i03_compaction_at_the_mirror_while_it_is_filled() -> None:
         end = world.log_of().log_end_offset
         result = world.append(source.read(end), high_watermark=source.end)
         assert (result.error_code, result.log_end_offset) == (E.NONE, source.end)
-        # As the cleaner's manager does; a start takes the gaps for damage otherwise.
+        # The cleaner's manager writes them too: without them a start takes the gaps for damage.
         world.logs.write_recovery_points([world.log_of()])
         cleaned_to = compact(world.log_of(), world.files, NOW_MS, cleaned_to)
         directory = world.logs.directory_of(world.log_of())

@@ -212,7 +212,7 @@ def distributed(classes: Path, place: Place) -> Iterator[Check]:
 
 
 def _administered(rest: Rest, source: str, topic: str, lines: _Lines) -> Iterator[Check]:
-    """What its REST API does with a connector, whose offsets are in a topic."""
+    """Administer a source connector, whose offsets are in a topic, by the REST API."""
     size = lines.path.stat().st_size
 
     def offset() -> Any:

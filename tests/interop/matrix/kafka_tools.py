@@ -14,7 +14,7 @@ from tests.interop.matrix.row import Check, Place, executed
 from kafka_cluster import java
 
 _COMMAND_DEADLINE_S = 90.0
-#: How long a tool runs that does not end by itself.
+#: The time for which a tool runs that does not end by itself.
 _ENDLESS_S = 10.0
 _KILLED = -9
 _RECORDS = 200

@@ -159,6 +159,6 @@ def go_tests(pattern: str, environment: Mapping[str, str], seeds: str) -> Run:
 
 
 def _output(name: str, printed: str) -> str:
-    """What a test of Go printed before and behind its result."""
+    """The lines that a test of Go printed before and behind its result."""
     around = printed.partition(f"--- FAIL: {name} ")
     return (around[0][-1000:] + "".join(around[1:])[:1000]) or "failed"
