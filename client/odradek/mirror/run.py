@@ -148,7 +148,7 @@ class _Run:
         self._groups_at_s = now_s
         self._refresh_at_s = now_s + job.options.refresh_s
         self._open_until_s: float | None = None
-        #: The thing that the run waits for outside the steps of the copier, and the time since then.
+        #: The thing that the run waits for between the steps of the copier, and since when.
         self._waiting: tuple[str, float] | None = None
         self._step_since_s: float | None = None
 
