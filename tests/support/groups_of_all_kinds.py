@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from odradek import Consumer, ShareConsumer
 from odradek_client.admin import Admin, ConfigResource, NewTopic
-from odradek_client.admin.history import Subject
+from odradek_client.admin.history import NothingKnown, Subject
 from odradek_protocol.schemas.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsSubtopology,
@@ -69,7 +69,10 @@ def _has_all(consumer: Consumer) -> Callable[[], Awaitable[bool]]:
 def _shares(admin: Admin, share: ShareConsumer, group: str) -> Callable[[], Awaitable[bool]]:
     async def step() -> bool:
         await share.poll(50)
-        (history,) = await admin.describe_history(Subject.GROUP, group, limit=0)
+        try:
+            (history,) = await admin.describe_history(Subject.GROUP, group, limit=0)
+        except NothingKnown:
+            return False  # The member has not joined yet.
         # The member has them, and fetches from them.
         fetched = [state for state in history.states if state.name == "now_share_partition"]
         return len(fetched) == PARTITIONS
