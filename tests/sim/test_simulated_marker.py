@@ -6,11 +6,14 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from odradek import Consumer, Producer
+from odradek.errors import AuthenticationFailed
 from odradek.simulation.cluster import SimulatedCluster, run_test
+from odradek.simulation.world import Violation
 
 _SEEDS: list[int] = []
 
@@ -136,3 +139,41 @@ def test_the_summary_names_the_seed(tmp_path: Path) -> None:
     summary = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
     assert len(summary) == 1
     assert "- seed 7: assert 7 != 7" in summary[0]
+
+
+_LOGIN: dict[str, Any] = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_username": "alice",
+}
+
+
+@pytest.mark.simulated(
+    seeds=2,
+    settings={
+        "listeners": "PLAINTEXT://broker:9092,SASL_PLAINTEXT://broker:9093",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required"
+            ' user_alice="for tests";'
+        ),
+    },
+)
+async def test_a_listener_of_the_settings_asks_for_passwords(
+    simulated_cluster: SimulatedCluster,
+) -> None:
+    servers = simulated_cluster.listeners["SASL_PLAINTEXT"]
+    assert (simulated_cluster.bootstrap, servers) == ("broker:9092", "broker:9093")
+    async with Producer(bootstrap_servers=servers, **_LOGIN, sasl_password="for tests") as producer:
+        await producer.send_and_wait("orders", b"1")
+    with pytest.raises(AuthenticationFailed):
+        await Producer(bootstrap_servers=servers, **_LOGIN, sasl_password="guessed").start()
+
+
+@pytest.mark.parametrize("listener", ["PLAINTEXT://broker:0", "PLAINTEXT://:9092"])
+def test_a_listener_without_an_address_is_refused(listener: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None: ...
+
+    with pytest.raises(Violation) as caught:
+        run_test("t", test, [1], settings={"listeners": listener})
+    assert "the simulated network chooses no addresses" in caught.value.__notes__[0]

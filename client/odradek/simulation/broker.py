@@ -23,6 +23,8 @@ from odradek_broker.storage.startup import one_by_one
 
 T = TypeVar("T")
 
+#: The host of a listener that names none.
+_EVERYWHERE = "0.0.0.0"
 _OPEN_FILES = FileBudget(segments=512, connections=1_000)
 #: The default settings of the broker: small values, so that a short run reaches all limits.
 SETTINGS: Mapping[str, object] = {
@@ -65,7 +67,8 @@ class _Listener:
     ) -> SimulatedServer:
         if tls is not None:
             raise StartError(
-                "the simulated network has no TLS; give its brokers PLAINTEXT listeners"
+                "the simulated network has no TLS; give its brokers listeners of PLAINTEXT and"
+                " SASL_PLAINTEXT"
             )
         return self._network.listen(factory, *self.address)
 
@@ -161,7 +164,11 @@ class SimulatedHost:
         return _OPEN_FILES
 
     def bind(self, host: str, port: int) -> Listener:
-        """Bind an address of the network."""
+        """Bind an address of the network. StartError without a host or a port."""
+        if not port or host == _EVERYWHERE:
+            raise StartError(
+                "the simulated network chooses no addresses; give each listener a host and a port"
+            )
         return _Listener(self._network, (host, port))
 
     def background(self, loop: asyncio.AbstractEventLoop) -> Background:
@@ -194,7 +201,11 @@ class SimulatedHost:
 
 
 class SimulatedBroker:
-    """A broker and its disk. `server` is the running server, or the last one."""
+    """A broker and its disk. `server` is the running server, or the last one.
+
+    `address`: that of its listener, unless `settings` has `listeners`: then those of PLAINTEXT and
+    SASL_PLAINTEXT, each with a port.
+    """
 
     server: Server
     process: Process
@@ -208,10 +219,13 @@ class SimulatedBroker:
     ) -> None:
         self._network = network
         self._random = random
-        self.address = address
         host, port = address
-        self._given: dict[str, object] = {"log.dirs": "data", **SETTINGS, **(settings or {})}
-        self._given |= {"listeners": f"PLAINTEXT://{host}:{port}"}
+        self._given: dict[str, object] = {
+            "log.dirs": "data",
+            "listeners": f"PLAINTEXT://{host}:{port}",
+            **SETTINGS,
+            **(settings or {}),
+        }
         # The simulated network has only machines of the simulation.
         self._given["insecure.listeners"] = True
         self.configure({})
@@ -222,9 +236,19 @@ class SimulatedBroker:
         self.sync_delay_ms = (0.0, 2.0)
 
     @property
+    def addresses(self) -> dict[str, Address]:
+        """The addresses of the listeners, by name."""
+        return {each.name: (each.host, each.port) for each in self.config.broker_listeners}
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        """The addresses of the listeners for clients, by name."""
+        return {name: f"{host}:{port}" for name, (host, port) in self.addresses.items()}
+
+    @property
     def bootstrap(self) -> str:
-        """The address for clients."""
-        return f"{self.address[0]}:{self.address[1]}"
+        """The address of the first listener, for clients."""
+        return next(iter(self.listeners.values()))
 
     def configure(self, settings: Mapping[str, object]) -> None:
         """Add settings, which are used from the next start on."""

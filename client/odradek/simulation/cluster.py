@@ -28,8 +28,13 @@ class SimulatedCluster:
 
     @property
     def bootstrap(self) -> str:
-        """The address for `bootstrap_servers`."""
+        """The address for `bootstrap_servers`: that of the first listener."""
         return self._world.broker.bootstrap
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        """The addresses of all listeners, by name."""
+        return self._world.broker.listeners
 
     @property
     def seed(self) -> int:

@@ -212,7 +212,7 @@ async def silence(world: World, fault: Fault) -> None:
 
 async def unreachable(world: World, fault: Fault) -> None:
     """New connections are refused, and existing ones are cut."""
-    world.network.unreachable.add(world.broker.address)
+    world.network.unreachable.update(world.broker.addresses.values())
     world.network.cut_all()
     await world.sleep(fault.lasts_ms)
     world.network.unreachable.clear()

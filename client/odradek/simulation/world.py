@@ -185,12 +185,12 @@ class World:
             await self._end(stop=stop)
             self.broker.configure({"log.durability": durability})
             ready = went_on = False
-            self.network.unreachable.add(self.broker.address)
+            self.network.unreachable.update(self.broker.addresses.values())
             with suppress(StartError, DataDirectoryError, OSError):
                 ready = await self.broker.start()
                 await self.sleep(_ALONE_MS)
                 went_on = ready and durability == "page-cache" and self._has_ended_transactions()
-            self.network.unreachable.discard(self.broker.address)
+            self.network.unreachable.difference_update(self.broker.addresses.values())
             self.broker.configure({"log.durability": "fsync"})
             what = "is killed" if went_on else "loses its power"
             self.note("broker", f"{what} {'when ready' if ready else 'while it starts'}")
